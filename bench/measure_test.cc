@@ -155,6 +155,14 @@ TEST(Report, AnUnmeasuredClaimDoesNotHoldAndSaysWhy) {
   EXPECT_NE(report.table().find("NO"), std::string::npos);
 }
 
+TEST(Report, WhatDiffersFromRunToRunIsNoPartOfTheName) {
+  Report report("pool");
+  report.add(Claim{.claim = "pool.x", .value = 1, .unit = "us", .detail = "44 values", .peer_waits = "spinning"});
+  const std::string json = report.json();
+  EXPECT_NE(json.find(R"("detail": "44 values", "peer_waits": "spinning"})"), std::string::npos) << json;
+  EXPECT_EQ(json.find("\"why\""), std::string::npos);
+}
+
 TEST(Report, JsonEscapes) {
   Report report("a\"b\\c\n");
   EXPECT_NE(report.json().find(R"("a\"b\\c\u000a")"), std::string::npos);

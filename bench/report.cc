@@ -53,7 +53,10 @@ std::string json_claim(const Claim& claim) {
     out += fmt::format(", \"interval\": [{}, {}]", json_number(claim.interval->low), json_number(claim.interval->high));
   }
   if (claim.pairs != 0) out += fmt::format(", \"pairs\": {}", claim.pairs);
-  if (!claim.why.empty()) out += fmt::format(", \"why\": {}", json_text(claim.why));
+  for (const auto& [key, text] :
+       {std::pair{"why", &claim.why}, {"detail", &claim.detail}, {"peer_waits", &claim.peer_waits}}) {
+    if (!text->empty()) out += fmt::format(", \"{}\": {}", key, json_text(*text));
+  }
   return out + "}";
 }
 

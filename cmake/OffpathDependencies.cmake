@@ -23,7 +23,8 @@ function(offpath_arrow_from_wheel)
     set(library_dir ${OFFPATH_ARROW_WHEEL_DIR}/pyarrow)
     set(include_dir ${library_dir}/include)
   else()
-    offpath_ask_python(answer "import pyarrow; print(pyarrow.get_include(), pyarrow.get_library_dirs()[0], pyarrow.__version__, sep=';')")
+    offpath_ask_python(answer
+      "import pyarrow; print(pyarrow.get_include(), pyarrow.get_library_dirs()[0], pyarrow.__version__, sep=';')")
     if(NOT answer)
       return()
     endif()
@@ -43,8 +44,8 @@ function(offpath_arrow_from_wheel)
     set(file ${library_dir}/lib${name}.so.${soname})
     if(EXISTS ${file})
       add_library(offpath::${name} SHARED IMPORTED GLOBAL)
-      set_target_properties(offpath::${name} PROPERTIES
-        IMPORTED_LOCATION ${file} IMPORTED_SONAME lib${name}.so.${soname}
+      set_target_properties(offpath::${name}
+        PROPERTIES IMPORTED_LOCATION ${file} IMPORTED_SONAME lib${name}.so.${soname}
         INTERFACE_INCLUDE_DIRECTORIES ${include_dir} INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${include_dir})
       if(part)
         set_property(TARGET offpath::${name} PROPERTY INTERFACE_LINK_LIBRARIES offpath::arrow)
@@ -86,7 +87,8 @@ endif()
 if(OFFPATH_BUNDLE_ARROW)
   get_target_property(arrow_file offpath::arrow IMPORTED_LOCATION)
   if(NOT arrow_file)
-    message(FATAL_ERROR "OFFPATH_BUNDLE_ARROW=ON copies the libarrow of a wheel: set OFFPATH_ARROW=wheel, and Python_EXECUTABLE "
+    message(FATAL_ERROR
+      "OFFPATH_BUNDLE_ARROW=ON copies the libarrow of a wheel: set OFFPATH_ARROW=wheel, and Python_EXECUTABLE "
                         "to a Python that has pyarrow")
   endif()
   install(FILES ${arrow_file} DESTINATION lib/offpath COMPONENT programs)

@@ -11,7 +11,8 @@ endif()
 # pages. The page of the command `offpath` needs a Python with the command's requirements.
 set(man_pages)
 if(Python_Interpreter_FOUND AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
-  foreach(program IN ITEMS offpath-agent offpath-sampler offpath-region-sampler offpath-slow-path offpath-topology)
+  foreach(program IN ITEMS offpath-agent offpath-sampler offpath-region-sampler offpath-slow-path offpath-supervisor
+          offpath-topology)
     if(TARGET ${program})
       set(man_page ${PROJECT_BINARY_DIR}/man/${program}.1)
       add_custom_command(OUTPUT ${man_page} DEPENDS ${program} ${PROJECT_SOURCE_DIR}/tools/man_pages.py

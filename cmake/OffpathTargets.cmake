@@ -12,17 +12,19 @@ endif()
 
 # Build targets for the programs of one kind; presets build only the programs that they run. Test programs are not part
 # of `all`, so that users who only run Offpath do not wait for them.
-foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers benchmarks md
+foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers
+  benchmarks md
         examples)
   add_custom_target(${group})
 endforeach()
+add_dependencies(tests tests_e2e)
 
 # The flags for every target of this project.
 add_library(offpath_flags INTERFACE)
 target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
 target_include_directories(offpath_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(offpath_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -fvisibility=hidden>
+target_compile_options(offpath_flags
+  INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -fvisibility=hidden>
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
   $<$<AND:$<BOOL:${OFFPATH_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -30,8 +32,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(offpath_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(OFFPATH_SANITIZE)
-  target_compile_options(offpath_flags INTERFACE
-    -fsanitize=${OFFPATH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(offpath_flags
+    INTERFACE -fsanitize=${OFFPATH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(offpath_flags INTERFACE -fsanitize=${OFFPATH_SANITIZE})
   # Each test contains the instrumented libraries, so linking is a tenth of the build. LLVM's linker is optional.
   include(CheckLinkerFlag)
@@ -120,7 +122,8 @@ function(offpath_program name)
   endif()
 endfunction()
 
-# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …] [TIMEOUT seconds])
+# offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …]
+#              [TIMEOUT seconds])
 #
 # A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
 # label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone.
@@ -135,6 +138,9 @@ function(offpath_test name)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(OFFPATH_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3") # as many times slower, and tests run side by side
   endif()
   if(CMAKE_CROSSCOMPILING_EMULATOR)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6")
@@ -152,9 +158,10 @@ function(offpath_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
            --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
+  set(environment ${offpath_sanitizer_environment} OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR} ${offpath_test_environment})
   # Tests with long time limits start first, so that none runs alone at the end.
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
-                       ENVIRONMENT "${offpath_sanitizer_environment};OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR};${offpath_test_environment}")
+                       ENVIRONMENT "${environment}")
   if("e2e" IN_LIST arg_LABELS)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
@@ -190,7 +197,8 @@ function(offpath_fuzzer name)
     list(APPEND corpora ${folder}/${name}_corpus)
   endif()
   math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 60")
-  add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -seed=${OFFPATH_FUZZ_SEED} -max_len=${arg_MAX_BYTES}
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -seed=${OFFPATH_FUZZ_SEED}
+    -max_len=${arg_MAX_BYTES}
            -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout} ENVIRONMENT "${offpath_sanitizer_environment}")
   add_dependencies(fuzzers ${name})
@@ -207,7 +215,11 @@ function(offpath_python_module name)
     offpath_ask_python(nanobind_ROOT "import nanobind; print(nanobind.cmake_dir())")
     find_package(nanobind CONFIG REQUIRED NO_CMAKE_FIND_ROOT_PATH) # a program of this machine, like Python
   endif()
-  nanobind_add_module(${name} NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
+  set(stable_abi)
+  if(SKBUILD_SABI_COMPONENT)
+    set(stable_abi STABLE_ABI)
+  endif()
+  nanobind_add_module(${name} NB_STATIC ${stable_abi} NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/offpath
                         INSTALL_RPATH "${OFFPATH_MODULE_RPATH}")
@@ -218,10 +230,12 @@ endfunction()
 function(offpath_link target scope)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:offpath_flags>)
   # Only fmt's headers: src/base/format.cc compiles its sources once.
-  target_include_directories(${target} SYSTEM ${scope} $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_include_directories(${target} SYSTEM ${scope}
+    $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
   target_link_libraries(${target} ${scope} tl::expected Threads::Threads)
   foreach(dependency IN LISTS ARGN)
-    if(TARGET offpath_${dependency} OR dependency MATCHES "^testing_") # src/testing comes after the folders whose tests use it
+    # src/testing comes after the folders whose tests use it.
+    if(TARGET offpath_${dependency} OR dependency MATCHES "^testing_")
       target_link_libraries(${target} ${scope} offpath_${dependency})
     elseif(TARGET ${dependency})
       target_link_libraries(${target} ${scope} ${dependency})

@@ -314,10 +314,11 @@ def clean_help(text: str) -> str:
 # ---- metrics -----------------------------------------------------------------------------------
 
 STRING = r'"(?:[^"\\]|\\.)*"'
-# Each metric is a row of a table in figures*.h, after the row's key and value, or is added by a call.
+# Each metric is a row of a table in *figures*.h, after the row's key and value, or is added by a call.
 ROW = re.compile(rf',\s*({STRING}),\s*((?:{STRING}\s*)+|\w+_help)(?:,\s*"\w+",\s*{STRING})?\s*\}}')
 CALL = re.compile(rf"\badd\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+)")
-GROUP = re.compile(r"^(?:inline constexpr Figure<[\w:]+> (\w+)_figures\[\]|void add_(\w+)\(Families&)", re.MULTILINE)
+TABLE = r"inline constexpr (?:Figure<[\w:]+>|LatencyFigure) (\w+)_figures\[\]"
+GROUP = re.compile(rf"^(?:{TABLE}|void add_(\w+)\(Families&)", re.MULTILINE)
 GROUPS = {
     "The agent": (
         "process",
@@ -334,6 +335,7 @@ GROUPS = {
         "full_rings",
     ),
     "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
+    "Latencies": ("latency",),
     "Members": ("group", "reach"),
     "Sift": ("stage", "sifts"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
@@ -363,10 +365,10 @@ def metrics_of(text: str) -> Iterator[tuple[str, str, str]]:
 def metrics_page(folder: Path) -> str:
     titles = {group: title for title, groups in GROUPS.items() for group in groups}
     sections: dict[str, dict[str, str]] = {title: {} for title in GROUPS}
-    for source in [*sorted(folder.glob("figures*.h")), *sorted(folder.glob("*metrics*.cc"))]:
+    for source in [*sorted(folder.glob("*figures*.h")), *sorted(folder.glob("*metrics*.cc"))]:
         for group, name, told in metrics_of(source.read_text(encoding="utf-8")):
             plain = html.escape(told, quote=False).replace("|", "&#124;")
-            kind = "counter" if name.endswith("_total") else "gauge"
+            kind = "histogram" if group == "latency" else "counter" if name.endswith("_total") else "gauge"
             sections[titles[group]].setdefault(name, f"| `offpath_{name}` | {kind} | {plain} |")
     made = ["# Metrics", METRICS_INTRO]
     for title, rows in sections.items():

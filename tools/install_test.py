@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import subprocess
@@ -110,6 +111,23 @@ def test_the_library_needs_little(prefix: Path) -> None:
     little = {"libc", "libm", "libgcc_s", "libstdc", "ld"}
     assert needed(library(prefix)) <= little
     assert {"libcrypto", "libssl"} <= needed(openssl_part(prefix)) <= little | {"libcrypto", "libssl"}
+
+
+def test_the_rpm_spec_names_every_file(prefix: Path) -> None:
+    """Apart from what it installs itself, and what the build leaves out for it."""
+    spec = (ROOT / "packaging/rpm/offpath.spec").read_text().split("%changelog")[0]
+    places = {"bindir": "bin", "libdir": "lib", "includedir": "include", "mandir": "share/man"}
+    named = [f"{places[place]}/{name}" for place, name in re.findall(r"^%{_(\w+)}/(\S+)$", spec, re.MULTILINE)
+             if place in places]  # fmt: skip
+    left_out = re.compile(r"lib/python.*|bin/offpath|share/man/man1/offpath\.1|lib/(liboffpath_adios2|offpath\w+)\.so")
+    installed = {file.relative_to(prefix).as_posix() for file in prefix.rglob("*") if not file.is_dir()}
+
+    def belongs(file: str, to: str) -> bool:
+        return fnmatch.fnmatch(file, to) or file.startswith(f"{to}/")
+
+    unnamed = {file for file in installed if not any(belongs(file, each) for each in named)}
+    assert {file for file in unnamed if not left_out.fullmatch(file)} == set()
+    assert [each for each in named if not any(belongs(file, each) for file in installed)] == []
 
 
 def test_nothing_installed_points_into_the_build(prefix: Path) -> None:

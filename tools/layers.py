@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks every #include against the layers: what each folder may include, and where third-party headers belong.
+In each folder one header has to say that it is read first, and which headers come next.
 
 Usage: tools/layers.py [ROOT]. Prints `file:line: problem` for each problem, and exits 1 if there is any.
        tools/layers.py --write. Writes the tables below into docs/internals/architecture.md.
@@ -32,21 +33,22 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "tcp": {"base", "wire", "loop", "connections"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},
     "sockets": {"base", "wire", "connections", "offpath"},
+    "supervise": {"base", "wire", "connections", "sockets"},
 }
-MAY_INCLUDE["agent"] = set(MAY_INCLUDE) - {"host", "sockets"} | {"offpath"}
+MAY_INCLUDE["agent"] = set(MAY_INCLUDE) - {"host", "sockets", "supervise"} | {"offpath"}
 MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
 
-# What each folder of src holds.
+# The contents of each folder of src.
 HOLDS: dict[str, str] = {
     "base": "status, bytes, clock, log, configuration, file descriptors, a reserve of memory",
-    "wire": "the channel as it lies in memory: slots, lines, control frames",
+    "wire": "the channel as it lies in memory: slots, lines, control frames; names of memory, stale ones",
     "link": "ways to the other side's memory",
     "channel": "both ends of a channel: rings, leases, credit, wakes",
     "plugin": "users' functions, in worker processes",
     "service": "the dispatcher: requests in, effects out; what every service is to it",
     "connections": "a program's end of its TCP connections: area, rings, wakes",
     "loop": "one event loop per core: pollers, timers, jobs, mailboxes",
-    "group": "agents that know each other: membership, channels to others",
+    "group": "agents that know each other: membership, suspicion and death, channels to others",
     "frame": "the layout of Arrow messages, without libarrow",
     "mover": "requests become plans, reads, frames, and objects of a store",
     "pool": "frames by key, in memory and on disk",
@@ -57,6 +59,7 @@ HOLDS: dict[str, str] = {
     "tcp": "the TCP stack, and programs' connections on it",
     "host": "the host library, which implements include/offpath/offpath.h",
     "sockets": "socket calls of unmodified programs, over the agent",
+    "supervise": "the same for programs that the preload library does not reach",
     "agent": "the daemon: configuration, wiring, status and metrics",
     "testing": "test doubles, which no program of the product links",
 }
@@ -64,6 +67,7 @@ HOLDS: dict[str, str] = {
 # Folders of src with rooms, from the bottom up, and the contents of each. A room may include the rooms before it, and
 # files directly in its folder; those may include all rooms. Rooms have no rooms.
 ROOMS: dict[str, dict[str, str]] = {
+    "base": {"measure": "histograms of durations"},
     "wire": {
         "messages": "requests and replies of the rings, by subject",
         "areas": "memory that both sides map: exchanges, gauges, TCP",
@@ -82,13 +86,14 @@ ROOMS: dict[str, dict[str, str]] = {
         "table": "objects of this member, in memory and on disk",
         "query": "filters, columns and aggregates over frames",
         "peers": "which pools and members there are, requests to members, lists, drops",
-        "rows": "rows between members: puts, gets, moves, comparisons, repairs",
+        "rows": "rows between members: puts and gets with their retries, moves, comparisons, repairs",
         "members": "pools over all members: the front, parts of queries, objects of services",
         "compute": "functions of plug-ins over objects, triggers",
         "flight": "Arrow Flight",
     },
     "sift": {
         "split": "the split itself: partition, geometry, row form",
+        "publish": "pieces on their way to the next stage: their order, credit and retries",
         "kept": "what survives a restart: journal, copies, restore",
         "tracks": "runs, compaction, reading and querying tracks",
     },
@@ -97,7 +102,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "segment": "headers, options, checksums, sequence numbers, frames",
         "congestion": "NewReno, CUBIC, DCTCP, TIMELY",
         "port": "devices: packet sockets, DPDK, filters, addresses",
-        "flow": "state: of one flow, of all flows, and of what they share (next hops, orphans)",
+        "flow": "state: of one flow (SACK scoreboard, reassembly), of all flows, of what they share (next hops)",
         "stack": "what happens to flows: handshakes, acknowledgement, sending, timers",
         "program": "areas, commands and listeners of programs",
         "slow_path": "handshakes and TIME-WAIT in a process of the host",
@@ -113,7 +118,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "config": "every key, and the checked values they become",
         "telemetry": "samplers and alarms joined with sockets and clocks",
         "connections": "TCP joined with devices, cores and processes",
-        "status": "status, metrics and the page",
+        "status": "status, metrics (credit waits among them) and the page",
     },
 }
 
@@ -133,6 +138,7 @@ BESIDE_SRC: dict[str, set[str]] = {
     "apps": {"offpath"},
     "python": {"offpath"},
     "examples": {"offpath"},
+    "integrations": {"offpath", "frame", "base"},
 }
 
 # Of include/offpath these folders of src may include only one header.
@@ -149,10 +155,10 @@ HOMES: dict[str, tuple[str, ...]] = {
         "bench/",
         "tests/",
     ),
-    "lz4": ("src/mover/body_compressor",),
-    "zstd": ("src/mover/body_compressor",),
+    "lz4": ("src/mover/body_compressor", "src/testing/mover/decompressed"),
+    "zstd": ("src/mover/body_compressor", "src/testing/mover/decompressed"),
     "openssl/": ("src/link/control/openssl_", "src/testing/link/certificate"),
-    "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/"),
+    "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/", "integrations/lammps/"),
     "infiniband/": ("src/link/verbs/",),
     "rdma/": ("src/link/verbs/",),
     "doca_": ("src/link/doca/", "tests/doca_card/"),
@@ -166,6 +172,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "seccomp.h": ("src/plugin/system_calls",),
     "nanobind/": ("python/",),
     "ucp/": ("bench/",),
+    "adios2": ("integrations/adios2/", "tests/adios2/"),
+    "nlohmann/": ("integrations/adios2/",),
 }
 
 # Only one file of src may use these, apart from tests: libarrow gets bounded memory (mover::ArrowMemory).
@@ -267,9 +275,40 @@ def check_folders(root: Path) -> list[str]:
     return problems
 
 
+FIRST = re.compile(r"Read this first\b.*", re.DOTALL)
+NAMED_HEADER = re.compile(r"[\w/]+\.h\b")
+
+
+def opening_comment(file: Path) -> list[str]:
+    """The paragraphs of the comment that begins a file, each as one line."""
+    text = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("//"):
+            break
+        text.append(line[2:].strip())
+    return [" ".join(paragraph.split()) for paragraph in "\n".join(text).split("\n\n")]
+
+
+def check_first_headers(root: Path) -> list[str]:
+    """Folders of src without exactly one header that says it is read first, and next headers that do not exist."""
+    problems = []
+    for folder in sorted({file.parent for file in (root / "src").rglob("*.h")}):
+        where = folder.relative_to(root)
+        headers = sorted(folder.glob("*.h"))
+        found = [(h, m[0]) for h in headers for p in opening_comment(h) if (m := FIRST.search(p))]
+        if len(found) > 1 or (len(headers) > 1 and not found):
+            names = ", ".join(header.name for header, _ in found) or "none"
+            problems.append(f"{where}:1: one header has to say 'Read this first in {where}, then …'; these do: {names}")
+        for header, sentence in found:
+            for name in NAMED_HEADER.findall(sentence):
+                if not any((base / name).exists() for base in (folder, root / "src", root / "include")):
+                    problems.append(f"{where}/{header.name}:1: what is to be read next does not exist: {name}")
+    return problems
+
+
 def check_tree(root: Path) -> list[str]:
     """All problems below `root`."""
-    problems = check_folders(root)
+    problems = check_folders(root) + check_first_headers(root)
     for top in ["src", *BESIDE_SRC]:
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCE_SUFFIXES and file.is_file():

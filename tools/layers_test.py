@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import layers
@@ -53,6 +54,28 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
     if line:
         assert problems[0].startswith(f"{path}:2: ")
     assert layers.main([str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"a.h": "// A."}, ""),  # a folder with one header
+        ({"a.h": "// A. Read this first in src/base, then b.h.", "b.h": "// B."}, ""),
+        (
+            {"a.h": "// A.\n//\n// Read this first in\n// src/base, then b.h and\n// base/c.h.", "b.h": "", "c.h": ""},
+            "",
+        ),
+        ({"a.h": "// A.", "b.h": "// B."}, "src/base:1: one header has to say 'Read this first in src/base, then …'"),
+        ({"a.h": "// Read this first.", "b.h": "// Read this first."}, "these do: a.h, b.h"),
+        ({"a.h": "// Read this first, then c.h.", "b.h": ""}, "src/base/a.h:1: what is to be read next does not exist"),
+        ({"a.h": "int a;  // Read this first.", "b.h": ""}, "these do: none"),  # not the opening comment
+    ],
+)
+def test_each_folder_says_what_to_read_first(tmp_path: Path, headers: dict[str, str], problem: str) -> None:
+    for name, text in headers.items():
+        write(tmp_path, f"src/base/{name}", text + "\n")
+    problems = layers.check_tree(tmp_path)
+    assert [problem in found for found in problems] == ([True] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -109,3 +132,29 @@ def test_every_folder_is_described() -> None:
 def test_this_project() -> None:
     assert layers.check_page(Path(layers.__file__).resolve().parent.parent) == []
     assert layers.check_tree(Path(layers.__file__).resolve().parent.parent) == []
+
+
+def test_what_readers_look_for_is_where_the_page_says() -> None:
+    root = Path(layers.__file__).resolve().parent.parent
+    page = (root / layers.PAGE).read_text(encoding="utf-8").partition("Places that readers often look for:")[2]
+    rows = [line for line in page.partition("Beside `src`")[0].splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 9
+    for row in rows:
+        files = re.findall(r"`(src/[^`]+)`", row)
+        assert files, row
+        texts = [(root / file).read_text(encoding="utf-8") for file in files]
+        for name in re.findall(r"\(`(\w+)`", row):
+            assert any(name in text for text in texts), row
+
+
+def test_doubles_are_named_by_their_kind() -> None:
+    root = Path(layers.__file__).resolve().parent.parent / "src" / layers.DOUBLES
+    texts = [file.read_text(encoding="utf-8") for file in sorted(root.rglob("*")) if file.suffix in {".h", ".cc"}]
+    derived = [
+        found for text in texts for found in re.findall(r"^class (\w+)[^;{]*: public (?:\w+::)*(\w+)", text, re.M)
+    ]
+    own = {name for text in texts for name in re.findall(r"^(?:class|struct) (\w+)", text, re.M)}
+    doubles = [name for name, interface in derived if interface not in own and interface != "Test"]
+    assert len(doubles) >= 10
+    words = ("Loopback", "Memory", "Fault", "Impaired", "Fake")
+    assert [name for name in doubles if not name.startswith(words)] == [], "docs/internals/hacking.md has the words"

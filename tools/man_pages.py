@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SEE_ALSO = ("offpath", "offpath-agent", "offpath-sampler", "offpath-region-sampler", "offpath-slow-path",
-            "offpath-topology")  # fmt: skip
+            "offpath-supervisor", "offpath-topology")  # fmt: skip
 ENVIRONMENT = {
     "OFFPATH_AGENT": "The agent's address where no option names it; without it, the agent that listens by default.",
     "OFFPATH_AGENT_HTTP": "The address of the agent's pages, such as 127.0.0.1:9477.",

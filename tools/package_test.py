@@ -7,11 +7,20 @@ import sys
 import tomllib
 from pathlib import Path
 
-import package
+import building
 import pytest
+import wheels
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAVES_OUT = {"OFFPATH_TESTS", "OFFPATH_EXAMPLES", "OFFPATH_FORTRAN", "OFFPATH_BENCH"}  # whole programs, not flags
+# Whole programs and libraries, not flags.
+LEAVES_OUT = {
+    "OFFPATH_TESTS",
+    "OFFPATH_EXAMPLES",
+    "OFFPATH_FORTRAN",
+    "OFFPATH_BENCH",
+    "OFFPATH_ADIOS2",
+    "OFFPATH_LAMMPS",
+}
 
 
 def test_a_wheel_is_compiled_with_the_flags_of_the_release_preset() -> None:
@@ -20,25 +29,25 @@ def test_a_wheel_is_compiled_with_the_flags_of_the_release_preset() -> None:
     release = presets["base"]["cacheVariables"] | presets["release"]["cacheVariables"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
     wheel = {**project["cmake"]["define"], "CMAKE_BUILD_TYPE": project["cmake"]["build-type"]}
-    wheel |= dict(each.split("=", 1) for each in package.WHEEL_DEFINES)
+    wheel |= dict(each.split("=", 1) for each in wheels.WHEEL_DEFINES)
     assert {name: value for name, value in wheel.items() if name not in LEAVES_OUT} == release
 
 
 def built(tmp_path: Path, code: str) -> None:
-    package.run_building(tmp_path / "logs/build.log", sys.executable, "-c", code)
+    building.run_building(tmp_path / "logs/build.log", sys.executable, "-c", code)
 
 
 def test_a_build_shows_how_far_it_is_and_keeps_its_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(package, "SHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(building, "SHOWN_SECONDS", 0.0)
     built(tmp_path, "print('configured'); print('  [1/2] Building a'); print('[2/2] Linking b')")
     assert capsys.readouterr().out.splitlines()[-2:] == ["1 of 2", "2 of 2"]
     assert (tmp_path / "logs/build.log").read_text() == "configured\n  [1/2] Building a\n[2/2] Linking b\n"
 
 
 def test_a_build_that_fails_shows_the_end_of_its_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(package.PackageError, match=r"exit status 3.*build\.log"):
+    with pytest.raises(building.PackageError, match=r"exit status 3.*build\.log"):
         built(tmp_path, "print('\\n'.join(map(str, range(100)))); raise SystemExit(3)")
     said = capsys.readouterr().err.splitlines()
-    assert said[-1] == "99" and len(said) == package.LOG_LINES_SHOWN
+    assert said[-1] == "99" and len(said) == building.LOG_LINES_SHOWN

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "packaging" / "spack" / "package.py"
+SPEC = ROOT / "packaging" / "rpm" / "offpath.spec"
+CHART = ROOT / "packaging" / "helm" / "offpath-agent"
+IMAGE = "image.repository=registry.example/offpath-agent"
+KUBERNETES = "1.31"  # the oldest that kubernetes-validate and DPF both know
 
 
 def header_version() -> str:
@@ -27,6 +36,9 @@ def test_every_package_has_the_version_of_the_header() -> None:
     changelog = (ROOT / "packaging/debian/changelog").read_text()
     assert changelog.startswith(f"offpath ({header_version()}) ")
     assert calls(ast.parse(RECIPE.read_text()), "version") == [[header_version()]]
+    assert re.findall(r"^Version: +(.*)$", SPEC.read_text(), re.MULTILINE) == [header_version()]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (header_version(), header_version())
 
 
 def test_the_library_package_is_named_for_the_soname() -> None:
@@ -70,3 +82,70 @@ def test_scripts_are_shell() -> None:
     for script in scripts:
         checked = subprocess.run(["sh", "-n", script], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stderr
+
+
+def checked(*command: str | Path) -> str:
+    """What a program prints. Skips the test where there is no such program."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]}")
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_rpm_reads_the_spec() -> None:
+    assert "-DOFFPATH_ARROW=system" in checked("rpmspec", "--parse", SPEC)
+    made = checked("rpmspec", "--query", "--queryformat", "%{name} ", SPEC).split()
+    assert made == ["offpath", "offpath-agent", "offpath-sampler", "offpath-libs", "offpath-devel"]
+
+
+def test_rpmlint_has_nothing_to_say() -> None:
+    said = checked("rpmlint", "-c", SPEC.with_name("rpmlint.toml"), SPEC)
+    assert "0 errors, 0 warnings" in said, said
+
+
+def test_the_spec_builds_without_what_the_debian_packages_leave_out() -> None:
+    """Both say which parts of the build they leave out: the same ones."""
+    left_out = re.compile(r"-D(OFFPATH_\w+)=(?:OFF|off)\b")
+    rules = (ROOT / "packaging/debian/rules").read_text()
+    assert sorted(left_out.findall(SPEC.read_text())) == sorted(left_out.findall(rules))
+
+
+def test_the_spec_has_the_programs_and_pages_of_the_debian_packages() -> None:
+    installed = "".join(each.read_text() for each in (ROOT / "packaging/debian").glob("*.install"))
+    files = SPEC.read_text().partition("%files")[2]
+    names = re.compile(r"(?:usr/bin|%\{_bindir\})/(\S+)|man1/([\w-]+)\.1")
+    in_debian, in_rpm = ({next(filter(None, found)) for found in names.findall(text)} for text in (installed, files))
+    assert "offpath-agent" in in_debian
+    assert in_rpm == in_debian
+
+
+def templates() -> str:
+    return "".join(each.read_text() for each in sorted((CHART / "templates").iterdir()))
+
+
+def test_the_chart_uses_every_value_and_no_other() -> None:
+    """Except those of DPF's contract that concern Services."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    groups = {name: values.pop(name) for name in ("serviceDaemonSet", "image", "rdma", "folders")}
+    names = {*values, *(f"{group}.{name}" for group, held in groups.items() for name in held)}
+    assert set(re.findall(r"\.Values\.([\w.]+)", templates())) == names - {"exposedPorts"}
+
+
+@pytest.mark.parametrize("rdma", ["true", "false"])
+def test_helm_renders_what_kubernetes_takes(rdma: str, tmp_path: Path) -> None:
+    checked("helm", "lint", "--strict", CHART, "--set", IMAGE)
+    terms = "serviceDaemonSet.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]"
+    settings = [IMAGE, f"rdma.enabled={rdma}", "secretName=key", f"{terms}.key=dpu", f"{terms}.operator=Exists"]
+    rendered = checked("helm", "template", "offpath", CHART, "--kube-version", KUBERNETES,
+                       *(word for each in settings for word in ("--set", each)))  # fmt: skip
+    config, agents = sorted(yaml.safe_load_all(rendered), key=lambda each: str(each["kind"]))
+    assert config["data"]["agent.toml"] == yaml.safe_load((CHART / "values.yaml").read_text())["config"]
+    pod = agents["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    assert pod["hostNetwork"] and pod["hostPID"]
+    assert agent["image"] == f"registry.example/offpath-agent:{header_version()}"
+    assert ("/dev/infiniband" in {each["mountPath"] for each in agent["volumeMounts"]}) == (rdma == "true")
+    assert agent["securityContext"].get("privileged", False) == (rdma == "true")
+    (tmp_path / "rendered.yaml").write_text(rendered)
+    checked("kubernetes-validate", "--strict", "--kubernetes-version", KUBERNETES, tmp_path / "rendered.yaml")

@@ -29,6 +29,8 @@ STEP_SECONDS_MAX = 2400
 ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
+# Unit tests run under the sanitizers first; a machine that is slow is spared their second run, optimised.
+UNITS_BEGIN_WITHIN_S = 50 * 60
 WORLDS_LONG = 10_000  # with network cuts, whose rarest failures are one in thousands
 
 Command = list[str | Path]
@@ -105,6 +107,7 @@ def lint_step() -> Step:
         [python, "tools/tidy.py"],
         [python, "tools/request_list.py"],
         [python, "tools/c_abi.py"],
+        [python, "tools/results.py"],
         [python, "tools/format.py", "--check"],
         [python, "-m", "ruff", "check", "--quiet", "."],
         [python, "-m", "mypy", "--no-error-summary"],
@@ -152,6 +155,11 @@ def ctest_step(preset: str, only: str | None, defines: list[str] | None = None, 
     return Step(preset, [["cmake", "--preset", tree, *(defines or [])], build, test], count)
 
 
+def units_step() -> Step:
+    """Unit tests of the release build, apart from those with threads, which `whole` runs."""
+    return ctest_step("units", None, tree="release")
+
+
 def arm_step() -> Step:
     """The tests built for the DPU's processor, in an emulator, if the tools for that exist (`./dev arm`)."""
     missing = [tool for tool in ARM_TOOLS if shutil.which(tool) is None]
@@ -161,6 +169,34 @@ def arm_step() -> Step:
     step = ctest_step("dpu-aarch64", None)
     commands: list[Command] = [[ROOT / "dev", "build", "dpu-aarch64"], step.commands[-1]]
     return Step("arm", commands, lambda exits: step.count([0, *exits]))
+
+
+def large_step(name: str, tests: str) -> Step:
+    """Tests with what is large and therefore not in .venv before: packages/NAME.txt."""
+    report = REPORTS / f"pytest-{name}.xml"
+    report.unlink(missing_ok=True)
+    commands: list[Command] = [
+        [sys.executable, "-m", "pip", "install", "--quiet", "-r", ROOT / f"packages/{name}.txt"],
+        [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tests],
+    ]
+
+    def count(exits: list[int]) -> Tally:
+        tally = count_testcases(report) if report.exists() else Tally()
+        if any(exits) and tally.failed == 0:
+            tally.fail((f"packages/{name}.txt", f"pytest {tests}")[len(exits) - 1])
+        return tally
+
+    return Step(name, commands, count)
+
+
+def ray_step() -> Step:
+    """Pools on Ray."""
+    return large_step("ray", "tests/e2e/test_ray.py")
+
+
+def node_step() -> Step:
+    """Offloaded sockets of the newest Node."""
+    return large_step("node", "tests/e2e/test_sockets_node.py")
 
 
 def dpdk_step() -> Step:
@@ -252,7 +288,7 @@ def package_step() -> Step:
     report = REPORTS / "package.xml"
     checks = sorted((ROOT / "tests" / "package").glob("check_*.py"))
     commands: list[Command] = [
-        [ROOT / "dev", "package"],
+        [ROOT / "dev", "package", "debian", "wheel", "client", "image", "chart", "rpm"],
         [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *checks],
     ]
 
@@ -315,25 +351,39 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     named: dict[str, Callable[[], Step]] = {
         "lint": lint_step,
         "docs": docs_step,
-        "release": lambda: ctest_step("release", None),
+        "whole": lambda: ctest_step("whole", None, tree="release"),
         "pytest": lambda: pytest_step(None),
         "asan": lambda: ctest_step("asan", None),
         "tsan": lambda: ctest_step("tsan", None),
         "fuzz": lambda: ctest_step("fuzz", None, fuzz, tree="asan"),
+        "units": units_step,
     }
     steps = list(named.values())
+    named["release"] = lambda: ctest_step("release", None)
     named["worlds"] = worlds_step
     named["arm"] = arm_step
     named["dpdk"] = dpdk_step
     named["hw"] = hardware_step
     named["package"] = package_step
+    named["ray"] = ray_step
+    named["node"] = node_step
     named["hw-arm"] = lambda: hardware_step("hw-arm")
     if only in named:
         return [named[only]]
     if only:
         return [lambda: ctest_step("release", only), lambda: pytest_step(only)]
     if long:
-        return [*steps, worlds_step, arm_step, dpdk_step, hardware_step, named["hw-arm"], package_step]
+        return [
+            *steps,
+            worlds_step,
+            arm_step,
+            dpdk_step,
+            hardware_step,
+            named["hw-arm"],
+            package_step,
+            ray_step,
+            node_step,
+        ]
     return [*steps, dpdk_step, hardware_step] if "CI" in os.environ else steps
 
 
@@ -343,8 +393,8 @@ def main() -> int:
     parser.add_argument(
         "--only",
         metavar="PATTERN",
-        help="a step (lint, docs, release, pytest, asan, tsan, fuzz, worlds, arm, dpdk, hw, hw-arm, package) or names "
-        "of tests",
+        help="a step (lint, docs, whole, pytest, asan, tsan, fuzz, units, release, worlds, arm, dpdk, hw, hw-arm, "
+        "package) or names of tests",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)
@@ -355,7 +405,13 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     total = Tally()
+    began = time.monotonic()
     for make_step in steps_of(arguments.only, arguments.long):
+        is_late = time.monotonic() - began > UNITS_BEGIN_WITHIN_S
+        if make_step is units_step and is_late and not arguments.long:
+            print("units    … skipped: this machine is slow, and asan ran these tests; ./dev test --only units")
+            total.skipped += 1
+            continue
         total += run_step(make_step(), environment)
     if total.passed + total.failed == 0:
         total.fail(f"no test matches {arguments.only}")

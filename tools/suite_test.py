@@ -128,6 +128,37 @@ def test_dpdk_counts_what_failed_before_its_tests(
     assert suite.dpdk_step().count(exits).failures == [failure]
 
 
+@pytest.mark.parametrize(("arguments", "minutes", "runs"), [([], 10, True), ([], 51, False), (["--long"], 51, True)])
+def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    minutes: int,
+    runs: bool,
+) -> None:
+    ran: list[str] = []
+    clock = [0.0]
+
+    def run(step: suite.Step, _: dict[str, str]) -> suite.Tally:
+        ran.append(step.name)
+        if step.name == "asan":
+            clock[0] += minutes * 60
+        return suite.Tally(passed=1)
+
+    for name in ("ROOT", "LOGS", "REPORTS"):  # making a step removes its stale reports: not those of this tree
+        monkeypatch.setattr(suite, name, tmp_path)
+    monkeypatch.setattr(suite, "run_step", run)
+    monkeypatch.setattr(suite.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(suite.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(suite.shutil, "which", lambda _: None)
+    monkeypatch.setattr(suite.sys, "argv", ["suite.py", *arguments])
+    monkeypatch.delenv("CI", raising=False)
+    assert suite.main() == 0
+    assert ("units" in ran) == runs
+    assert ("./dev test --only units" in capsys.readouterr().out) != runs
+
+
 def test_a_site_with_a_problem_is_one_failure() -> None:
     step = suite.docs_step()
     assert str(step.count([0])) == "1 passed, 0 failed"

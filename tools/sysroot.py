@@ -14,35 +14,17 @@ wheel of the pyarrow in packages/python.txt. Nothing of it runs on this machine.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from debian_packages import PackagesError, apt, fetch_packages, listed, run, unpack_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "arm"
 SYSROOT, WHEEL, KERNEL, STAMP = FOLDER / "sysroot", FOLDER / "wheel", FOLDER / "kernel", FOLDER / "stamp"
 PACKAGES, PYTHON_PACKAGES = ROOT / "packages" / "arm-sysroot.txt", ROOT / "packages" / "python.txt"
-PLATFORM = "manylinux_2_28_aarch64"
-MERGED = ("bin", "sbin", "lib")  # since Debian 12 these are links into usr; packages still use the names
-
-
-class SysrootError(RuntimeError):
-    """The package that could not be fetched or unpacked, and the reason."""
-
-
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SysrootError(f"{' '.join(map(str, command[:3]))} …: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
-
-
-def listed(path: Path) -> list[str]:
-    """The names in a file of packages/, without comments."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
-    return [line for line in lines if line]
+PLATFORM, ARCHITECTURE = "manylinux_2_28_aarch64", "arm64"
 
 
 def pyarrow_requirement() -> str:
@@ -52,71 +34,9 @@ def pyarrow_requirement() -> str:
 
 def stamp() -> str:
     """A fingerprint of everything from which the sysroot is made."""
-    made_from = PACKAGES.read_bytes() + pyarrow_requirement().encode() + Path(__file__).read_bytes()
+    sources = (PACKAGES, Path(__file__), ROOT / "tools" / "debian_packages.py")
+    made_from = pyarrow_requirement().encode() + b"".join(each.read_bytes() for each in sources)
     return hashlib.sha256(made_from).hexdigest()
-
-
-def apt(program: str, state: Path) -> list[str | Path]:
-    """apt-get or apt-cache for arm64, as on a machine without installed packages."""
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True, exist_ok=True)
-    (state / "status").touch()
-    settings = {
-        "APT::Architecture": "arm64",
-        "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "root",  # apt's own user may have no access here
-        "Dir::State": state / "state",
-        "Dir::State::status": state / "status",
-        "Dir::Cache": state / "cache",
-        "Acquire::Retries": "3",
-    }
-    return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
-
-
-def fetch_packages(names: list[str], state: Path) -> list[Path]:
-    """The .deb files of the packages and of their dependencies."""
-    get = apt("apt-get", state)
-    run(*get, "update")
-    archives = state / "cache" / "archives"
-    for old in archives.glob("*.deb"):
-        old.unlink()
-    # Debian's container images remove downloads after each installation; here they are needed.
-    keep = ("-o", "APT::Keep-Downloaded-Packages=true", "-o", "DPkg::Post-Invoke=", "-o", "APT::Update::Post-Invoke=")
-    run(*get, *keep, "install", "-y", "--no-install-recommends", "--download-only", *names)
-    return sorted(archives.glob("*.deb"))
-
-
-def unpack(package: Path, target: Path) -> None:
-    """Keeps links into usr: dpkg-deb -x would replace them by folders."""
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as archive:
-        done = subprocess.run(
-            ["tar", "-x", "-C", target, "--keep-directory-symlink", "--no-same-owner", "--exclude=./usr/share/doc",
-             "--exclude=./usr/share/man", "--exclude=./usr/share/locale"],
-            stdin=archive.stdout, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    if done.returncode != 0 or archive.returncode != 0:
-        raise SysrootError(f"{package.name} cannot be unpacked: {done.stderr.strip()}")
-
-
-def make_links_relative(tree: Path) -> None:
-    """A link to /etc would lead out of the tree."""
-    for folder, names, files in os.walk(tree):
-        for name in names + files:
-            link = Path(folder) / name
-            if link.is_symlink() and (target := os.readlink(link)).startswith("/"):
-                link.unlink()
-                link.symlink_to(os.path.relpath(tree / target[1:], folder))
-
-
-def unpack_packages(packages: list[Path], target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for name in MERGED:
-        (target / "usr" / name).mkdir(parents=True, exist_ok=True)
-        if not (target / name).is_symlink():
-            (target / name).symlink_to(f"usr/{name}")
-    for package in packages:
-        unpack(package, target)
-    make_links_relative(target)
 
 
 def unpack_wheel(target: Path) -> None:
@@ -130,13 +50,13 @@ def unpack_wheel(target: Path) -> None:
 
 def unpack_kernel(target: Path, state: Path) -> None:
     """Without its dependencies, which only matter where it is installed."""
-    run(*apt("apt-get", state), "update")
-    depends = run(*apt("apt-cache", state), "depends", "linux-image-arm64")
+    run(*apt("apt-get", state, ARCHITECTURE), "update")
+    depends = run(*apt("apt-cache", state, ARCHITECTURE), "depends", "linux-image-arm64")
     package = next(line.split()[-1] for line in depends.splitlines() if "Depends: linux-image" in line)
     download = target.with_name("download")
     shutil.rmtree(download, ignore_errors=True)
     download.mkdir(parents=True)
-    run(*apt("apt-get", state), "download", package, cwd=download)
+    run(*apt("apt-get", state, ARCHITECTURE), "download", package, cwd=download)
     run("dpkg-deb", "-x", next(download.glob("*.deb")), target)
     shutil.rmtree(download)
 
@@ -146,7 +66,7 @@ def make() -> None:
         shutil.rmtree(old, ignore_errors=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
     unpack_wheel(WHEEL)
-    unpack_packages(fetch_packages(listed(PACKAGES), FOLDER / "apt"), SYSROOT)
+    unpack_packages(fetch_packages(listed(PACKAGES), FOLDER / "apt", ARCHITECTURE), SYSROOT)
     # The mount points of a guest whose root this is, and which may not write to it (tests/hw).
     for name in ("proc", "sys", "dev", "tmp", "run", "var/tmp", "mnt"):
         (SYSROOT / name).mkdir(parents=True, exist_ok=True)
@@ -159,7 +79,7 @@ def main() -> int:
             STAMP.write_text(stamp())
         if "--kernel" in sys.argv[1:] and not any(KERNEL.glob("boot/vmlinuz-*")):
             unpack_kernel(KERNEL, FOLDER / "apt")
-    except (SysrootError, OSError) as error:
+    except (PackagesError, OSError) as error:
         print(f"sysroot: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,7 +1,7 @@
 // Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point,
 // exchange/mpi_carrier.h) and MPI's collectives along the same tree, in turns. Measured from posting until the top
 // leaders have everything; the slowest of them counts. Rank 0 prints a line for each: topology;bytes;ranks;tree p50
-// us;collectives p50 us;rounds
+// us;collectives p50 us;pairs;collectives / tree;its 95 % interval, low;high
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,16 +10,13 @@
 
 #include "exchange/exchange.h"
 #include "exchange/mpi_carrier.h"
+#include "measure.h"
 
 namespace {
 
 using namespace offpath;
 using namespace offpath::exchange;
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
+using bench::Comparison;
 
 // Runs until this rank's view of the epoch is made; parcels of the next epoch wait in the exchange.
 Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch,
@@ -73,22 +70,35 @@ Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, in
   auto owner = std::make_shared<const std::vector<std::byte>>(bytes, static_cast<std::byte>(self));
   const Record record{owner, *owner};
   std::vector<double> tree, collective;
-  for (int i = 0; i < rounds; ++i) {
+  const auto by_collectives = [&]() -> Status {
     world.barrier();
     const TimeNs began = monotonic_ns();
     OFP_ASSIGN([[maybe_unused]] const Bytes all, collectives.exchange(*owner));
     const double took = leads ? static_cast<double>(monotonic_ns() - began) : 0;
     collective.push_back(world.largest(took) / 1e3);
+    return {};
+  };
+  const auto by_tree = [&](int round) -> Status {
     world.barrier();
     const TimeNs posted = monotonic_ns();
     std::optional<TimeNs> given_at;
-    OFP_TRY(one_round(exchange, *carrier, record, static_cast<std::uint64_t>(i) + 1, given_at));
+    OFP_TRY(one_round(exchange, *carrier, record, static_cast<std::uint64_t>(round) + 1, given_at));
     tree.push_back(world.largest(leads ? static_cast<double>(*given_at - posted) : 0) / 1e3);
+    return {};
+  };
+  for (int i = 0; i < rounds; ++i) {
+    const bool tree_first = i / 3 % 2 == 0;
+    if (tree_first) OFP_TRY(by_tree(i));
+    OFP_TRY(by_collectives());
+    if (!tree_first) OFP_TRY(by_tree(i));
   }
   world.barrier();
-  if (self == 0)
-    std::printf("%s;%llu;%zu;%.2f;%.2f;%d\n", shape, static_cast<unsigned long long>(bytes), world.size(), median(tree),
-                median(collective), rounds);
+  if (self == 0) {
+    const Comparison compared = bench::compare(tree, collective);
+    std::printf("%s;%llu;%zu;%.2f;%.2f;%zu;%.4f;%.4f;%.4f\n", shape, static_cast<unsigned long long>(bytes),
+                world.size(), compared.subject, compared.peer, compared.pairs, compared.ratio, compared.interval.low,
+                compared.interval.high);
+  }
   std::fflush(stdout);
   return {};
 }

@@ -12,13 +12,17 @@
 //                                                program and agent
 //   tcp.post_ns                                  a send of 64 bytes, in the server
 //   tcp.idle_flows                               CPU of program and agent with idle connections
-//   tcp.flow_bytes                               of the agent's fast path
+//   tcp.flow_bytes                               the agent's resident memory for each idle connection
 //   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only with --over, its name
 //
 //   tcp.linked_…                                beyond a link (tcp_linked.h); only when requested
 //   tcp.slow_path_…                             the slow path on agent or host (tcp_slow_path.h); only when requested
 //
+//   Processor time of the host has the total beside it, the agent's included. An echo is compared with a kernel server
+//   that sleeps in epoll and with one that spins.
+//
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
+//   --spinning ADDRESS:PORT:PID   the kernel's that spins (echo)
 //   --agent-pid PID
 //   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
@@ -36,8 +40,6 @@
 
 #include "machine.h"
 #include "report.h"
-#include "tcp/flow/flow.h"
-#include "tcp/flow/timer_wheel.h"
 #include "tcp_breakdown.h"
 #include "tcp_client.h"
 #include "tcp_goodput.h"
@@ -117,18 +119,28 @@ std::string_view text_of(Client client) {
 
 Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
   OFP_TRY(place(client, options));
+  OFP_ASSIGN(const StreamServer spinning, StreamServer::parse(options.other("--spinning")));
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
-  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::echo));
   const std::size_t times = options.quick ? 50 : 2000;
-  OFP_ASSIGN(const Comparison compared,
-             run_pairs(
-                 options.pairs(), [&] { return round_trips(offloaded.get(), message_bytes, times); },
-                 [&]() -> Result<double> {
-                   sleep_ns(settle_ns);
-                   return round_trips(kernel.get(), message_bytes, times);
-                 }));
-  report.add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {})", text_of(client)), compared, 1e-3, "us",
-                      ratio_at_least(0.5)));
+  for (const StreamServer& server : {sides.kernel, spinning}) {
+    OFP_ASSIGN(const Fd kernel, server.connect(StreamServer::echo));
+    OFP_ASSIGN(const Comparison compared, run_pairs(
+                                              options.pairs(),
+                                              [&]() -> Result<double> {
+                                                sleep_ns(settle_ns);  // a server that spins sleeps again
+                                                return round_trips(offloaded.get(), message_bytes, times);
+                                              },
+                                              [&]() -> Result<double> {
+                                                sleep_ns(settle_ns);
+                                                return round_trips(kernel.get(), message_bytes, times);
+                                              }));
+    const bool asleep = server.pid == sides.kernel.pid;
+    Claim claim = claim_of(
+        fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {}{})", text_of(client), asleep ? "" : ", its server spins"),
+        compared, 1e-3, "us", ratio_at_least(0.5));
+    claim.peer_waits = asleep ? "asleep" : "spinning";
+    report.add(std::move(claim));
+  }
   return {};
 }
 
@@ -137,15 +149,18 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
   OFP_ASSIGN(BusyConnections offloaded, BusyConnections::open(sides.offloaded, busy_connections));
   OFP_ASSIGN(BusyConnections kernel, BusyConnections::open(sides.kernel, busy_connections));
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
-  Costs time;
+  Costs time, total;
   const auto turn = [&](BusyConnections& connections, const StreamServer& server) -> Result<double> {
     const bool subject = &connections == &offloaded;
     if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
     OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
     const TimeNs began = monotonic_ns();
     OFP_ASSIGN(const std::uint64_t echoes, connections.run(duration));
     time.add(subject, double(monotonic_ns() - began) / double(echoes));
     OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
+    OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
+    total.add(subject, double(after - before + (subject ? agent_after - agent_before : 0)) / double(echoes));
     return double(after - before) / double(echoes);
   };
   OFP_ASSIGN(const Comparison compared, run_pairs(
@@ -153,6 +168,8 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
                                             [&] { return turn(kernel, sides.kernel); }));
   report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared,
                       1e-3, "us", ratio_at_least(2.86)));
+  report.add(claim_of(fmt::format("tcp.total_cpu_per_request (64 B, 32 busy, {}, agent included)", text_of(client)),
+                      total.compared(options.pairs()), 1e-3, "us", {}));
   report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()),
                      1e6, "k/s", {}));
   return {};
@@ -162,14 +179,17 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::stream));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::stream));
   const std::uint64_t bytes = options.quick ? 1 << 20 : 64 << 20;
-  Costs cpu;
+  Costs cpu, total;
   const auto turn = [&](bool subject) -> Result<double> {
     const StreamServer& server = subject ? sides.offloaded : sides.kernel;
     if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
     OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
     OFP_ASSIGN(const double ns, stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes));
     OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
+    OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
     cpu.add(subject, double(after - before) / double(bytes));
+    total.add(subject, double(after - before + (subject ? agent_after - agent_before : 0)) / double(bytes));
     return ns / double(bytes);
   };
   OFP_ASSIGN(const Comparison compared,
@@ -178,6 +198,8 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
   report.add(rate_of("tcp.stream_gbps_vs_kernel (" + way + ")", compared, 8, "Gb/s", ratio_at_least(0.5)));
   report.add(claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", cpu.compared(options.pairs()), 1e3, "ps/B",
                       ratio_at_least(3.33)));
+  report.add(
+      claim_of("tcp.stream_total_cpu (" + way + ", agent included)", total.compared(options.pairs()), 1e3, "ps/B", {}));
   return {};
 }
 
@@ -272,10 +294,6 @@ Status measure_idle(const Sides& sides, const Options& options, Report& report) 
                    .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100,
                    .unit = "%",
                    .target = value_at_most(0.1, "%")});
-  report.add(Claim{.claim = "tcp.flow_bytes (fast path)",
-                   .value = double(sizeof(tcp::Flow) + tcp::TimerWheel::bytes_per_timer),
-                   .unit = "B",
-                   .target = value_at_most(256, "B")});
   report.add(Claim{.claim = "tcp.flow_bytes (the agent's resident memory, each of them)",
                    .value = (double(resident_after) - double(resident_before)) / double(count),
                    .unit = "B"});
@@ -335,7 +353,7 @@ Status run(const Options& options, Report& report) {
 int main(int argc, char** argv) {
   return offpath::bench::run_main(
       argc, argv, "tcp",
-      {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid",
+      {"--offloaded", "--kernel", "--spinning", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid",
        "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link"},
       offpath::bench::run);
 }

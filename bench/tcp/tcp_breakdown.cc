@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -142,6 +143,11 @@ Status measure_breakdown(const StreamServer& offloaded, const std::string& trace
   const double p50 = median(whole);
   std::ranges::sort(echoes, {}, [p50](const Echo& echo) { return std::abs(echo.whole - p50); });
   const std::span<const Echo> middle(echoes.data(), std::max<std::size_t>(echoes.size() / 20, 1));
+  std::vector<double> ratios;  // of each of these echoes, how much of it its stages are
+  for (const Echo& echo : middle) {
+    const double sum = std::accumulate(std::begin(echo.spent), std::end(echo.spent), 0.0);
+    ratios.push_back(std::min(sum / echo.whole, echo.whole / sum));
+  }
   double covered = 0;
   for (std::size_t i = 0; i < stages; ++i) {
     double ns = 0;
@@ -155,6 +161,7 @@ Status measure_breakdown(const StreamServer& offloaded, const std::string& trace
                    .peer = "stages",
                    .peer_value = covered * 1e-3,
                    .ratio = std::min(covered / p50, p50 / covered),
+                   .interval = median_interval_95(ratios),
                    .pairs = middle.size(),
                    .target = ratio_at_least(0.9)});
   return {};

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
 constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agents of the other sides sleep
-// What the paper measured of its queues over RDMA: read() of 100 bytes that came every 100 ms, and a flush.
+// The paper's figures for its queues over RDMA: read() of 100 bytes that came every 100 ms, and a flush.
 constexpr double paper_read_us = 520, paper_flush_us = 7;
 constexpr double echo_reads = 3, echo_chains = 2;  // that an echo may take
 constexpr std::size_t sides_count = 3;

@@ -11,7 +11,8 @@
  *                       (CLOCK_MONOTONIC, ns)
  *
  * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for its
- * sends. */
+ * sends. With `spin` in its place the server looks for events without sleeping, until there was none for a millisecond.
+ */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -31,7 +32,8 @@ enum {
   events_max = 64,
   chunk_bytes = 128 << 10,
   message_bytes = 64,
-  descriptors_max = 1 << 16
+  descriptors_max = 1 << 16,
+  spin_ns = 1000000
 };
 enum role { echo, stream, timed, posts, once, stamped };
 
@@ -197,24 +199,26 @@ static int serve(int epoll, int fd) {
 }
 
 int main(int argc, char** argv) {
-  const int port = argc >= 2 ? atoi(argv[1]) : 0;
+  const int port = argc >= 2 ? atoi(argv[1]) : 0, spins = argc == 3 && strcmp(argv[2], "spin") == 0;
   if (argc > 3 || port <= 0 || port + roles > 65536) {
-    fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION]\n");
+    fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION|spin]\n");
     return 2;
   }
   const int epoll = epoll_create1(0);
   if (epoll < 0) fail("epoll_create1");
   for (int role = 0; role < roles; ++role) {
-    const int fd = listen_at((uint16_t)(port + role), argc == 3 ? argv[2] : NULL);
+    const int fd = listen_at((uint16_t)(port + role), argc == 3 && !spins ? argv[2] : NULL);
     connections[fd] = (struct connection){.role = (enum role)role, .listens = 1};
     watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
   }
   puts("listening");
   fflush(stdout);
-  for (;;) {
+  for (uint64_t spins_until = 0;;) {
     struct epoll_event events[events_max];
-    const int ready = epoll_wait(epoll, events, events_max, -1);
+    const int sleeps = !spins || now_ns() >= spins_until;
+    const int ready = epoll_wait(epoll, events, events_max, sleeps ? -1 : 0);
     if (ready < 0 && errno != EINTR) fail("epoll_wait");
+    if (spins && ready > 0) spins_until = now_ns() + spin_ns;
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
       if (connections[fd].listens)

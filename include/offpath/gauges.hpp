@@ -13,7 +13,7 @@
 
 namespace offpath {
 
-// What a gauge is; empty texts: none.
+// The unit and meaning of a gauge; empty texts: none.
 struct Gauge {
   std::string name;
   std::string type = "u64";    // or i64, f64

@@ -58,6 +58,7 @@ struct Entry {
   Key key;
   std::uint64_t bytes, rows, sequence;  // rows: 0 for plain bytes
   bool is_arrow = false;
+  std::string member{};  // as ofp_listing_member
 };
 
 namespace detail {
@@ -67,8 +68,12 @@ namespace detail {
   for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
     ofp_entry entry{};
     (void)ofp_listing_entry(listing.get(), i, &entry);
-    entries.push_back(
-        {{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence, entry.is_arrow != 0});
+    entries.push_back({{entry.row_key, entry.column_key},
+                       entry.bytes,
+                       entry.rows,
+                       entry.sequence,
+                       entry.is_arrow != 0,
+                       ofp_listing_member(listing.get(), i)});
   }
   return entries;
 }

@@ -80,6 +80,7 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
+typedef struct ofp_members ofp_members;
 typedef struct ofp_request ofp_request;   /* a request to a pool that is under way */
 typedef struct ofp_gauges ofp_gauges;     /* values of the program that the agent samples */
 typedef struct ofp_query ofp_query;       /* the answer of a query, read frame by frame */
@@ -221,7 +222,8 @@ OFP_API int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const c
 OFP_API void ofp_send_wait(int64_t wait_ns);
 
 /* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility. When an
- * operation has failed, both return its error once it is over. */
+ * operation has failed, both return its error once it is over. A warning follows after a second if what is to be
+ * stored waits for members of its pool. */
 OFP_API int ofp_wait_pulled(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
 OFP_API int ofp_wait_stored(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
 /* The newest tickets reached; two loads. */
@@ -253,6 +255,21 @@ OFP_API int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t piece
                      const char* row_key, const char* column_key, uint32_t mode, uint32_t flags, uint64_t* ticket,
                      ofp_error* error);
 
+/* ---- the agent's group ---------------------------------------------------------------------- */
+
+enum { OFP_MEMBER_ALIVE = 0, OFP_MEMBER_SUSPECT = 1, OFP_MEMBER_LEFT = 2, OFP_MEMBER_DEAD = 3 };
+
+typedef struct ofp_member {
+  const char *name, *host;             /* host: the machine's name */
+  const char *address, *http, *flight; /* where it listens for agents, HTTP and Flight clients; "": it does not */
+  int state;                           /* as the agent sees it */
+} ofp_member;
+/* All members that the agent knows, itself included, by name. */
+OFP_API int ofp_group_members(ofp_channel* channel, int64_t wait_ns, ofp_members** members, ofp_error* error);
+OFP_API uint64_t ofp_members_count(const ofp_members* members);
+OFP_API int ofp_members_entry(const ofp_members* members, uint64_t index, ofp_member* member);
+OFP_API void ofp_members_free(ofp_members* members);
+
 /* ---- reading back --------------------------------------------------------------------------- */
 
 /* The object's bytes, read-only, without a copy on one machine. Waits until it is there. */
@@ -275,6 +292,11 @@ OFP_API int ofp_pool_list(ofp_channel* channel, const char* pool, const char* ro
                           int64_t wait_ns, ofp_listing** listing, ofp_error* error);
 OFP_API uint64_t ofp_listing_count(const ofp_listing* listing);
 OFP_API int ofp_listing_entry(const ofp_listing* listing, uint64_t index, ofp_entry* entry);
+/* The member that answers for the entry in queries: the first living owner of its row. "": the agent that was asked,
+ * if the pool lies at it alone. NULL: there is no such entry. */
+OFP_API const char* ofp_listing_member(const ofp_listing* listing, uint64_t index);
+/* Identifies the pool's members then, for queries of one member's part; 0: the agent that was asked, alone. */
+OFP_API uint64_t ofp_listing_view(const ofp_listing* listing);
 OFP_API void ofp_listing_free(ofp_listing* listing);
 
 /* Removes matching objects; `dropped` gets their number. */

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "calls.h"
@@ -55,16 +56,18 @@ class Segment {
   std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_{nullptr, ofp_free};
 };
 
-nb::list entries_of(ofp_listing* listing) {
+// Tuples of the entries, and the view.
+nb::tuple listing_of(ofp_listing* listing) {
   const std::unique_ptr<ofp_listing, void (*)(ofp_listing*)> owned(listing, ofp_listing_free);
   nb::list entries;
   for (std::uint64_t i = 0; i < ofp_listing_count(listing); ++i) {
     ofp_entry entry{};
     ofp_listing_entry(listing, i, &entry);
     const nb::object rows = entry.is_arrow != 0 ? nb::object(nb::int_(entry.rows)) : nb::none();
-    entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, rows, entry.sequence));
+    entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, rows, entry.sequence,
+                                  ofp_listing_member(listing, i)));
   }
-  return entries;
+  return nb::make_tuple(entries, ofp_listing_view(listing));
 }
 
 // Keys of requests that have ended, and the descriptor of whoever takes them. It outlives the channel's callbacks: each
@@ -76,16 +79,31 @@ class Ended {
   }
   Ended(const Ended&) = delete;
   ~Ended() { ::close(fd_); }
+  // Keys are used once: the address of a request that was freed is soon that of another.
+  [[nodiscard]] std::uint64_t new_key() {
+    const std::lock_guard lock(mutex_);
+    return ++newest_;
+  }
+  void expect(ofp_request* request, std::uint64_t key) {
+    const std::lock_guard lock(mutex_);
+    expected_[request] = key;
+  }
+  void forget(ofp_request* request) {
+    const std::lock_guard lock(mutex_);
+    expected_.erase(request);
+  }
   static void add(void* user, ofp_request* request) {
     auto* const ended = static_cast<Ended*>(user);
     {
       const std::lock_guard lock(ended->mutex_);
-      ended->keys_.push_back(reinterpret_cast<std::uintptr_t>(request));
+      const auto expected = ended->expected_.extract(request);
+      if (!expected) return;
+      ended->keys_.push_back(expected.mapped());
     }
     ended->nudge();
   }
   void nudge() const { (void)eventfd_write(fd_, 1); }
-  [[nodiscard]] std::vector<std::uintptr_t> take() {
+  [[nodiscard]] std::vector<std::uint64_t> take() {
     eventfd_t count = 0;
     (void)eventfd_read(fd_, &count);
     const std::lock_guard lock(mutex_);
@@ -96,13 +114,15 @@ class Ended {
  private:
   int fd_;
   std::mutex mutex_;
-  std::vector<std::uintptr_t> keys_;
+  std::uint64_t newest_ = 0;
+  std::unordered_map<ofp_request*, std::uint64_t> expected_;
+  std::vector<std::uint64_t> keys_;
 };
 using EndedPtr = std::shared_ptr<Ended>;
 
 class Query;
 
-// Something that is asked for. Its address tells it from others; its result is there once it is over.
+// Something that is asked for. Its key tells it from others; its result is there once it is over.
 class Request {
  public:
   // `post(request, error)` is called without the GIL.
@@ -137,11 +157,12 @@ class Request {
     int code = 0;
     {
       const nb::gil_scoped_release release;
+      ended_->expect(request_.get(), key_);
       code = ofp_request_on_end(request_.get(), Ended::add, ended_.get(), &error);
     }
     check(code, error);
   }
-  [[nodiscard]] std::uintptr_t key() const { return reinterpret_cast<std::uintptr_t>(request_.get()); }
+  [[nodiscard]] std::uint64_t key() const { return key_; }
   [[nodiscard]] std::optional<Frame> frame() const {
     ofp_frame* frame = nullptr;
     ofp_error error{};
@@ -149,11 +170,11 @@ class Request {
     if (frame == nullptr) return {};
     return Frame(frame);
   }
-  [[nodiscard]] nb::list listing() const {
+  [[nodiscard]] nb::tuple listing() const {
     ofp_listing* listing = nullptr;
     ofp_error error{};
     check(ofp_request_listing(request_.get(), &listing, &error), error);
-    return entries_of(listing);
+    return listing_of(listing);
   }
   [[nodiscard]] std::uint64_t dropped() const {
     std::uint64_t dropped = 0;
@@ -164,12 +185,21 @@ class Request {
   [[nodiscard]] Query query() const;
   void free() {
     const nb::gil_scoped_release release;
-    request_.reset();
+    release_request();
   }
+  Request(Request&&) = default;
+  ~Request() { release_request(); }
 
  private:
-  Request(ofp_request* request, EndedPtr ended) : ended_(std::move(ended)), request_(request, ofp_request_free) {}
+  void release_request() {
+    if (request_ == nullptr) return;
+    ended_->forget(request_.get());
+    request_.reset();
+  }
+  Request(ofp_request* request, EndedPtr ended)
+      : ended_(std::move(ended)), key_(ended_->new_key()), request_(request, ofp_request_free) {}
   EndedPtr ended_;
+  std::uint64_t key_;
   std::unique_ptr<ofp_request, void (*)(ofp_request*)> request_;
 };
 
@@ -305,7 +335,7 @@ class Channel {
   [[nodiscard]] int ended_fd() const { return ended_->fd(); }
   [[nodiscard]] nb::list take_ended() const {
     nb::list keys;
-    for (const std::uintptr_t key : ended_->take()) keys.append(key);
+    for (const std::uint64_t key : ended_->take()) keys.append(key);
     return keys;
   }
   void nudge() const { ended_->nudge(); }
@@ -316,6 +346,22 @@ class Channel {
       return ofp_probe(channel.get(), wait_ns, &seen_ns, &returned_ns, error);
     });
     return nb::make_tuple(seen_ns, returned_ns);
+  }
+
+  [[nodiscard]] nb::list members(const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    ofp_members* members = nullptr;
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_group_members(channel.get(), wait_ns, &members, error);
+    });
+    const std::unique_ptr<ofp_members, void (*)(ofp_members*)> owned(members, ofp_members_free);
+    nb::list all;
+    for (std::uint64_t i = 0; i < ofp_members_count(members); ++i) {
+      ofp_member member{};
+      ofp_members_entry(members, i, &member);
+      all.append(nb::make_tuple(member.name, member.host, member.address, member.http, member.flight, member.state));
+    }
+    return all;
   }
 
   [[nodiscard]] Range* announce(nb::handle array) const { return new Range(handle().get(), array); }
@@ -555,6 +601,7 @@ void bind_channel(nb::module_& module) {
       .def("take_ended", &Channel::take_ended)
       .def("nudge", &Channel::nudge)
       .def("probe", &Channel::probe, nb::arg("timeout").none())
+      .def("members", &Channel::members, nb::arg("timeout").none())
       .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership);
   bind_pools(channel);
 }

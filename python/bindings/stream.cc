@@ -101,16 +101,16 @@ struct Key {
 };
 
 const char* text_of(PyObject* object) {
-  const char* text = PyUnicode_AsUTF8(object);
+  const char* text = PyUnicode_AsUTF8AndSize(object, nullptr);
   if (text == nullptr) throw nb::python_error();
   return text;
 }
 
 Key key_of(PyObject* key) {
   if (PyUnicode_Check(key)) return {text_of(key), ""};
-  if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != 2)
+  if (!PyTuple_Check(key) || PyTuple_Size(key) != 2)
     fail(OFP_INVALID, "key: expected a string or a tuple (row, column) of two strings");
-  return {text_of(PyTuple_GET_ITEM(key, 0)), text_of(PyTuple_GET_ITEM(key, 1))};
+  return {text_of(PyTuple_GetItem(key, 0)), text_of(PyTuple_GetItem(key, 1))};
 }
 
 class Stream {

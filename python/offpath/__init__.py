@@ -15,7 +15,7 @@ from .errors import *  # noqa: F403
 from .exchange import Exchange, Figure, View
 from .gauges import Gauge, Gauges
 from .pool import Entry, Frame, Pool
-from .session import Announcement, Info, Segment, Session, connect
+from .session import Announcement, Info, Member, Segment, Session, connect
 from .stream import Stream, Ticket
 from .tasks import Input, Output, Task, Tasks
 from .tracks import Tracks
@@ -23,8 +23,8 @@ from .tracks import Tracks
 __version__ = _version()
 
 __all__ = [
-    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Input", "Output",
-    "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors",
+    "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Input", "Member",
+    "Output", "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors",
     "find_agent",
     *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import sys
 
-EXTRAS = ("run", "bench", "sql")  # named as the commands; the other ones need ``cli``
+EXTRAS = ("run", "bench", "sql", "view")  # named as the commands; the other ones need ``cli``
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What an agent serves over HTTP: its status and metrics."""
+"""Reads the pages that an agent serves over HTTP: its status and metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .errors import AgentError
 
 DEFAULT = "127.0.0.1:9477"
 WAIT_S = 5.0
+FRESH_S = 1.0  # ten times as long as an agent reuses a status
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -94,7 +96,7 @@ def answers(where: str) -> bool:
 
 
 def fetch(where: str, page: str) -> str:
-    """One page. Raises AgentError saying what to do if nobody answers."""
+    """Fetches one page. Raises AgentError, which says what to do, if no agent answers."""
     if where.startswith("unix:"):
         connection: http.client.HTTPConnection = UnixConnection(where.removeprefix("unix:"))
     else:
@@ -116,3 +118,20 @@ def fetch(where: str, page: str) -> str:
 def fetch_status(where: str) -> dict[str, Any]:
     """``/status.json``."""
     return json.loads(fetch(where, "/status.json"))
+
+
+def without_members(where: str, pool: str, agent: str | None = None) -> str:
+    """A warning if no member of the agent's group is a member of a pool that was just made; empty if some are, or if
+    another agent than ``agent`` answers there."""
+    until = time.monotonic() + FRESH_S
+    while True:
+        status = fetch_status(where)
+        here = next((each for each in status["pools"] if each["name"] == pool.partition("?")[0]), None)
+        if here is not None or agent not in (None, status["name"]) or time.monotonic() >= until:
+            break
+        time.sleep(FRESH_S / 20)  # the agent may answer with a status that it made for another request shortly before
+    if here is None or here["members"] > 0 or agent not in (None, status["name"]):
+        return ""
+    names = ", ".join(each["name"] for each in status["members"]) or status["name"]
+    return (f"no member's name matches {here['options']}; the members are {names}. Puts fail until a member comes "
+            "whose name does.")  # fmt: skip

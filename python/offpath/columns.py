@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,8 +13,8 @@ from .column_values import as_array, as_numpy, fits, hidden_dates, hidden_of, le
 from .errors import SchemaError
 from .layouts import same_values
 
-# What the extension module checks a buffer against: name, kind (NumPy's letter; t: temporal, x: bytes, *: anything),
-# bytes of a value, and values of a row.
+# The properties of a buffer that the extension module checks: name, kind (NumPy's letter; t: temporal, x: bytes, *:
+# anything), bytes of a value, and values of a row.
 ColumnSpec = tuple[str, str, int, int]
 
 BYTES: list[ColumnSpec] = [("bytes", "*", 1, 1)]
@@ -64,14 +65,22 @@ def schema_of(given: Any) -> pa.Schema:
     columns = {name: given[name] for name in fields} if fields is not None else given
     if not isinstance(columns, Mapping):
         raise SchemaError(f"schema: expected a schema, types by name or a first batch, given {type(given).__name__}")
-    return pa.schema([(name, type_of(value)) for name, value in columns.items()])
+    return pa.schema([(name, type_of(value, name)) for name, value in columns.items()])
 
 
-def type_of(value: Any) -> pa.DataType:
-    """A type that is given, by Arrow, by NumPy or by name, or that of a column."""
+def type_of(value: Any, column: str) -> pa.DataType:
+    """A type that is given, by Arrow, by NumPy or by a name of either's, or that of a column."""
     if isinstance(value, pa.DataType):
         return value
-    if isinstance(value, str | np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+    if isinstance(value, str):
+        for named in (lambda: pa.from_numpy_dtype(np.dtype(value)), lambda: pa.type_for_alias(value)):
+            with contextlib.suppress(TypeError, ValueError, pa.ArrowException):
+                return named()
+        raise SchemaError(
+            f"column '{column}': '{value}' names no type of NumPy's or of Arrow's, as float64, string or timestamp[us] "
+            "do; types such as pyarrow.list_(…) are taken as they are"
+        )
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return pa.from_numpy_dtype(np.dtype(value))
     array = as_numpy(value)
     if array is not None and array.ndim == 2:

@@ -28,7 +28,7 @@ from .errors import Error, NotFound, Timeout
 from .pool import Pool
 from .session import Info, Session, connect
 
-# What the stopped program posts takes the agent some milliseconds to read, and the program some microseconds to stop.
+# The agent needs some milliseconds to read the last posts, and the program some microseconds to stop.
 BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 20
 READING_S = 0.2  # on a slow link, no more than the agent reads in about this time
 SILENCE_S = 2.0  # how long a stopped program's frame is waited for
@@ -230,7 +230,7 @@ def add_memory(diagnosis: Diagnosis) -> None:
     huge = read_text("/proc/sys/vm/nr_hugepages")
     diagnosis.add("huge pages", huge, huge not in ("0", "unknown"),
                   "optional, for large frames: sysctl vm.nr_hugepages=512")  # fmt: skip
-    # What is chosen stands in brackets.
+    # The chosen value stands in brackets.
     thp = read_text("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     chosen = thp.partition("[")[2].partition("]")[0] or thp
     diagnosis.add("transparent huge pages for shared memory", chosen, chosen in ("advise", "always", "within_size"),

@@ -1,4 +1,4 @@
-"""What can go wrong: one family of exceptions, one class for each code of the C interface (``ofp_code``).
+"""Exceptions: one class for each code of the C interface (``ofp_code``), with one base.
 
 Every message names the field and both values, what was given and what is allowed.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """Base of all. ``code`` is the number of ``ofp_code``; 0 for errors of the package's own."""
+    """Base of all exceptions. ``code`` is the number of ``ofp_code``; 0 for errors of the package's own."""
 
     code = 0
 
@@ -19,7 +19,7 @@ class WouldBlock(Error):
 
 
 class Timeout(Error, TimeoutError):
-    """The deadline passed; the operation goes on."""
+    """The deadline passed; the operation continues."""
 
     code = 2
 
@@ -37,7 +37,7 @@ class NotFound(Error, LookupError):
 
 
 class Exists(Error):
-    """Somebody else has that name already."""
+    """The name is already in use."""
 
     code = 5
 
@@ -55,7 +55,8 @@ class TooLarge(Error, ValueError):
 
 
 class Stale(Error):
-    """The memory was withdrawn or announced anew before it was pulled."""
+    """The memory was withdrawn or announced anew before it was pulled; or the members of a pool have changed since its
+    parts were listed."""
 
     code = 8
 
@@ -79,19 +80,19 @@ class Denied(Error, PermissionError):
 
 
 class VersionMismatch(Error):
-    """The two sides speak different versions."""
+    """The two sides use different protocol versions."""
 
     code = 12
 
 
 class PeerLost(Error, ConnectionError):
-    """The agent is gone; every lease has ended, the arrays are the program's again."""
+    """The agent has ended, and so has every lease: the arrays belong to the program again."""
 
     code = 13
 
 
 class ProtocolError(Error):
-    """The other side sent bytes that make no sense."""
+    """The other side sent invalid bytes."""
 
     code = 14
 
@@ -133,19 +134,23 @@ class Closed(Error):
 
 
 class Cancelled(Error):
-    """The operation was given up."""
+    """The operation was cancelled."""
 
     code = 21
 
 
 class FunctionFailed(Error):
-    """A function of a plug-in said that it failed, threw or crashed."""
+    """A function of a plug-in reported a failure, threw or crashed."""
 
     code = 22
 
 
 class AgentError(Error, RuntimeError):
     """An agent could not be started, or ended."""
+
+
+class NoMembersWarning(UserWarning):
+    """A pool was made whose ``members`` match no agent: puts fail until a matching member joins."""
 
 
 _BY_CODE: dict[int, type[Error]] = {cls.code: cls for cls in Error.__subclasses__() if cls.code != 0}
@@ -156,4 +161,4 @@ def error_of(code: int, message: str) -> Error:
     return _BY_CODE.get(code, Error)(message)
 
 
-__all__ = ["Error", "error_of", *(cls.__name__ for cls in Error.__subclasses__())]
+__all__ = ["Error", "NoMembersWarning", "error_of", *(cls.__name__ for cls in Error.__subclasses__())]

@@ -23,6 +23,7 @@ FUNCTIONS = {
     "is_null": 17, "is_valid": 18, "is_nan": 19, "is_in": 20, "cast": 21, "if_else": 22, "and": 14, "or": 15,
 }  # fmt: skip
 AGGREGATES = {"sum": 0, "min": 1, "max": 2, "mean": 3, "count": 4}
+HISTOGRAM = 5
 VALUE_TYPES = {
     pa.null(): 0, pa.bool_(): 1, pa.int8(): 2, pa.int16(): 3, pa.int32(): 4, pa.int64(): 5, pa.uint8(): 6,
     pa.uint16(): 7, pa.uint32(): 8, pa.uint64(): 9, pa.float32(): 10, pa.float64(): 11, pa.string(): 12,
@@ -32,7 +33,7 @@ TIMESTAMP = 14
 UNITS = ("s", "ms", "us", "ns")
 FIELD, LITERAL, CALL = 1, 2, 3
 NULLS_MATCH, NULLS_SKIPPED = 0, 1  # of is_in: a null is found where the values have one, or never
-HAS_FILTER, PARTIAL, WITHOUT_LOST, ARROW_ONLY = 1, 2, 4, 8
+HAS_FILTER, PARTIAL, WITHOUT_LOST, ARROW_ONLY, OF_MEMBER = 1, 2, 4, 8, 16
 
 
 class Part(NamedTuple):
@@ -46,9 +47,24 @@ class Part(NamedTuple):
     options: Any = None
 
 
-# What a column of an answer may be asked as, and an aggregate: (function, of what).
+class Axis(NamedTuple):
+    """One axis of a histogram: ``bins`` of equal width from ``low`` to ``high``, which the last one includes."""
+
+    of: pc.Expression | Part | str
+    low: float
+    high: float
+    bins: int
+
+
+class Histogram(NamedTuple):
+    """An aggregate: counts of rows by one axis or two. Its column is a list of all counts, row by row of the first."""
+
+    axes: tuple[Axis, ...]
+
+
+# The forms in which a query may ask for a column, and for an aggregate: (function, of what).
 Columns = Sequence[str] | Mapping[str, "pc.Expression | str"]
-Aggregates = Mapping[str, "tuple[str, pc.Expression | str] | str"]
+Aggregates = Mapping[str, "tuple[str, pc.Expression | str] | str | Histogram"]
 
 
 def encode_query(
@@ -58,14 +74,19 @@ def encode_query(
     partial: bool = False,
     without_lost: bool = False,
     arrow_only: bool = False,
+    part: tuple[int, str] | None = None,
 ) -> bytes:
     """The bytes of a query: ``partial`` of aggregates that are to be combined, ``without_lost`` where rows may be
-    missing that members took with them, ``arrow_only`` where objects that are not Arrow are left out. Raises Invalid or
-    Unsupported where an agent would not understand it."""
+    missing that members took with them, ``arrow_only`` where objects that are not Arrow are left out, ``part`` (the
+    view of a listing, and a member) where that member's rows alone are asked for. Raises Invalid or Unsupported where
+    an agent would not understand it."""
     if columns is not None and aggregates is not None:
         raise Invalid("a query has columns or aggregates, not both")
     flags = HAS_FILTER * (filter is not None) | PARTIAL * partial
-    made = bytearray((1, flags | WITHOUT_LOST * without_lost | ARROW_ONLY * arrow_only))
+    flags |= WITHOUT_LOST * without_lost | ARROW_ONLY * arrow_only | OF_MEMBER * (part is not None)
+    made = bytearray((1, flags))
+    if part is not None:
+        made += struct.pack("<Q", part[0]) + text(part[1])
     if filter is not None:
         made += encode(filter)
     named = columns.items() if isinstance(columns, Mapping) else [(name, name) for name in columns or ()]
@@ -83,10 +104,15 @@ def flight_command(pool: str, rows: str = "*", columns: str = "*", query: bytes 
     return text(pool) + text(rows) + text(columns) + query
 
 
-def encode_aggregate(name: str, what: tuple[str, pc.Expression | str] | str) -> bytes:
+def encode_aggregate(name: str, what: tuple[str, pc.Expression | str] | str | Histogram) -> bytes:
+    if isinstance(what, Histogram):
+        made = bytes((HISTOGRAM, len(what.axes))) + text(name)
+        for axis in what.axes:
+            made += struct.pack("<ddI", axis.low, axis.high, axis.bins) + encode(axis.of)
+        return made
     function, of = (what, None) if isinstance(what, str) else what
     if function not in AGGREGATES:
-        raise Invalid(f"aggregate {name!r}: {function!r} is none of {', '.join(AGGREGATES)}")
+        raise Invalid(f"aggregate {name!r}: {function!r} is not one of {', '.join(AGGREGATES)}")
     if of is None and function != "count":
         raise Invalid(f"aggregate {name!r}: {function} of what? Write ({function!r}, column or expression)")
     made = bytes((AGGREGATES[function], of is not None)) + text(name)

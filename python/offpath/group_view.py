@@ -17,7 +17,7 @@ from rich.live import Live
 
 from .agent_http import fetch_status
 from .errors import AgentError
-from .status_view import size_text, table_of
+from .status_view import RECENT_TITLE, recent_text, size_text, table_of
 
 AT_ONCE_MAX = 64  # members asked at the same time
 ANSWERING = ("alive", "suspect")  # states of members that are asked
@@ -74,7 +74,7 @@ def agents_rows(now: Look, before: Look | None) -> list[list[Any]]:
         status = now.statuses.get(member["name"])
         if status is None:
             why = now.silent.get(member["name"]) or member["why"] or "no HTTP address"
-            rows.append([member["name"], member["state"], *"-----", why])
+            rows.append([member["name"], member["state"], *"------", why])
             continue
         old = before.statuses.get(member["name"]) if before else None
         same = old if old and old["pid"] == status["pid"] else None
@@ -84,7 +84,7 @@ def agents_rows(now: Look, before: Look | None) -> list[list[Any]]:
         rows.append([
             member["name"] + (" (asked)" if member["self"] else ""), member["state"], text_of(cores),
             f"{size_text(memory['used_bytes'])} of {size_text(memory['bytes_max'])}", size_rate(moved),
-            len(status["channels"]),
+            recent_text(status.get("recent")), len(status["channels"]),
             sum(each["frames"] for each in status["pools"]), f"up {status['uptime_s']:.0f} s",
         ])  # fmt: skip
     return rows
@@ -158,8 +158,8 @@ def alarms_rows(now: Look) -> list[list[Any]]:
 
 def render_group(now: Look, before: Look | None = None) -> RenderableType:
     """Tables of one look; with an earlier one, rates between the two."""
-    columns = ["agent", "state", "cores", "memory", "moved", "channels", "frames", "more"]
-    tables: list[RenderableType] = [table_of("agents", columns, agents_rows(now, before))]
+    columns = ["agent", "state", "cores", "memory", "moved", RECENT_TITLE, "channels", "frames", "more"]
+    tables: list[RenderableType] = [table_of("agents", columns, agents_rows(now, before), [RECENT_TITLE])]
     if alarms := alarms_rows(now):
         tables.append(table_of("alarms", ["alarm", "host", "when", "now", "for", "by agent"], alarms))
     if hosts := hosts_rows(now, before):

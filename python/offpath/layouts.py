@@ -20,6 +20,19 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([stored_field(field, field.name) for field in schema], schema.metadata)
 
 
+def stored_table(table: pa.Table) -> pa.Table:
+    """The same values in layouts that queries compute with. Unions, which streams refuse, stay as they are."""
+    for place, field in enumerate(table.schema):
+        try:
+            kept = stored_field(field, field.name)
+        except Unsupported:
+            continue
+        if kept.type != field.type:
+            chunks = [relaid(chunk, kept.type) for chunk in table.column(place).chunks]
+            table = table.set_column(place, kept, pa.chunked_array(chunks, kept.type))
+    return table
+
+
 def stored_field(field: pa.Field, path: str) -> pa.Field:
     return field.with_type(stored_type(field.type, path))
 

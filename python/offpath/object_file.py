@@ -38,7 +38,7 @@ def check_new_file(path: Path, *, force: bool, table: bool) -> None:
     """Before anything is asked for. Raises Invalid: the file is there already, or its name says no form of a table."""
     if table and path.suffix not in TABLE_FILES:
         raise Invalid(f"{path}: its name says no form of a table; one of {', '.join(TABLE_FILES)} does")
-    if path.exists() and not force:
+    if path.is_file() and not force:  # a pipe or a device has nothing to lose
         raise Invalid(f"{path} is there already; --force replaces it")
 
 

@@ -8,15 +8,21 @@ import glob
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from .errors import Invalid, NotFound, SchemaError, Timeout
+from .agent_http import find_http, without_members
+from .errors import Error, Invalid, NoMembersWarning, NotFound, SchemaError, Timeout
 from .expression import Aggregates, Columns, Part, encode_query
+from .histograms import Ask, Range, count_rows
+from .layouts import stored_table
 from .query_text import with_texts
 from .snapshot import Progress, restore_snapshot, write_snapshot
 from .waits import Step
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from ._native import Frame as NativeFrame
     from ._native import Query, Request
     from .dataset import AgentDataset
+    from .parts import PoolPart
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
@@ -32,13 +39,15 @@ SCHEMA_TRIES = 4  # an object may go between the list and the query
 
 
 class Entry(NamedTuple):
-    """One object of a pool. ``rows`` is None for plain bytes; ``sequence`` is the order of storing."""
+    """One object of a pool. ``rows`` is None for plain bytes; ``sequence`` is the order of storing; ``member`` is the
+    agent that answers for the object in queries: the first living owner of its row."""
 
     row: str
     column: str
     nbytes: int
     rows: int | None
     sequence: int
+    member: str
 
 
 class Frame:
@@ -118,7 +127,7 @@ def _object_of(data: Any) -> tuple[Any, bool]:
     """The bytes of an object, and whether they are an Arrow IPC stream."""
     if isinstance(data, bytes | bytearray | memoryview | pa.Buffer):
         return data, False
-    table = pa.table(data).combine_chunks()
+    table = stored_table(pa.table(data)).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -205,9 +214,16 @@ class Pool:
         """Makes the pool, on all members, if it is not there: what its name says of policy, members and copies holds
         from now on, whoever uses it. Storing makes it too.
 
-        Raises Invalid (what is wrong with the name), Exists (it is there with other options), Denied.
+        Warns with NoMembersWarning if its ``members`` match no member of the agent's group, as far as the agent's
+        status pages are found. Raises Invalid (what is wrong with the name), Exists (it is there with other options),
+        Denied.
         """
         self.session._bytes_stream(self.name, arrow=False)
+        if "members=" in self.name:
+            with contextlib.suppress(Error):  # an agent without status pages
+                where = find_http(None, self.session._address)
+                if wrong := without_members(where, self.name, self.session.info.agent_name):
+                    warnings.warn(f"pool {self.name}: {wrong}", NoMembersWarning, stacklevel=2)
         return self
 
     def put(self, data: Any, row: str, column: str = "", timeout: float | None = None) -> None:
@@ -261,7 +277,13 @@ class Pool:
     def list(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> list[Entry]:
         """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing. Raises NotFound if there is
         no such pool, as ``len`` does."""
-        return [Entry(*each) for each in self.session._native.pool_list(self.name, row, column, timeout)]
+        return self._listed(self.session._native.pool_list(self.name, row, column, timeout))[0]
+
+    def _listed(self, listing: tuple[Any, int]) -> tuple[builtins.list[Entry], int]:
+        """Its entries, and what identifies the pool's members."""
+        entries, view = listing
+        own = self.session.info.agent_name
+        return [Entry._make((*each[:-1], each[-1] or own)) for each in entries], view
 
     def list_async(
         self,
@@ -273,7 +295,7 @@ class Pool:
         """Like ``list``, without waiting; the future is as of ``want``."""
         return self._start(
             lambda: self.session._native.start_list(self.name, row, column, timeout),
-            lambda request: [Entry(*each) for each in request.listing()],
+            lambda request: self._listed(request.listing())[0],
             callback,
             timeout,
         )
@@ -322,9 +344,10 @@ class Pool:
 
         ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or
-        to "count" for all rows. ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for
-        all of it. ``partial``: members that are lost with rows which no other has do no harm: what is left is answered.
-        ``arrow_only``: objects that are not Arrow are left out; otherwise the first of them is a SchemaError.
+        to "count" for all rows (``histogram`` and ``histogram2d`` count by bins). ``rows`` and ``columns_glob`` are
+        patterns of the objects' keys. ``timeout`` holds for all of it. ``partial``: members that are lost with rows
+        which no other has do no harm: what is left is answered. ``arrow_only``: objects that are not Arrow are left
+        out; otherwise the first of them is a SchemaError.
 
         Filter and aggregate may be texts, as on the command line; an aggregate in the filter's place is one, too.
 
@@ -347,6 +370,59 @@ class Pool:
             arrow_only=arrow_only,
         )
         return pa.concat_tables([frame.table() for frame in frames])
+
+    def histogram(
+        self,
+        of: pc.Expression | str,
+        bins: int = 10,
+        range: Range | None = None,
+        *,
+        filter: pc.Expression | str | None = None,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        timeout: float | None = 60.0,
+        partial: bool = False,
+        arrow_only: bool = False,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Counts of a column or expression in bins of equal width, and the edges of the bins: (bins,) and (bins + 1,),
+        as ``numpy.histogram`` has them of float64. The agents count, so only counts are sent.
+
+        ``range``: the lowest and the highest edge; None: those of the values, which a query before finds out. Values
+        that are null, NaN or beyond the range are not counted. The other parameters and errors are those of ``query``.
+
+        >>> counts, edges = pool.histogram("x", 64, rows="step10")
+        >>> counts, edges = pool.histogram(pc.field("v") * pc.field("v"), 64, (0.0, 4.0), filter="x < 0.5")
+        """
+        ask = self._ask_of(filter, rows=rows, columns_glob=columns_glob, partial=partial, arrow_only=arrow_only)
+        counts, edges = count_rows(ask, [of], [bins], None if range is None else [range], timeout)
+        return counts, edges[0]
+
+    def histogram2d(
+        self,
+        x: pc.Expression | str,
+        y: pc.Expression | str,
+        bins: int | tuple[int, int] = 10,
+        range: tuple[Range, Range] | None = None,
+        *,
+        filter: pc.Expression | str | None = None,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        timeout: float | None = 60.0,
+        partial: bool = False,
+        arrow_only: bool = False,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """The same over two columns or expressions, as ``numpy.histogram2d`` has it: counts (bins of x, bins of y), the
+        edges of x, the edges of y. At most 1,048,576 bins together.
+
+        >>> counts, x_edges, y_edges = pool.histogram2d("x", "y", 256, rows="step10")
+        """
+        ask = self._ask_of(filter, rows=rows, columns_glob=columns_glob, partial=partial, arrow_only=arrow_only)
+        numbers = [bins, bins] if isinstance(bins, int) else [*bins]
+        counts, edges = count_rows(ask, [x, y], numbers, None if range is None else [*range], timeout)
+        return counts, edges[0], edges[1]
+
+    def _ask_of(self, filter: pc.Expression | str | None, **asked: Any) -> Ask:
+        return lambda aggregates, timeout: self.query(filter, None, aggregates, timeout=timeout, **asked)
 
     def query_async(
         self,
@@ -426,6 +502,43 @@ class Pool:
                 yield frame.table()
 
         return AgentDataset(f"pool {self.name}", self._newest_schema(rows, columns_glob, arrow_only), ask)
+
+    def parts(
+        self, rows: str | None = None, columns_glob: str | None = None, *, arrow_only: bool = False
+    ) -> builtins.list[PoolPart]:
+        """The objects divided by the member that answers for them, in the order of members: what Dask, Ray and others
+        read in parallel, each part beside its member. Together the parts have each row once. If members change after
+        this, reading a part is an error that says so. A pool of one agent has one part.
+
+        >>> for part in session.pool("hash:/particles").parts(rows="step*"):
+        ...     print(part.member, part.rows, part.dataset(session).to_table(["id"], pc.field("x") < 0.5))
+
+        Raises NotFound if no object matches, Denied, SchemaError.
+        """
+        from .parts import PoolPart  # with pyarrow.dataset
+
+        listing = self.session._native.pool_list(self.name, rows, columns_glob, SHORT_S)
+        entries, view = self._listed(listing)
+        schema = self._newest_schema(rows, columns_glob, arrow_only)
+        by_member: dict[str, builtins.list[Entry]] = {}
+        for entry in entries:
+            if entry.rows is not None or not arrow_only:
+                by_member.setdefault(entry.member, []).append(entry)
+        return [
+            PoolPart(
+                self.name,
+                member,
+                view,
+                schema,
+                objects=len(each),
+                rows=sum(entry.rows or 0 for entry in each),
+                nbytes=sum(entry.nbytes for entry in each),
+                row_glob=rows,
+                columns_glob=columns_glob,
+                arrow_only=arrow_only,
+            )
+            for member, each in sorted(by_member.items())
+        ]
 
     def _newest_schema(self, rows: str | None, columns_glob: str | None, arrow_only: bool) -> pa.Schema:
         """The schema of the newest object whose keys match, without its rows. Raises NotFound, SchemaError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,20 @@ class Info:
     failed: int
     wakes_sent: int
     sleeps: int  # of this program's threads, in calls that wait
+
+
+class Member(NamedTuple):
+    """An agent of the group, as the session's agent knows it. Addresses are empty where it does not listen."""
+
+    name: str
+    host: str  # the machine's name
+    address: str  # for agents and programs: unix:, tcp:, tls:, verbs:
+    http: str  # for metrics and status
+    flight: str  # for clients of Arrow Flight: grpc+tcp://, grpc+tls://
+    state: str  # alive, suspect, left, dead
+
+
+MEMBER_STATES = ("alive", "suspect", "left", "dead")
 
 
 class Segment(_native.Segment):
@@ -90,8 +104,9 @@ class Announcement:
 class Session:
     """Made by ``connect``. Usable from several threads; a forked child connects for itself."""
 
-    def __init__(self, native: Channel) -> None:
+    def __init__(self, native: Channel, address: str | None = None) -> None:
         self._native = native
+        self._address = address  # as given
         self._waits = Waits(self)
         self._bytes_streams: dict[tuple[str, bool], Stream] = {}
 
@@ -202,6 +217,10 @@ class Session:
         CLOCK_MONOTONIC nanoseconds, comparable on one machine only."""
         return self._native.probe(timeout)
 
+    def members(self, timeout: float | None = 5.0) -> list[Member]:
+        """The agents of the group, by name, the session's own agent included; those that are dead or have left, too."""
+        return [Member._make((*each[:-1], MEMBER_STATES[each[-1]])) for each in self._native.members(timeout)]
+
     @property
     def info(self) -> Info:
         """The link and the agent, and counters of this moment."""
@@ -259,4 +278,5 @@ def connect(
     """
     key = os.fspath(key_file) if key_file is not None else None
     ca = os.fspath(tls_ca_file) if tls_ca_file is not None else None
-    return Session(Channel(address, name, key, ca, timeout, ring_slots, staging_bytes_max, force_staging))
+    native = Channel(address, name, key, ca, timeout, ring_slots, staging_bytes_max, force_staging)
+    return Session(native, address)

@@ -117,7 +117,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
 def check_entry(place: Path, each: dict[str, Any]) -> None:
     name = each["file"]
     if name != os.path.basename(name) or name in ("", ".", ".."):
-        raise Invalid(f"{place / MANIFEST} names the file {name!r}, which is none of the directory")
+        raise Invalid(f"{place / MANIFEST} names the file {name!r}, which is not in the directory")
     path = place / name
     if not path.is_file():
         raise Invalid(f"{path} is missing: object ({each['row']}, {each['column']})")

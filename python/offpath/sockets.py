@@ -1,4 +1,5 @@
-"""Unmodified programs whose TCP connections go over the agent: their socket calls, by a library that is preloaded."""
+"""Unmodified programs whose TCP connections go over the agent: their socket calls, by a library that is preloaded or by
+a supervisor."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .agent import Agent
+from .agent import Agent, find_agent
 from .errors import AgentError, Error
 
 if TYPE_CHECKING:
@@ -34,13 +35,18 @@ def find_library() -> Path:
     raise Error(f"{LIBRARY} is not in {', '.join(map(str, places))}; set OFFPATH_SOCKETS_LIBRARY to it")
 
 
+def find_supervisor() -> Path:
+    """The program that supervises others, beside the agent's."""
+    return Path(find_agent()).with_name("offpath-supervisor")
+
+
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
-                fallback: bool = False, report: bool = False, most: int | None = None,
+                fallback: bool = False, report: bool = False, most: int | None = None, preload: bool = True,
                 base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
     """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
     to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one.
     ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it.
-    ``most``: sockets at a time, 16 to 65536; None: 1024."""
+    ``most``: sockets at a time, 16 to 65536; None: 1024. ``preload``: False for what the supervisor is started with."""
     made = {**base, "OFFPATH_AGENT": agent}
     made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
     made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
@@ -53,6 +59,8 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
         made.pop(f"OFFPATH_SOCKETS_{name}", None)
         if value is not None:
             made[f"OFFPATH_SOCKETS_{name}"] = value
+    if not preload:
+        return made
     others = made.get("LD_PRELOAD")
     made["LD_PRELOAD"] = f"{find_library()}:{others}" if others else str(find_library())
     return made

@@ -27,6 +27,7 @@ class Policy:
     fallback: bool | None = None
     report: bool | None = None
     sockets: int | None = None
+    supervise: bool | None = None
 
 
 KEYS = [field.name for field in fields(Policy)]
@@ -60,7 +61,7 @@ def read_policy(path: Path) -> Policy:
     return Policy(**table)
 
 
-# What is wrong with a value, and which item of it.
+# The error of a value, and the item that has it.
 _Wrong = tuple[str, Any] | None
 
 
@@ -113,6 +114,7 @@ _CHECKS: dict[str, Callable[[Any], _Wrong]] = {
     "fallback": _switch,
     "report": _switch,
     "sockets": _count,
+    "supervise": _switch,
 }
 
 

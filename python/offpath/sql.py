@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -20,6 +21,16 @@ def run_sql(session: Session, text: str) -> pa.Table:
 
     Raises Invalid for what DuckDB does not understand or compute, and what ``Pool.dataset`` and its scans raise.
     """
+    with open_query(session, text) as answer:
+        return answer.to_arrow_table()
+
+
+@contextlib.contextmanager
+def open_query(
+    session: Session, text: str, settings: Mapping[str, str | bool] | None = None
+) -> Iterator[duckdb.DuckDBPyRelation]:
+    """The answer of such a query, to be read before this ends; errors as of ``run_sql``. ``settings`` are DuckDB's, and
+    the query cannot change them."""
     failed: list[Error] = []  # of scans: DuckDB has only their texts
     with duckdb.connect() as connection:
         connection.execute("SET python_enable_replacements = false")  # names are pools, never Python's variables
@@ -28,10 +39,14 @@ def run_sql(session: Session, text: str) -> pa.Table:
         try:
             for (pool, *rows), table in tables.items():
                 connection.register(table, keeping_errors(dataset_of(session, pool, *rows), failed))
+            for name, value in (settings or {}).items():
+                connection.execute(f"SET {name} = ?", [value])
+            if settings:
+                connection.execute("SET lock_configuration = true")
             answer = connection.sql(query)
             if answer is None:
                 raise Invalid("the text has no query that answers rows")
-            return answer.to_arrow_table()
+            yield answer
         except duckdb.Error as error:
             raise failed[0] if failed else Invalid(f"DuckDB: {error}") from None
 

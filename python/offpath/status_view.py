@@ -159,9 +159,9 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
     for each in gets["longest"]:
         place = f"get of ({middle_text(each['row'])}, {middle_text(each['column'])}) from {each['pool']}"
         who = f"{place} by {each['program']} (process {each['pid']})"
-        rows.append([who, f"the object: {each['why']}", f"{each['waits_s']:.0f} s"])
+        rows.append([who, f"{each['what']}: {each['why']}", f"{each['waits_s']:.0f} s"])
     if (others := gets["count"] - len(gets["longest"])) > 0:
-        rows.append([f"{others} more gets", "objects that are not there yet", ""])
+        rows.append([f"{others} more gets", "objects, the disk, or computations", ""])
     for pool in status["pools"]:
         for step in pool.get("steps", [])[:1]:
             more = f" and {pool['steps_waiting'] - 1} more" if pool["steps_waiting"] > 1 else ""
@@ -207,6 +207,23 @@ def schemas_table(schemas: list[dict[str, Any]]) -> Table:
     return table_of("columns", ["stream", "column", "type"], rows)
 
 
+RECENT_TITLE = "last 5 min"
+BLOCKS = "▁▂▃▄▅▆▇█"
+CURVE_LETTERS = 10
+
+
+def recent_text(recent: dict[str, Any] | None) -> str:
+    """The last minutes: a curve, and the bytes a second of all of them."""
+    rates = recent["bytes_per_s"] if recent is not None else []
+    if not any(rates):
+        return "-"
+    letters = min(CURVE_LETTERS, len(rates))
+    parts = [rates[len(rates) * i // letters : len(rates) * (i + 1) // letters] for i in range(letters)]
+    means = [sum(part) / len(part) for part in parts]
+    curve = "".join(BLOCKS[round(mean / max(means) * (len(BLOCKS) - 1))] for mean in means)
+    return f"{curve} {size_text(sum(rates) / len(rates))}/s"
+
+
 def destination_text(stream: dict[str, Any]) -> str:
     return stream["destination"] + ("" if stream["compression"] == "none" else f", {stream['compression']}")
 
@@ -222,8 +239,15 @@ def number_text(value: float | None) -> str:
     return str(value) if isinstance(value, int) and abs(value) < 10**6 else f"{value:.4g}"
 
 
-def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
-    """Tables of one status; with an earlier one, rates between the two."""
+def duration_text(seconds: float) -> str:
+    """With a unit: 0.0015 -> 1.5 ms."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def summary_lines(status: dict[str, Any], before: dict[str, Any] | None, elapsed_s: float) -> list[str]:
+    """What is said of the agent before the tables."""
     memory, mover, process = status["memory"], status["mover"], status["process"]
     lines = [
         f"[bold]{status['name']}[/bold]  version {status['version']}, process {status['pid']}, "
@@ -240,6 +264,8 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         frames = (mover["frames"] - before["mover"]["frames"]) / elapsed_s
         busy = (process["cpu_s"] - before["process"]["cpu_s"]) / elapsed_s
         lines.append(f"now {size_text(moved)}/s, {frames:.1f} frames/s, {busy:.0%} of a core")
+    if (recent := recent_text(status.get("recent"))) != "-":
+        lines.append(f"{RECENT_TITLE} {recent}")
     queries, computes = status["queries"], status["computes"]
     if queries["queries"] or computes["asked"]:
         lines.append(
@@ -256,24 +282,11 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
             f"{disk['directory']}: {disk['objects']} objects, {size_text(disk['bytes'])}, of these "
             f"{size_text(disk['spilled_bytes'])} on disk alone; {disk['failure'] or 'in order'}"
         )
-    channels = [
-        [each["program"], each["pid"], each["link"], "staged" if each["staged"] else "direct", each["requests"],
-         size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
-        for each in status["channels"]
-    ]  # fmt: skip
-    earlier = {stream_key(each): each["bytes"] for each in before["streams"]} if before is not None else {}
+    return lines
 
-    def rate(stream: dict[str, Any]) -> str:
-        since = earlier.get(stream_key(stream))
-        if since is None or elapsed_s <= 0 or stream["bytes"] < since:
-            return "-"
-        return f"{size_text((stream['bytes'] - since) / elapsed_s)}/s"
 
-    streams = [
-        [middle_text(each["name"]), each["program"] + rank_text(each), destination_text(each), each["pool"],
-         each["sent"], size_text(each["bytes"]), rate(each), size_text(each["credit_left_bytes"])]
-        for each in status["streams"]
-    ]  # fmt: skip
+def tables_where_used(status: dict[str, Any]) -> list[RenderableType]:
+    """The tables of what this agent does beside moving data."""
     steps = [[each["name"], middle_text(each["newest_row"]) or "-", each["steps_waiting"]]
              for each in status["pools"] if each.get("newest_row") or each.get("steps_waiting")]  # fmt: skip
     gauges = [
@@ -297,7 +310,13 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          f"{each['cpu_s']:.3f} s", each["trouble"] or "-"]
         for each in status.get("sampled", [])
     ]  # fmt: skip
-    only_where_used = []
+    latencies = [
+        [name, each["count"], duration_text(each["p50_s"]), duration_text(each["p99_s"])]
+        for name, each in status.get("latency", {}).items() if each["count"]
+    ]  # fmt: skip
+    only_where_used: list[RenderableType] = []
+    if latencies:
+        only_where_used.append(table_of("latency", ["of", "count", "p50", "p99"], latencies))
     if steps:
         only_where_used.append(table_of("steps", ["pool", "newest row", "steps that wait"], steps))
     if gauges:
@@ -317,8 +336,33 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
     if triggers:
         columns = ["function", "pool", "calls", "failed", "waiting", "left out", "last failure"]
         only_where_used.append(table_of("triggers", columns, triggers, ["left out", "waiting", "last failure"]))
+    return only_where_used
+
+
+def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
+    """Tables of one status; with an earlier one, rates between the two."""
+    channels = [
+        [each["program"], each["pid"], each["link"], "staged" if each["staged"] else "direct", each["requests"],
+         size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
+        for each in status["channels"]
+    ]  # fmt: skip
+    earlier = {stream_key(each): each["bytes"] for each in before["streams"]} if before is not None else {}
+
+    def rate(stream: dict[str, Any]) -> str:
+        since = earlier.get(stream_key(stream))
+        if since is None or elapsed_s <= 0 or stream["bytes"] < since:
+            recent = stream.get("recent", {"bytes_per_s": []})["bytes_per_s"]
+            return f"{size_text(recent[-1])}/s" if recent else "-"
+        return f"{size_text((stream['bytes'] - since) / elapsed_s)}/s"
+
+    streams = [
+        [middle_text(each["name"]), each["program"] + rank_text(each), destination_text(each), each["pool"],
+         each["sent"], size_text(each["bytes"]), rate(each), recent_text(each.get("recent")),
+         size_text(each["credit_left_bytes"])]
+        for each in status["streams"]
+    ]  # fmt: skip
     return Group(
-        *lines,
+        *summary_lines(status, before, elapsed_s),
         table_of(
             "programs",
             ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"],
@@ -327,12 +371,12 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         ),
         table_of(
             "streams",
-            ["stream", "program", "destination", "pool", "sent", "bytes", "now", "credit left"],
+            ["stream", "program", "destination", "pool", "sent", "bytes", "now", RECENT_TITLE, "credit left"],
             streams,
-            ["destination", "sent", "program", "credit left"],
+            ["destination", "sent", "program", "credit left", RECENT_TITLE],
         ),
         pools_table(status["pools"]),
-        *only_where_used,
+        *tables_where_used(status),
     )
 
 

@@ -49,7 +49,8 @@ class Ticket:
         self.stream._native.wait_pulled(self.number, timeout)
 
     def wait_stored(self, timeout: float | None = None) -> None:
-        """Waits until the frame is in its pool. Raises like ``wait_pulled``."""
+        """Waits until the frame is in its pool; after a second a warning on standard error says for which members.
+        Raises like ``wait_pulled``."""
         self.stream._native.wait_stored(self.number, timeout)
 
     def __await__(self) -> Generator[Any, None, Ticket]:

@@ -201,7 +201,7 @@ class Waits:
         with self._lock:
             self._under_way[entry.step.request.key] = entry
             self._wake_for(entry.look_at)
-        entry.step.request.tell_end()
+            entry.step.request.tell_end()  # under the lock: a session that is closed meanwhile frees it
 
     def _wake_for(self, look_at: float) -> None:
         if not self._ends_with_program and (session := self._session()) is not None:
@@ -258,9 +258,7 @@ class Waits:
         error: Exception | None = None
         made: Any = None
         try:
-            if not entry.step.request.wait(0):  # the key was another one's, which is gone
-                self._add(entry)
-                return
+            entry.step.request.wait(0)  # raises what it failed with
             made = entry.step.finish(entry.step.request)
         except Exception as failure:  # of the request, or of what its bytes are made into
             error = failure

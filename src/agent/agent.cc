@@ -130,6 +130,7 @@ Status Agent::prepare(const Confine& confine) {
   }
   if (settings_.flight) {
     OFP_ASSIGN(flight_, FlightEndpoint::start(*settings_.flight, settings_.dispatcher, *loop_, *dispatcher_));
+    group_->set_flight(flight_->text(machine_name()), monotonic_ns());
   }
   return {};
 }
@@ -414,6 +415,8 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->jobs = jobs_->counters();
   status->acceptor = acceptor_->counters();
   status->mover = dispatcher_->mover().counters();
+  status->move_latencies = dispatcher_->mover().latencies();
+  status->request_latencies = dispatcher_->latencies();
   status->buffers = dispatcher_->buffers().counters();
   status->used_bytes = dispatcher_->buffers().used_bytes();
   status->free_bytes = dispatcher_->mover().memory_free_for_programs();
@@ -424,12 +427,14 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->steps = dispatcher_->pools().table().steps();
   status->waiting_puts = dispatcher_->pools().waiting_puts(now);
   status->waiting_gets = dispatcher_->pools().waiting_gets(now);
+  status->waiting_gets.add(dispatcher_->computes().waiting(now));
   if (const pool::Disk* disk = dispatcher_->pools().table().disk(); disk != nullptr) {
     status->disk = {disk->described(), disk->failure(), disk->counters(), 0};
     for (const auto& pool : status->pools) status->disk->spilled_bytes += pool.spilled_bytes;
   }
   status->channels = dispatcher_->channels();
-  status->streams = dispatcher_->mover().streams();
+  status->streams = dispatcher_->mover().streams(now);
+  status->recent = dispatcher_->mover().recent(now);
   for (const service::FailedRequest& each : dispatcher_->failures().newest_last()) status->failures.push_back(each);
   status->failures_count = dispatcher_->failures().count();
   if (lines_) status->lines = lines_();

@@ -42,6 +42,7 @@ group::Identity Agent::identity() const {
                     ? settings_.http->text()
                     : told_to_others(*settings_.http, machine_name()).substr(std::string_view("tcp:").size());
   }
+  self.host = machine_name();
   return self;
 }
 
@@ -59,7 +60,8 @@ Status Agent::meet_others() {
 void Agent::make_group() {
   link::HostOptions host;
   host.name = fmt::format("agent {}", settings_.name).substr(0, wire::name_bytes_max);
-  host.layout = {.request_slots = 1024, .reply_slots = 1024, .streams_max = 1};
+  // Over a network the member keeps a copy of the reply ring for each of us.
+  host.layout = {.request_slots = 1024, .reply_slots = 512, .streams_max = 1};
   host.key_file = settings_.key_file;
   host.tls_ca_file = settings_.group_tls_ca_file;
   auto threads = link::StreamThreads::create();

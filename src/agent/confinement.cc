@@ -44,6 +44,14 @@ Status shut_out_others() {
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return fail_errno(errno, "getrlimit(RLIMIT_NOFILE)");
   files.rlim_cur = files.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &files) != 0) return fail_errno(errno, "setrlimit(RLIMIT_NOFILE)");
+  // With CAP_SYS_RESOURCE there is none. Without, the limit stays as it is, and a failed registration names it.
+  const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
+  if (setrlimit(RLIMIT_MEMLOCK, &unlimited) != 0) {
+    rlimit locked{};
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) return fail_errno(errno, "getrlimit(RLIMIT_MEMLOCK)");
+    locked.rlim_cur = locked.rlim_max;
+    if (setrlimit(RLIMIT_MEMLOCK, &locked) != 0) return fail_errno(errno, "setrlimit(RLIMIT_MEMLOCK)");
+  }
   return {};
 }
 

@@ -12,7 +12,7 @@ namespace offpath::agent {
 // First thing in main, before secrets are read. Afterwards no other process of the same user can read this one's memory
 // or attach to it (PR_SET_DUMPABLE), no core file is written, new files are readable by their owner alone, and no
 // started program gains privileges. Raises the limit of open descriptors to the hard limit, because every frame has
-// one.
+// one, and that of locked memory, which holds the frames that RDMA reads into: Kubernetes has no setting for it.
 [[nodiscard]] Status shut_out_others();
 
 // Gives up every capability except CAP_SYS_PTRACE, and that too unless `keep_ptrace`. `permit_users`: the capabilities

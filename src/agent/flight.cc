@@ -74,6 +74,20 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
       tell(std::move(names));
     });
   }
+  Result<std::map<std::string, std::string>> addresses(const Cancelled& cancelled) override {
+    using Addresses = std::map<std::string, std::string>;
+    return wait_for<Addresses>(cancelled, [this](TimeNs, const Tell<Addresses>& tell) {
+      Addresses found;
+      const auto add = [&found](const group::Identity& id) {
+        if (!id.flight.empty()) found.emplace(id.name, id.flight);
+      };
+      if (const group::Group* const group = dispatcher_.group(); group != nullptr) {
+        add(group->membership().self().id);
+        for (const auto& [name, member] : group->membership().others()) add(member.id);
+      }
+      tell(std::move(found));
+    });
+  }
   Result<std::unique_ptr<pool::FlightCall>> open(Cancelled cancelled) override;
 
  private:
@@ -119,19 +133,21 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  Result<std::vector<Item>> list(const std::string& pool, const std::string& row_glob,
-                                 const std::string& column_glob) override {
-    std::vector<Item> items;
+  Result<pool::FlightListing> list(const std::string& pool, const std::string& row_glob,
+                                   const std::string& column_glob) override {
+    pool::FlightListing listed;
+    std::vector<Item>& items = listed.items;
     for (bool more = true; more;) {
       OFP_ASSIGN(service::OwnChannels::Reply page,
                  ask(wire::EntryKind::pool_list,
                      wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
       more = page.more && !page.items.empty();
+      listed.view = page.view;
       for (service::OwnChannels::Item& each : page.items)
-        items.push_back(
-            {each.sequence, each.bytes, each.rows, each.arrow, std::move(each.row), std::move(each.column)});
+        items.push_back({each.sequence, each.bytes, each.rows, each.arrow, std::move(each.row), std::move(each.column),
+                         std::move(each.member)});
     }
-    return items;
+    return listed;
   }
   Status query(const std::string& pool, const std::string& row_glob, const std::string& column_glob,
                const pool::Query& query) override {
@@ -222,10 +238,12 @@ Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettin
 
 void FlightEndpoint::change_token(std::string token) { server_->change_token(std::move(token)); }
 
-std::string FlightEndpoint::text() const {
-  const bool ipv6 = listen_.host.find(':') != std::string::npos;
+std::string FlightEndpoint::text(const std::string& machine) const {
+  const bool is_wildcard = listen_.host == "0.0.0.0" || listen_.host == "::";
+  const std::string& host = is_wildcard && !machine.empty() ? machine : listen_.host;
+  const bool ipv6 = host.find(':') != std::string::npos;
   return fmt::format("grpc+{}://{}{}{}:{}", listen_.kind == link::Address::Kind::tls ? "tls" : "tcp", ipv6 ? "[" : "",
-                     listen_.host, ipv6 ? "]" : "", listen_.port);
+                     host, ipv6 ? "]" : "", listen_.port);
 }
 
 }  // namespace offpath::agent

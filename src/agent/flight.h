@@ -29,9 +29,10 @@ class FlightEndpoint {
   [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings,
                                                                      const DispatcherOptions& options, loop::Loop& loop,
                                                                      Dispatcher& dispatcher);
-  ~FlightEndpoint();                       // on the loop's thread, after the loop has ended
-  [[nodiscard]] std::string text() const;  // "grpc+tls://host:port"
-  void change_token(std::string token);    // for later calls
+  ~FlightEndpoint();  // on the loop's thread, after the loop has ended
+  // "grpc+tls://host:port". A wildcard host is told as `machine`, if that is given.
+  [[nodiscard]] std::string text(const std::string& machine = {}) const;
+  void change_token(std::string token);  // for later calls
 
  private:
   class Backend;

@@ -20,6 +20,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/status/json.h"
+
 namespace offpath::agent {
 
 namespace {
@@ -27,6 +29,9 @@ namespace {
 constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
                                                 spdlog::level::err, spdlog::level::off};
 constexpr std::string_view priorities[] = {"<7>", "<6>", "<4>", "<3>", ""};  // sd-daemon(3)
+constexpr const char* text_pattern = "%Y-%m-%dT%H:%M:%S.%e%z %l %v";
+constexpr const char* journal_pattern = "%v";
+constexpr const char* json_pattern = R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":%P,"message":%v})";
 constexpr TimeNs last_lines_ns = 200 * millisecond_ns;
 
 void write_all(int fd, std::string_view text) noexcept {
@@ -59,7 +64,7 @@ void await_last_lines(int) {
 class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   Lines(const AgentLogOptions& options, std::string prefix)
-      : fd_(options.fd), bytes_max_(options.waiting_bytes_max), prefix_(std::move(prefix)) {
+      : fd_(options.fd), bytes_max_(options.waiting_bytes_max), format_(options.format), prefix_(std::move(prefix)) {
     waiting_.reserve(bytes_max_);
     leaving_.reserve(bytes_max_);
   }
@@ -117,14 +122,15 @@ class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
   void tell_dropped(std::uint64_t dropped) {
     spdlog::memory_buf_t line;
     const std::lock_guard lock(mutex_);  // the formatter's
-    fmt::memory_buffer text;
-    fmt::format_to(std::back_inserter(text), "{}{} lines were dropped: standard error was not read", prefix_, dropped);
+    const std::string told = fmt::format("{}{} lines were dropped: standard error was not read", prefix_, dropped);
+    const std::string text = format_ == LogFormat::json ? Json().value(told).text() : told;
     formatter_->format({"offpath-agent", spdlog::level::warn, {text.data(), text.size()}}, line);
     write_all(fd_, {line.data(), line.size()});
   }
 
   int fd_;
   std::size_t bytes_max_;
+  LogFormat format_;
   std::string prefix_;  // of the note
   std::mutex lines_mutex_;
   std::condition_variable changed_;
@@ -134,12 +140,14 @@ class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 AgentLog::AgentLog(LogLevel level, const AgentLogOptions& options)
-    : options_(options), level_(level), journal_(std::getenv("JOURNAL_STREAM") != nullptr) {
+    : options_(options),
+      level_(level),
+      journal_(options.format == LogFormat::text && std::getenv("JOURNAL_STREAM") != nullptr) {
   lines_ = std::make_shared<Lines>(
       options_, journal_ ? std::string(priorities[static_cast<std::size_t>(LogLevel::warning)]) : std::string());
   logger_ = std::make_shared<spdlog::logger>("offpath-agent", lines_);
   logger_->set_level(spdlog::level::debug);  // write() has already filtered by level
-  logger_->set_pattern(journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  logger_->set_pattern(options_.format == LogFormat::json ? json_pattern : journal_ ? journal_pattern : text_pattern);
   logger_->set_error_handler([lines = lines_.get()](const std::string&) { lines->drop_one(); });  // no memory
   set_log(std::min(level, LogLevel::info), write, this);
 }
@@ -174,7 +182,9 @@ void AgentLog::write(LogLevel level, std::string_view line, void* self) {
   log.recent_.note(level, time.tv_sec * second_ns + time.tv_nsec, line);
   if (level < log.level_.load(std::memory_order_relaxed)) return;
   const auto index = static_cast<std::size_t>(level);
-  if (log.journal_) {
+  if (log.options_.format == LogFormat::json) {
+    log.logger_->log(levels[index], "{}", Json().value(line).text());
+  } else if (log.journal_) {
     log.logger_->log(levels[index], "{}{}", priorities[index], line);
   } else {
     log.logger_->log(levels[index], spdlog::string_view_t(line.data(), line.size()));

@@ -1,4 +1,5 @@
-// Log output: standard error, formatted by spdlog. For systemd's journal lines have a priority and no time.
+// Log output: standard error, formatted by spdlog. For systemd's journal lines have a priority and no time. As JSON,
+// each line is an object with time, level, process and message.
 //
 // The reader of standard error may be slow or stuck. So lines go to a bounded queue, and a thread writes them. Lines
 // that find no room are dropped, and a note after the queued lines gives their number. spdlog's own queue is not used,
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -23,7 +25,10 @@ class logger;
 
 namespace offpath::agent {
 
+enum class LogFormat : std::uint8_t { text, json };
+
 struct AgentLogOptions {
+  LogFormat format = LogFormat::text;
   int fd = STDERR_FILENO;
   std::size_t waiting_bytes_max = 1 << 20;
   TimeNs end_within_ns = second_ns;  // at the end, the longest wait for lines to be written
@@ -49,7 +54,7 @@ class AgentLog {
   std::shared_ptr<Lines> lines_;
   std::shared_ptr<spdlog::logger> logger_;
   std::atomic<LogLevel> level_;
-  bool journal_;
+  bool journal_;  // and lines are text
   RecentLines recent_;
 };
 

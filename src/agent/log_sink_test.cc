@@ -46,6 +46,20 @@ TEST(AgentLog, WithoutAThreadLinesAreThereAtOnce) {
   EXPECT_EQ(pipe.read_line(), "first 1");
 }
 
+TEST(AgentLog, AsJsonALineIsAnObject) {
+  Pipe pipe;
+  const AgentLog agent_log(LogLevel::info, {.format = LogFormat::json, .fd = pipe.writing.get()});
+  log(LogLevel::warning, "a \"name\"\nand more");
+  std::array<char, 1024> bytes{};
+  const ssize_t got = read(pipe.reading.get(), bytes.data(), bytes.size());
+  ASSERT_GT(got, 0);
+  const std::string line(bytes.data(), static_cast<std::size_t>(got));
+  EXPECT_TRUE(line.starts_with(R"({"time":"20)")) << line;
+  const std::string end =
+      fmt::format(R"(,"level":"warning","process":{},"message":"a \"name\"\\x0aand more"}})", getpid()) + "\n";
+  EXPECT_TRUE(line.ends_with(end)) << line;
+}
+
 TEST(AgentLog, WhatNobodyReadsHoldsUpNobodyAndIsCounted) {
   constexpr int count = 20'000;
   Pipe pipe;

@@ -172,7 +172,7 @@ void reload(const Arguments& arguments, Agent& agent, AgentLog& agent_log) {
 }
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
-  AgentLog agent_log(settings.log_level);
+  AgentLog agent_log(settings.log_level, {.format = settings.log_format});
   const MemoryReserve reserve;
   MemoryReserve::protect_this_thread();
   OFP_ASSIGN(Signals signals, Signals::catch_all());

@@ -89,8 +89,9 @@ void PluginProcesses::carry_out(plugin::StartEffect& effect, TimeNs now) {
 void PluginProcesses::carry_out(plugin::SendEffect& effect, TimeNs now) {
   const auto found = processes_.find(effect.worker);
   if (found == processes_.end()) return;  // it has ended, and so has the call
+  const TimeNs sent_at = monotonic_ns();  // before, because the worker may return while the message is being sent
   Status sent = found->second.send(effect.number, *effect.call, effect.deadline_ns, effect.worker);
-  if (sent) return;
+  if (sent) return workers_.on_sent(effect.worker, effect.number, sent_at);
   if (sent.error().code == Error::peer_lost) return workers_.on_garbage(effect.worker, sent.error(), now, effects_);
   workers_.on_refused(effect.worker, std::move(sent).error(), now, effects_);
 }
@@ -150,7 +151,8 @@ void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max
       return workers_.on_garbage(number, event.error(), now, effects_);
     }
     if (!*event) return;
-    workers_.on_event(number, std::move(**event), now, effects_);
+    // A result may come within the round that gave out its call.
+    workers_.on_event(number, std::move(**event), monotonic_ns(), effects_);
   }
 }
 

@@ -47,7 +47,7 @@ using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 #if defined(__x86_64__) || defined(__aarch64__)
 
 #if defined(__x86_64__)
-#define OFP_WITH_CRC __attribute__((target("sse4.2")))
+#define OFP_WITH_CRC __attribute__((target("sse4.2,crc32")))
 OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept {
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, load<std::uint64_t>(at)));
 }

@@ -1,5 +1,4 @@
 // Bytes: views, alignment, little-endian access, checksums. Everything on the wire is little endian.
-// Read this folder in any order: its files are independent. Most code needs status.h, bytes.h, clock.h and fd.h.
 #pragma once
 
 #include <bit>

@@ -125,13 +125,13 @@ const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name
   return found == keys.end() ? nullptr : &*found;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (char letter : text) {
     if (letter == '"' || letter == '\\') {
       out += '\\';
       out += letter;
-    } else if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F) {
+    } else if (is_control(letter)) {
       out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(letter)));
     } else {
       out += letter;
@@ -140,9 +140,9 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-std::string quoted(const std::vector<std::string>& texts) {
+std::string in_quotes(const std::vector<std::string>& texts) {
   std::string out = "[";
-  for (const std::string& text : texts) out += (out.size() > 1 ? ", " : "") + quoted(text);
+  for (const std::string& text : texts) out += (out.size() > 1 ? ", " : "") + in_quotes(text);
   return out + "]";
 }
 
@@ -309,7 +309,7 @@ struct ConfigReader {
   static std::string written(ConfigType type, const Value& value) {
     switch (type) {
       case ConfigType::text:
-        return quoted(std::get<std::string>(value));
+        return in_quotes(std::get<std::string>(value));
       case ConfigType::integer:
         return fmt::format("{}", std::get<std::int64_t>(value));
       case ConfigType::real:
@@ -317,11 +317,11 @@ struct ConfigReader {
       case ConfigType::boolean:
         return fmt::format("{}", std::get<bool>(value));
       case ConfigType::bytes:
-        return quoted(format_bytes(std::get<std::int64_t>(value)));
+        return in_quotes(format_bytes(std::get<std::int64_t>(value)));
       case ConfigType::duration:
-        return quoted(format_duration(std::get<std::int64_t>(value)));
+        return in_quotes(format_duration(std::get<std::int64_t>(value)));
       case ConfigType::texts:
-        return quoted(std::get<std::vector<std::string>>(value));
+        return in_quotes(std::get<std::vector<std::string>>(value));
     }
     return {};
   }

@@ -47,7 +47,7 @@ struct ConfigKey {
 // Tables that may occur any number of times, such as [[plugin]]. Their keys are "plugin.name" and so on.
 struct ConfigList {
   std::string_view name;
-  std::string_view doc;  // what one table of the list describes
+  std::string_view doc;  // describes one table of the list
   std::span<const ConfigKey> keys;
 };
 

@@ -6,6 +6,8 @@
 #include <new>
 #include <string>
 
+#include "base/text.h"
+
 namespace offpath {
 
 namespace {
@@ -18,22 +20,18 @@ void to_standard_error(LogLevel level, std::string_view line, void*) {
 
 constexpr std::size_t line_bytes_max = 4096;
 
-constexpr bool is_control(char byte) noexcept { return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f; }
 constexpr bool may_begin_control(char byte) noexcept { return is_control(byte) || byte == '\xc2'; }
 
-// Text from other processes (keys, names) must neither end a log line nor steer a terminal. Control characters of two
-// bytes in UTF-8 are those of C1.
+// Text from other processes (keys, names) must neither end a log line nor steer a terminal.
 std::string one_line(std::string_view line) {
   std::string text;
   const std::string_view shown = line.substr(0, line_bytes_max);
   for (std::size_t i = 0; i < shown.size(); ++i) {
-    const bool c1 = shown[i] == '\xc2' && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0;
-    if (c1)
-      text += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(shown[++i]));
-    else if (is_control(shown[i]))
-      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(shown[i]));
-    else
-      text += shown[i];
+    const std::size_t control = control_bytes(shown.substr(i));
+    if (control == 0) text += shown[i];
+    for (std::size_t byte = 0; byte < control; ++byte)
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(shown[i + byte]));
+    i += control > 1;
   }
   if (shown.size() < line.size()) text += fmt::format("... ({} bytes)", line.size());
   return text;

@@ -19,6 +19,9 @@ bool kernel_is_at_least(int major, int minor) {
   return have_major != major ? have_major > major : have_minor >= minor;
 }
 
+// Without F_SEAL_EXEC, which newer kernels add.
+constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+
 TEST(MemoryFile, IsEmptyAndClosedOnExec) {
   auto file = memory_file("offpath-test");
   ASSERT_TRUE(file) << file.error().message;
@@ -35,6 +38,38 @@ TEST(MemoryFile, CanBeSealed) {
   ASSERT_EQ(fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
   EXPECT_EQ(ftruncate(file->get(), 8192), -1);
   EXPECT_EQ(errno, EPERM);
+}
+
+TEST(MemoryFile, ASealedOneTakesNoMoreSeals) {
+  const Fd file = memory_file("offpath-test").value();
+  ASSERT_TRUE(add_seals(file.get(), F_SEAL_GROW, "a test"));
+  EXPECT_EQ(fcntl(file.get(), F_GET_SEALS) & all_seals, F_SEAL_GROW | F_SEAL_SEAL);
+  const Status again = add_seals(file.get(), F_SEAL_SHRINK, "a test");
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("sealing a test"), std::string::npos) << again.error().message;
+}
+
+TEST(MemoryFile, ASealedCopyCannotBeChanged) {
+  const Fd copy = sealed_copy("offpath-test", bytes_of("abc")).value();
+  char text[4] = "";
+  EXPECT_EQ(pread(copy.get(), text, sizeof text, 0), 3);
+  EXPECT_STREQ(text, "abc");
+  EXPECT_EQ(pwrite(copy.get(), "x", 1, 0), -1);
+  EXPECT_EQ(ftruncate(copy.get(), 2), -1);
+}
+
+TEST(MemoryFile, SealsOfAnotherProcessAreChecked) {
+  const Fd file = memory_file("offpath-test").value();
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_EQ(check_seals(file.get(), F_SEAL_GROW, Error::denied, "a test").value() & all_seals, F_SEAL_GROW);
+  const auto wrong = check_seals(file.get(), F_SEAL_SHRINK | F_SEAL_GROW, Error::denied, "a test");
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().code, Error::denied);
+  EXPECT_EQ(wrong.error().message, "a test: the memfd has the seals GROW, it needs SHRINK, GROW");
+  const Fd other(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto no_memory = check_seals(other.get(), 0, Error::protocol, "a test");
+  ASSERT_FALSE(no_memory);
+  EXPECT_EQ(no_memory.error().message, "a test: the descriptor cannot be sealed, a memfd is needed");
 }
 
 TEST(MemoryFile, CannotBeMadeExecutable) {

@@ -22,6 +22,18 @@ TEST(RingBytes, PiecesOfEveryPlaceAndLengthLieInOrder) {
   }
 }
 
+TEST(RingBytes, RunsCountSlotsAsWell) {
+  const auto expect_runs = [](RingRuns runs, std::uint64_t at, std::uint64_t first, std::uint64_t second) {
+    EXPECT_EQ(runs.at, at);
+    EXPECT_EQ(runs.first, first);
+    EXPECT_EQ(runs.second, second);
+  };
+  expect_runs(ring_runs(8, 5, 3), 5, 3, 0);  // it ends with the ring
+  expect_runs(ring_runs(8, 5, 4), 5, 3, 1);
+  expect_runs(ring_runs(8, UINT64_MAX, 8), 7, 1, 7);
+  expect_runs(ring_runs(8, 16, 0), 0, 0, 0);
+}
+
 TEST(RingBytes, ACopyInComesOutAndTouchesNothingElse) {
   for (std::uint64_t position = 0; position < 8; ++position) {
     for (std::size_t length = 0; length <= 8; ++length) {

@@ -3,6 +3,9 @@
 //
 // The numbers are the ones of the C interface (include/offpath/offpath.h): src/host asserts that
 // they agree. New errors go at the end of the table, never in between.
+//
+// Read this first in src/base, then bytes.h, clock.h and fd.h, which most code needs. The other files are independent
+// of each other.
 #pragma once
 
 #include <cstdint>

@@ -29,11 +29,8 @@ std::size_t character_bytes(std::string_view text) noexcept {
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    std::size_t bytes = character_bytes(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool control =
-        first < 0x20 || first == 0x7F || (bytes == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
-    out += bytes == 0 || control ? replacement_character : text.substr(0, bytes);
+    const std::size_t bytes = character_bytes(text);
+    out += bytes == 0 || control_bytes(text) == bytes ? replacement_character : text.substr(0, bytes);
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
   return out;

@@ -28,6 +28,18 @@ template <class Number>
   return number;
 }
 
+// A control character of ASCII.
+[[nodiscard]] constexpr bool is_control(char byte) noexcept {
+  return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F;
+}
+
+// Bytes of the control character at the beginning of `text`: 1 in ASCII, 2 for those of C1 in UTF-8; otherwise 0.
+[[nodiscard]] constexpr std::size_t control_bytes(std::string_view text) noexcept {
+  if (text.empty()) return 0;
+  if (is_control(text[0])) return 1;
+  return text.size() > 1 && text[0] == '\xC2' && static_cast<unsigned char>(text[1]) < 0xA0 ? 2 : 0;
+}
+
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
 
 // Bytes of the well-formed UTF-8 character at the beginning of `text`, or 0.

@@ -20,6 +20,14 @@ TEST(Text, ANumberIsAllOfTheText) {
     EXPECT_FALSE(number_of<std::uint32_t>(text)) << text;
 }
 
+TEST(Text, ControlCharactersOfAsciiAndC1AreFoundInOnePlace) {
+  for (int byte = 0; byte < 256; ++byte)
+    EXPECT_EQ(is_control(static_cast<char>(byte)), byte < 0x20 || byte == 0x7F) << byte;
+  EXPECT_EQ(control_bytes("\n"), 1u);
+  EXPECT_EQ(control_bytes("\xC2\x9F"), 2u);
+  for (const char* text : {"", "a", "\xC2", "\xC2\xA0", "\xC3\x85"}) EXPECT_EQ(control_bytes(text), 0u) << text;
+}
+
 TEST(Text, PrintableKeepsLettersOfEveryAlphabet) {
   EXPECT_EQ(printable("lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E"), "lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E");
   EXPECT_EQ(printable("a\nb\x7F\xC2\x85"),

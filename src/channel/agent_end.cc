@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/ring_bytes.h"
 #include "base/sleep_flag.h"
 #include "channel/agent_end_operations.h"
 #include "wire/messages/replies.h"
@@ -54,7 +55,6 @@ AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<li
   } else {
     reply_mirror_.resize(layout.reply_slots * wire::slot_bytes);
     replies_ = RingWriter(reply_mirror_.data(), layout.reply_slots);
-    look_buffer_.resize((1 + options.look_slots_max) * wire::slot_bytes);
   }
 }
 
@@ -69,17 +69,17 @@ bool AgentEnd::poll(TimeNs now) {
   if (now >= look_out_.next() && look_out_.begin(now)) [[unlikely]]
     rouse();
   bool did = take_link_events(now);
-  if (!closing_) did |= look(now);
-  std::uint64_t budget = slice_bytes_;  // of one poll, if reads complete at once
-  while (!closing_ && post_slices(budget)) {
-    did = true;
-    take_link_events(time(now));  // then their batch completes in this round, and the next one may begin
-  }
-  did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_ && may_sleep_with_flush()) {
     sleep_ = Sleep::falling;
     agent_line_dirty_ = true;
   }
+  if (!closing_) did |= look(now);
+  std::uint64_t budget = slice_bytes_;  // of one poll, if reads complete at once
+  while (!closing_ && post_slices(budget)) {
+    did = true;
+    take_link_events(now);  // then their batch completes in this round, and the next one may begin
+  }
+  did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_) did |= flush(now);
   if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
     sleep_ = Sleep::looking;
@@ -103,6 +103,7 @@ bool AgentEnd::take_link_events(TimeNs now) {
         continue;
       case LinkEvent::Kind::woken:
         wake_up(now);
+        if (!event.requests.empty()) take_sent(std::exchange(event.requests, {}), now);
         break;
       case LinkEvent::Kind::offered:
         events_.on_offer(
@@ -138,7 +139,7 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
         pull->status = std::move(status);
         pull->all_posted = true;  // the rest need not be read
       }
-      finish_pulls(now);
+      finish_pulls(time(now));  // the link may have read during this poll
       return true;
     }
     case Operation::fetch:
@@ -283,18 +284,17 @@ void AgentEnd::post_look() {
   const std::uint64_t known = tail_ - std::min(tail_, look_position_);
   look_slots_ = std::clamp<std::uint64_t>(known, look_ahead_slots, options_.look_slots_max);
   look_slots_ = std::min<std::uint64_t>(look_slots_, layout_.request_slots);
-  const std::uint64_t first = look_position_ & (layout_.request_slots - 1);
-  const std::uint64_t before_end = std::min(look_slots_, layout_.request_slots - first);
+  look_buffer_.resize(sizeof(wire::TailLine) + look_slots_ * wire::slot_bytes);
+  const auto [at, first, second] = ring_runs(layout_.request_slots, look_position_, look_slots_);
   std::byte* slots = look_buffer_.data() + wire::slot_bytes;
   const auto slot_offset = [](std::uint64_t index) { return ChannelLayout::request_ring + index * wire::slot_bytes; };
   const std::array<link::ReadPiece, 3> pieces = {{
       {wire::channel_segment, 0, ChannelLayout::tail_line, look_buffer_.data(), sizeof(wire::TailLine)},
-      {wire::channel_segment, 0, slot_offset(first), slots, before_end * wire::slot_bytes},
-      {wire::channel_segment, 0, slot_offset(0), slots + before_end * wire::slot_bytes,
-       (look_slots_ - before_end) * wire::slot_bytes},
+      {wire::channel_segment, 0, slot_offset(at), slots, first * wire::slot_bytes},
+      {wire::channel_segment, 0, slot_offset(0), slots + first * wire::slot_bytes, second * wire::slot_bytes},
   }};
   ++counters_.looks;
-  link_->read(token_of(Operation::look, 0), std::span(pieces).first(before_end < look_slots_ ? 3 : 2));
+  link_->read(token_of(Operation::look, 0), std::span(pieces).first(second > 0 ? 3 : 2));
 }
 
 // Tail and slots came in one read, unordered. A slot counts if it is below a tail that had arrived before this read was
@@ -306,17 +306,45 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     return true;
   }
   const auto tail_line = load<wire::TailLine>(look_buffer_.data());
-  if (auto checked = check_tail(tail_line.tail); !checked) {
+  const Bytes slots = Bytes(look_buffer_).subspan(sizeof(wire::TailLine), look_slots_ * wire::slot_bytes);
+  const bool more = take_looked({look_position_, look_tail_before_, tail_line.tail, tail_line.reply_head, slots}, now);
+  if (!more && sleep_ == Sleep::looking) {
+    sleep_ = Sleep::asleep;
+    ++counters_.sleeps;
+  }
+  return more;
+}
+
+// What the host sent with a wake spares the look after it. It is older than any look that is under way, and may be
+// older than the last one.
+bool AgentEnd::take_sent(Bytes requests, TimeNs now) {
+  if (mapped_ != nullptr || looking_ || saturated()) return false;
+  const auto head = load<wire::SentRequests>(requests.data());
+  const Bytes slots = requests.subspan(sizeof head);
+  if (head.tail < tail_) return false;
+  if (head.position > requests_.position()) {
+    close({Error::protocol, fmt::format("a wake with requests from slot {} on; the agent has taken {}", head.position,
+                                        requests_.position())});
+    return true;
+  }
+  const std::uint64_t sent = slots.size() / wire::slot_bytes;
+  return take_looked({head.position, std::min(head.position + sent, head.tail), head.tail, head.reply_head, slots},
+                     now);
+}
+
+// True if requests were found, or a look is necessary.
+bool AgentEnd::take_looked(const Looked& looked, TimeNs now) {
+  if (auto checked = check_tail(looked.tail); !checked) {
     close(std::move(checked).error());
     return true;
   }
-  reply_head_ = std::max(reply_head_, tail_line.reply_head);
-  note_requests(tail_line.tail, now);
-  const std::uint64_t position_before = requests_.position();
-  for (std::uint64_t i = 0; i < look_slots_ && !saturated(); ++i) {
-    const auto slot = load<Slot>(look_buffer_.data() + (1 + i) * wire::slot_bytes);
+  reply_head_ = std::max(reply_head_, looked.reply_head);
+  note_requests(looked.tail, now);
+  const std::uint64_t position_before = requests_.position(), count = looked.slots.size() / wire::slot_bytes;
+  for (std::uint64_t i = position_before - looked.position; i < count && !saturated(); ++i) {
+    const auto slot = load<Slot>(looked.slots.data() + i * wire::slot_bytes);
     if (!requests_.verifies(slot)) {
-      if (look_position_ + i < look_tail_before_) {
+      if (looked.position + i < looked.certain) {
         close(requests_.explain(slot));
         return true;
       }
@@ -324,18 +352,14 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     }
     if (!take_slot(slot, now)) return true;
   }
-  tail_ = tail_line.tail;  // the tail may be behind the position: slots can arrive before it
+  tail_ = looked.tail;  // the tail may be behind the position: slots can arrive before it
   note_requests(tail_, now);
   const bool found = requests_.position() != position_before;
   look_again_ = requests_.position() < tail_ || found;
-  if (found || look_again_) {
-    idle_since_ = now;
-    wake_up(now);
-  } else if (sleep_ == Sleep::looking) {
-    sleep_ = Sleep::asleep;
-    ++counters_.sleeps;
-  }
-  return found || look_again_;
+  if (!look_again_) return false;
+  idle_since_ = now;
+  wake_up(now);
+  return true;
 }
 
 bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {

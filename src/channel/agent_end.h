@@ -101,6 +101,7 @@ class AgentEnd {
   }
   // While held, no requests are taken, and the program sees a full ring.
   void hold_requests(bool held) noexcept { held_ = held; }
+  [[nodiscard]] bool holds_requests() const noexcept { return held_; }
   // The newest request is one after which no other is likely to follow soon: the channel sleeps without a pause.
   void set_background(bool background) noexcept { background_ = background; }
   [[nodiscard]] bool background() const noexcept { return background_; }
@@ -186,6 +187,13 @@ class AgentEnd {
   void note_requests(std::uint64_t tail, TimeNs now) noexcept;
   void post_look();
   bool finish_look(Status status, TimeNs now);
+  bool take_sent(Bytes requests, TimeNs now);
+  struct Looked {
+    std::uint64_t position, certain;  // of the first slot; slots below `certain` are whole
+    std::uint64_t tail, reply_head;
+    Bytes slots;
+  };
+  bool take_looked(const Looked& looked, TimeNs now);
   [[nodiscard]] Status check_tail(std::uint64_t tail) const;
   bool take_slot(const wire::Slot& slot, TimeNs now);
   [[nodiscard]] Status take_outside(const Entry& entry, TimeNs now);

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/ring_bytes.h"
 #include "channel/agent_end.h"
 #include "channel/agent_end_operations.h"
 #include "wire/messages/message_kinds.h"
@@ -102,8 +103,9 @@ bool AgentEnd::flush(TimeNs now) {
   return woke || (changed && mapped_ != nullptr);
 }
 
-// What a dirty line becomes. A failure is in the ring before `pulled` or `stored` passes its ticket: both are held back
-// while one of the stream's failures finds no room there. Credit is not, because a program that only posts needs it.
+// The new contents of a dirty line. A failure is in the ring before `pulled` or `stored` passes its ticket: both are
+// held back while one of the stream's failures finds no room there. Credit is not, because a program that only posts
+// needs it.
 const CompletionLine& AgentEnd::publish(std::uint32_t stream) noexcept {
   Line& line = lines_[stream];
   line.dirty = false;
@@ -136,21 +138,20 @@ void AgentEnd::flush_mapped() {
 // Reply slots, then their tail, then lines: each is a separate write, because only whole writes are ordered, not their
 // pieces.
 void AgentEnd::flush_remote() {
-  const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
-  const std::uint64_t count = replies_.position() - reply_written_;
-  const std::uint64_t before_end = std::min<std::uint64_t>(count, layout_.reply_slots - first);
+  const auto [at_slot, first, second] =
+      ring_runs(layout_.reply_slots, reply_written_, replies_.position() - reply_written_);
   flush_buffer_.resize((2 + dirty_.size()) * 64);
   const auto write = [&](std::span<const link::WritePiece> pieces) {
     ++flushing_;
     link_->write(token_of(Operation::flush, 0), pieces);
   };
-  if (count > 0) {
+  if (first > 0) {
     const std::array<link::WritePiece, 2> slots = {{
-        {wire::channel_segment, layout_.reply_ring() + first * wire::slot_bytes,
-         reply_mirror_.data() + first * wire::slot_bytes, before_end * wire::slot_bytes},
-        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), (count - before_end) * wire::slot_bytes},
+        {wire::channel_segment, layout_.reply_ring() + at_slot * wire::slot_bytes,
+         reply_mirror_.data() + at_slot * wire::slot_bytes, first * wire::slot_bytes},
+        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), second * wire::slot_bytes},
     }};
-    write(std::span(slots).first(before_end < count ? 2 : 1));
+    write(std::span(slots).first(second > 0 ? 2 : 1));
     reply_written_ = replies_.position();
     const wire::ReplyTailLine tail{reply_written_, {}};
     store(flush_buffer_.data(), tail);

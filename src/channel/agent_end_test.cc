@@ -73,6 +73,12 @@ class RemoteLink final : public link::AgentLink {
   void refuse(const Failure& why) override { told = why.message; }
   void close() override {}
 
+  void host_wakes(std::vector<std::byte> requests) {
+    events_.push_back({LinkEvent::Kind::woken, 0, {}, Fd(), std::move(requests)});
+  }
+  // From now on reads and writes take effect in the order of posting.
+  void keep_order() { traits_.ordered = true; }
+
   std::string told;
   unsigned wakes = 0;
 
@@ -87,11 +93,12 @@ class RemoteLink final : public link::AgentLink {
 
 class UnmappedLook : public testing::Test, public AgentEvents {
  protected:
-  void on_request(AgentEnd&, const Entry& request, TimeNs) override {
+  void on_request(AgentEnd& channel, const Entry& request, TimeNs) override {
     served.push_back(request.ticket);
+    if (background) channel.set_background(true);
     payload.assign(request.payload.begin(), request.payload.end());
   }
-  void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
+  void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs at) override { transferred_at = at; }
   void on_offer(AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
 
@@ -107,6 +114,29 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   [[nodiscard]] std::uint64_t head() const { return load<std::uint64_t>(memory.data() + ChannelLayout::agent_line); }
   void damage(std::uint64_t position) {
     memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
+  }
+  // What a program sends with a wake: the slots from `position` on, as they are in memory now.
+  [[nodiscard]] std::vector<std::byte> sent(std::uint64_t position, std::uint64_t tail, std::uint64_t slots) const {
+    std::vector<std::byte> bytes(sizeof(wire::SentRequests) + slots * wire::slot_bytes);
+    store(bytes.data(), wire::SentRequests{position, tail, 0});
+    for (std::uint64_t i = 0; i < slots; ++i)
+      std::memcpy(
+          bytes.data() + sizeof(wire::SentRequests) + i * wire::slot_bytes,
+          memory.data() + ChannelLayout::request_ring + (position + i) % layout.request_slots * wire::slot_bytes,
+          wire::slot_bytes);
+    return bytes;
+  }
+  void fall_asleep() {
+    for (unsigned round = 0; round < 1000 && !end.asleep(); ++round) {
+      end.poll(now += 10 * microsecond_ns);
+      if (link->reads()) link->end_read(posted);
+      (void)end.fall_asleep(now);
+    }
+    ASSERT_TRUE(end.asleep());
+  }
+  void wake(std::vector<std::byte> requests) {
+    link->host_wakes(std::move(requests));
+    end.poll(now += 100);
   }
   // One look, whose read returns this tail.
   void look(std::uint64_t tail) {
@@ -125,7 +155,9 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   RingWriter ring{memory.data() + ChannelLayout::request_ring, layout.request_slots};
   std::uint64_t posted = 0;
   TimeNs now = 1000;
+  TimeNs transferred_at = 0;
   std::vector<std::uint64_t> served;
+  bool background = false;         // of requests that are served
   std::vector<std::byte> payload;  // of the last one
   std::string why;
   RemoteLink* link = new RemoteLink(memory);  // the channel's
@@ -144,6 +176,30 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
   look(4);
   EXPECT_EQ(served, tickets_to(4));
   EXPECT_EQ(why, "");
+}
+
+// Pulls may be made by the poll that ends them. What else ends keeps the round's time, which is that of the pollers
+// after this one as well: LookTiming compares such times.
+TEST_F(UnmappedLook, PullsEndAtTheTimeAfterThePollThatMadeThemAndPushesAtThatOfTheRound) {
+  AgentEndOptions options;
+  options.clock = [] { return 3 * second_ns; };
+  auto remote = std::make_unique<RemoteLink>(memory);
+  RemoteLink& pulled = *remote;
+  AgentEnd timed(2, "program", std::move(remote), layout, *this, options);
+  constexpr TimeNs at = 2 * second_ns;  // long after the last post: this round does not look at the ring
+  std::uint64_t there = 1;
+  timed.pull(1, {{wire::channel_segment, 0, layout.outside(), reinterpret_cast<std::byte*>(&there), sizeof there}});
+  timed.poll(at);
+  pulled.end_read_outside();
+  timed.poll(at);
+  EXPECT_EQ(there, 0u);
+  EXPECT_EQ(transferred_at, 3 * second_ns);
+  const std::uint64_t word = 7;
+  timed.push(2, {{wire::channel_segment, layout.outside(), reinterpret_cast<const std::byte*>(&word), sizeof word}});
+  timed.poll(at);
+  timed.poll(at);
+  EXPECT_EQ(load<std::uint64_t>(memory.data() + layout.outside()), word);
+  EXPECT_EQ(transferred_at, at);
 }
 
 // Otherwise an agent over RDMA would never sleep, since each look ends with an event.
@@ -311,6 +367,99 @@ TEST_F(UnmappedLook, ASlotFoundByTheLastLookKeepsItAwake) {
   look(1);
   EXPECT_EQ(served, tickets_to(1));
   EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, RequestsThatComeWithAWakeAreServedWithoutARead) {
+  fall_asleep();
+  const std::uint64_t looks = end.counters().looks;
+  post(3);
+  wake(sent(0, 3, 3));
+  EXPECT_EQ(served, tickets_to(3));
+  EXPECT_EQ(end.counters().looks, looks + 1) << "the one that comes after them, and is under way";
+  look(3);
+  EXPECT_EQ(served, tickets_to(3));
+  EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, RequestsThatDidNotFitIntoAWakeAreReadAfterIt) {
+  fall_asleep();
+  post(20);
+  wake(sent(0, 20, wire::sent_requests_max));
+  EXPECT_EQ(served, tickets_to(15));
+  look(20);
+  EXPECT_EQ(served, tickets_to(20));
+  EXPECT_EQ(why, "");
+}
+
+// A wake that was late, or is repeated, says what is known.
+TEST_F(UnmappedLook, RequestsThatCameBeforeAreNotServedTwice) {
+  fall_asleep();
+  post(2);
+  const auto old = sent(0, 2, 2);
+  post(1);
+  wake(sent(0, 3, 3));
+  EXPECT_EQ(served, tickets_to(3));
+  fall_asleep();
+  wake(old);
+  wake(sent(0, 3, 3));
+  post(1);
+  fall_asleep();
+  EXPECT_EQ(served, tickets_to(4));
+  EXPECT_EQ(why, "");
+}
+
+// The look that is under way may have read the ring before or after the wake was sent.
+TEST_F(UnmappedLook, RequestsThatComeWhileALookIsUnderWayAreLeftToIt) {
+  for (unsigned round = 0; round < 100 && !link->reads(); ++round) end.poll(now += 100);
+  post(2);
+  wake(sent(0, 2, 2));
+  EXPECT_TRUE(served.empty());
+  link->end_read(2);
+  end.poll(now += 100);
+  EXPECT_EQ(served, tickets_to(2));
+  EXPECT_EQ(why, "");
+}
+
+TEST_F(UnmappedLook, ADamagedRequestInAWakeEndsTheChannel) {
+  fall_asleep();
+  post(2);
+  damage(1);
+  wake(sent(0, 2, 2));
+  end.poll(now += 100);
+  EXPECT_EQ(served, tickets_to(1));
+  EXPECT_NE(why.find("ring slot 1"), std::string::npos) << why;
+}
+
+TEST_F(UnmappedLook, AWakeFromBeyondWhatWasTakenEndsTheChannel) {
+  fall_asleep();
+  post(2);
+  wake(sent(1, 2, 1));
+  end.poll(now += 100);
+  EXPECT_EQ(why, "a wake with requests from slot 1 on; the agent has taken 0");
+}
+
+TEST_F(UnmappedLook, AWakeWithATailBeyondTheRingEndsTheChannel) {
+  fall_asleep();
+  wake(sent(0, 65, 3));
+  end.poll(now += 100);
+  EXPECT_NE(why.find("tail is 65; it was 0"), std::string::npos) << why;
+}
+
+// One round trip: the answer, the flag of the sleep and the look after it.
+TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyCostsOneReadWithItsWake) {
+  link->keep_order();
+  background = true;
+  fall_asleep();
+  post(1);
+  const std::uint64_t looks = end.counters().looks;
+  wake(sent(0, 1, 1));
+  EXPECT_EQ(served, tickets_to(1));
+  ASSERT_TRUE(link->reads());
+  link->end_read(1);
+  end.poll(now += 100);
+  end.poll(now += 100);
+  EXPECT_TRUE(end.asleep());
+  EXPECT_EQ(end.counters().looks, looks + 1);
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
     requests_.prefetch(payload_bytes);
 }
 
-std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
-  const bool alone = outside(payload.size());
+// An agent that is awake sees it.
+inline std::uint64_t HostEnd::write_request(EntryKind kind, Bytes payload, bool alone) {
   if (alone) [[unlikely]]
     std::memcpy(memory_ + layout_.outside(), payload.data(), payload.size());
   // A slot may be seen before the tail: the program's writes to its arrays come before the slot.
@@ -122,15 +122,36 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   }
   store_word(memory_ + ChannelLayout::tail_line, requests_.position());
   ++counters_.posted;
+  return ticket_;
+}
+
+std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
+  const bool alone = outside(payload.size());
+  const std::uint64_t ticket = write_request(kind, payload, alone);
   fence_before_look();
-  if (SleepFlag(memory_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).value() != 0) [[unlikely]] {
-    link_->wake();
-    ++counters_.wakes_sent;
-  }
+  if (SleepFlag(memory_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).value() != 0) [[unlikely]]
+    wake_agent();
   if (!alone)
     requests_.prefetch(
         payload.size());  // for the next one, which is often alike: the lines arrive while the program works
-  return ticket_;
+  return ticket;
+}
+
+// An agent that would have to read the ring over the link gets the oldest requests with the wake, once: posts that
+// follow before it has taken them only wake.
+void HostEnd::wake_agent() {
+  ++counters_.wakes_sent;
+  const std::uint64_t head = request_head(), tail = requests_.position();
+  if (link_->traits().mapped || head < sent_until_) return link_->wake();
+  sent_until_ = tail;
+  const std::uint64_t count = std::min(tail - std::min(head, tail), wire::sent_requests_max);
+  std::vector<std::byte> requests(sizeof(wire::SentRequests) + count * wire::slot_bytes);
+  store(requests.data(), wire::SentRequests{head, tail, replies_.position()});
+  for (std::uint64_t i = 0; i < count; ++i)
+    std::memcpy(requests.data() + sizeof(wire::SentRequests) + i * wire::slot_bytes,
+                memory_ + ChannelLayout::request_ring + ((head + i) & (layout_.request_slots - 1)) * wire::slot_bytes,
+                wire::slot_bytes);
+  link_->wake_with(requests);
 }
 
 std::uint64_t HostEnd::word_of(std::uint32_t stream, WakeWord word) const noexcept {
@@ -317,6 +338,16 @@ Result<Reply> HostEnd::call(EntryKind kind, Bytes payload, TimeNs deadline) {
 Result<std::uint64_t> HostEnd::ask(EntryKind kind, Bytes payload, TimeNs deadline) {
   Lock lock(mutex_);
   OFP_ASSIGN(const std::uint64_t ticket, post_locked(lock, kind, payload, deadline));
+  awaited_.emplace(ticket, std::nullopt);
+  return ticket;
+}
+
+Result<std::uint64_t> HostEnd::ask_without_wake(EntryKind kind, Bytes payload, TimeNs deadline) {
+  if (!link_->traits().mapped) return ask(kind, payload, deadline);
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  if (!fits(payload.size(), spare_slots)) OFP_TRY(make_room(lock, payload.size(), deadline));
+  const std::uint64_t ticket = write_request(kind, payload, outside(payload.size()));
   awaited_.emplace(ticket, std::nullopt);
   return ticket;
 }
@@ -527,11 +558,7 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
     OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
   }
   // Checked under the lock, so that no memory can be withdrawn before the post.
-  for (const RangeName& use : uses) {
-    const Region* region = find(use.region);
-    if (region == nullptr || region->generation != use.generation)
-      return fail(Error::stale, "range {} was withdrawn or announced anew", use.region);
-  }
+  for (const RangeName& use : uses) OFP_TRY(check_announced(use));
   const std::uint64_t ticket = publish(kind, payload);
   state.charged += charge;
   state.last_ticket = ticket;

@@ -1,8 +1,12 @@
 // The host's end of a channel. Posting takes a few stores to the program's own memory; everything else is read from
-// memory that the agent writes. Read wire/channel_layout.h first, then this, then agent_end.h.
+// memory that the agent writes.
 //
 // Thread-safe: every public call takes the channel's lock; waiting releases it. A forked child gets Error::forked from
 // every call.
+//
+// Read this first in src/channel, then agent_end.h, and for the details of each ring.h (entries), leases.h (memory in
+// use), reply.h, rhythm.h and look_out.h (when the agent looks). wire/channel_layout.h, which both ends share, comes
+// before all of them.
 #pragma once
 
 #include <array>
@@ -142,6 +146,9 @@ class HostEnd {
   // Error::would_block if there is no room before the deadline. The reply is available after take_in() (which only
   // looks at memory) or poll(), until it is taken or forgotten.
   [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload, TimeNs deadline = 0);
+  // The same, but where the agent maps the ring this does not wake it: an agent that sleeps takes the request when
+  // something else wakes it.
+  [[nodiscard]] Result<std::uint64_t> ask_without_wake(wire::EntryKind kind, Bytes payload, TimeNs deadline = 0);
   // One of `tickets` whose reply has arrived. Waits for it, but returns none at the next other reply, since the caller
   // may then wait for more tickets, or at the deadline.
   [[nodiscard]] Result<std::optional<std::uint64_t>> wait_reply(std::span<const std::uint64_t> tickets,
@@ -213,6 +220,8 @@ class HostEnd {
     return payload_bytes > wire::entry_slots_max(layout_.request_slots) * wire::slot_payload_bytes;
   }
   [[nodiscard]] std::uint64_t publish(wire::EntryKind kind, Bytes payload);
+  [[nodiscard]] std::uint64_t write_request(wire::EntryKind kind, Bytes payload, bool alone);
+  void wake_agent();
   [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept;
   [[nodiscard]] std::uint64_t word_of(std::uint32_t stream, wire::WakeWord word) const noexcept;
   void ask_wake(std::uint32_t stream, wire::WakeWord word, std::uint64_t value);
@@ -238,6 +247,7 @@ class HostEnd {
     return wire::is_segment(id) ? segments_ : ranges_;
   }
   [[nodiscard]] Region* find(RegionId id) noexcept;
+  [[nodiscard]] Status check_announced(RangeName range);
   [[nodiscard]] Result<RegionId> announce_segment(link::SegmentMemory memory, TimeNs deadline);
   [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
                                                   TimeNs deadline);
@@ -269,6 +279,7 @@ class HostEnd {
   RingWriter requests_;
   // The agent's head at the last look: its cache line is the agent's and expensive to read.
   mutable std::uint64_t head_seen_ = 0;
+  std::uint64_t sent_until_ = 0;   // the ring's tail when requests were last sent with a wake
   std::uint64_t outside_end_ = 0;  // the position after the newest request whose payload is stored outside of the ring
   EntryReader replies_;
   std::uint64_t ticket_ = 0;

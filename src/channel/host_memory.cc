@@ -10,6 +10,7 @@
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
+#include "wire/stale_range.h"
 
 namespace offpath::channel {
 
@@ -25,6 +26,13 @@ HostEnd::Region* HostEnd::find(RegionId id) noexcept {
   auto& table = regions(id);
   const std::uint32_t index = id & ~wire::segment_flag;
   return index < table.size() && table[index].live ? &table[index] : nullptr;
+}
+
+Status HostEnd::check_announced(RangeName range) {
+  const Region* region = find(range.region);
+  if (region == nullptr || region->generation != range.generation) [[unlikely]]
+    return wire::not_announced(range.region, range.generation);
+  return {};
 }
 
 void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses) {
@@ -125,9 +133,7 @@ Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base
   OFP_TRY(usable());
   // Before the range ends, so that a failed wait leaves it unchanged.
   if (!link_->traits().staged) OFP_TRY(make_room(lock, announcement_bytes, never));
-  const Region* region = find(range.region);
-  if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
+  OFP_TRY(check_announced(range));
   if (!link_->traits().staged) link_->retire_range(range.region, range.generation);
   auto name = announce_locked(lock, range.region, base, length, never);
   if (name) ranges_[range.region].leases.clear();  // those concerned the old memory, and end as stale
@@ -149,9 +155,7 @@ Status HostEnd::wait_idle(Lock& lock, RegionId id, TimeNs deadline) {
 Status HostEnd::retire(RangeName range, TimeNs deadline) {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  const Region* region = find(range.region);
-  if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
+  OFP_TRY(check_announced(range));
   Status idle = wait_idle(lock, range.region, deadline);
   if (!idle && idle.error().code != Error::timeout && !is_interrupted(idle)) return idle;
   // After the deadline it is withdrawn anyway: requests that are still posted fail as stale and read nothing wrong.
@@ -165,9 +169,7 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
 Status HostEnd::withdraw(RangeName range) {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  const Region* region = find(range.region);
-  if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
+  OFP_TRY(check_announced(range));
   take_back(range.region);
   if (link_->traits().staged) return {};
   ranges_[range.region].leaving = true;

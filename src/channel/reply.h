@@ -1,4 +1,4 @@
-// What an agent answers to a request of this program, and how far a posted ticket has come.
+// An agent's answer to a request of this program, and the progress of a posted ticket.
 #pragma once
 
 #include <cstddef>

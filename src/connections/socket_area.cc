@@ -2,7 +2,6 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -18,27 +17,12 @@ using wire::TcpError;
 using wire::TcpEvent;
 namespace event = wire::tcp_event;
 
-namespace {
-
-std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) noexcept {
-  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
-}
-
-SleepFlag flag(MutableBytes memory, std::uint64_t offset) noexcept { return SleepFlag(memory.data() + offset); }
-
-}  // namespace
-
 // ---- memory
 
 namespace {
-constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
+constexpr std::uint64_t cell_bytes = 128;
 // For a listener: its accept slots on each core.
 constexpr std::uint64_t accept_slots_bytes = 12 * wire::tcp_cores_max;
-[[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
-// For a process: its entry, and two bits for each handle.
-[[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept {
-  return line_bytes + align_up(16ull * words_of(layout), line_bytes);
-}
 [[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
 [[nodiscard]] std::uint64_t accept_slots_at(const TcpAreaLayout& layout) noexcept {
   return cells_at(layout) + layout.flows * cell_bytes;
@@ -47,7 +31,8 @@ constexpr std::uint64_t accept_slots_bytes = 12 * wire::tcp_cores_max;
   return align_up(accept_slots_at(layout) + layout.flows * accept_slots_bytes, page_bytes);
 }
 [[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
+  return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
+                  page_bytes);
 }
 [[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept {
   return kept_at(layout) + align_up(kept_bytes, page_bytes);
@@ -68,40 +53,29 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       send_bytes_(options.send_bytes),
       receive_bytes_(options.receive_bytes),
       kept_bytes_(options.kept_bytes),
-      wake_(std::move(wake)),
-      process_(process) {
-  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes &&
+      process_(process),
+      shared_(std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()))),
+      rings_(memory_, layout_, shared_->rings, std::move(wake)),
+      processes_(memory_.data() + processes_at(layout_), layout_.flows, shared_->rings.processes) {
+  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes &&
                 wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
-  shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
-  learn();
+  rings_.learn();
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
     : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
   shared_->lock.init();
-  shared_->processes = 1;
-  process(0).is = Process::Is::alive;
+  static_cast<void>(processes_.add());  // number 0
   spread();
 }
 
-void SocketArea::learn() noexcept {
-  cores_ = cores_told();
-  linked_ = word(memory_, wire::tcp_word::linked).load(std::memory_order_acquire) != 0;
-}
-
 void SocketArea::spread() {
-  learn();
+  rings_.learn();
   shared_->first_free.fill(nobody);
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
-}
-
-// The number of cores that the agent announced, constant for the life of the area; 0 before it is opened.
-std::uint32_t SocketArea::cores_told() const noexcept {
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
 }
 
 MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
@@ -109,21 +83,6 @@ MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(
 SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
   return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
 }
-
-SocketArea::Process& SocketArea::process(std::uint32_t number) const noexcept {
-  return *std::launder(
-      reinterpret_cast<Process*>(memory_.data() + processes_at(layout_) + number * process_bytes(layout_)));
-}
-
-std::uint64_t& SocketArea::held_word(std::uint32_t number, Handle handle) const noexcept {
-  return reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&process(number)) + line_bytes)[handle / 64];
-}
-
-std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) const noexcept {
-  return held_word(number, handle + words_of(layout_) * 64);
-}
-
-std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
 SocketArea::AcceptSlots& SocketArea::accept_slots(Handle listener, std::uint32_t core) const noexcept {
   return reinterpret_cast<AcceptSlots*>(memory_.data() + accept_slots_at(layout_) +
@@ -134,7 +93,7 @@ SocketArea::AcceptSlots& SocketArea::accept_slots(Handle listener, std::uint32_t
 // may identify a peer's connections by their order.
 SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
   Handle oldest = nobody;
-  for (std::uint32_t core = 0; core < cores_; ++core) {
+  for (std::uint32_t core = 0; core < cores(); ++core) {
     const Handle first = accept_slots(listener, core).first_waiting;
     if (first != nobody && (oldest == nobody || cell(first).begun < cell(oldest).begun)) oldest = first;
   }
@@ -158,11 +117,11 @@ Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
 
 // The next core in turn that has free handles.
 std::uint32_t SocketArea::next_core() noexcept {
-  for (std::uint32_t i = 0; i < cores_ - 1; ++i) {
-    const std::uint32_t core = shared_->turn++ % cores_;
+  for (std::uint32_t i = 0; i < cores() - 1; ++i) {
+    const std::uint32_t core = shared_->turn++ % cores();
     if (shared_->first_free[core] != nobody) return core;
   }
-  return cores_ == 1 ? 0 : shared_->turn++ % cores_;
+  return cores() == 1 ? 0 : shared_->turn++ % cores();
 }
 
 std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) noexcept {
@@ -170,8 +129,7 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   if (handle == nobody) return std::nullopt;
   shared_->first_free[core] = cell(handle).next;
   clear(handle);
-  // Handles of a process that died before it released them.
-  for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
+  processes_.let_all_go(handle);
   cell(handle).allowed = receive_bytes_;
   set_read(handle, 0);
   cell(handle).next = nobody;
@@ -180,7 +138,8 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
 
 void SocketArea::set_read(Handle handle, std::uint64_t position) noexcept {
   cell(handle).read = position;
-  word(memory_, layout_.reads() + handle * sizeof(std::uint64_t)).store(position, std::memory_order_release);
+  auto& shown = *reinterpret_cast<std::uint64_t*>(memory_.data() + layout_.reads() + handle * sizeof(std::uint64_t));
+  std::atomic_ref<std::uint64_t>(shown).store(position, std::memory_order_release);
 }
 
 void SocketArea::free_handle(Handle handle) noexcept {
@@ -199,78 +158,8 @@ void SocketArea::clear(Handle handle) noexcept {
 
 // ---- commands
 
-bool SocketArea::has_room(std::uint32_t core, std::uint64_t entries) const noexcept {
-  const std::uint64_t taken =
-      word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken).load(std::memory_order_acquire);
-  return shared_->commands[core] - taken + entries <=
-         layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
-}
-
-bool SocketArea::room(std::uint32_t core) const noexcept {
-  const bool there = has_room(core, 1);
-  if (!there) shared_->waits_for_room |= 1u << core;
-  return there;
-}
-
-bool SocketArea::room_anywhere() const noexcept {
-  bool there = false;
-  for (std::uint32_t core = 0; core < cores_; ++core) there = room(core) || there;
-  return there;
-}
-
-void SocketArea::post(std::uint32_t core, TcpCommand command) noexcept {
-  std::uint64_t& commands = shared_->commands[core];
-  if (linked_) {
-    if (wire::is_of_flow(command.kind)) command.send_at = cell(command.handle).read;
-    command.stamp = wire::tcp_stamp(command, commands);
-  }
-  std::memcpy(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
-                  commands % layout_.command_slots * TcpAreaLayout::slot_bytes,
-              &command, sizeof command);
-  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(++commands, std::memory_order_release);
-  ++shared_->posted;
-}
-
-// Over a link the bytes of a small send travel within its commands, which spares the agent a read of the ring.
-void SocketArea::post_offer(Handle handle, Bytes sent) noexcept {
-  const std::uint32_t core = core_of(handle);
-  const std::uint64_t end = cell(handle).offered;
-  wire::TcpOffer entry{};
-  entry.handle = handle;
-  entry.position = end;
-  const std::uint64_t entries = (sent.size() + wire::tcp_entry_payload - 1) / wire::tcp_entry_payload;
-  if (linked_ && sent.size() <= wire::tcp_small_send && has_room(core, entries)) {
-    const auto fill = [&](std::size_t count) {
-      entry.count = static_cast<std::uint8_t>(count);
-      std::memcpy(entry.bytes.data(), sent.data(), count);
-      sent = sent.subspan(count);
-      entry.position = end - sent.size();
-    };
-    for (entry.kind = TcpCommandKind::payload; sent.size() > wire::tcp_entry_payload;) {
-      fill(wire::tcp_entry_payload);
-      post(core, std::bit_cast<TcpCommand>(entry));
-    }
-    fill(sent.size());
-  }
-  entry.kind = TcpCommandKind::offer;
-  post(core, std::bit_cast<TcpCommand>(entry));
-}
-
-// Wakes every core with pending commands: a process that died before its wake may have posted to any of them.
-void SocketArea::tell_agent() noexcept {
-  fence_before_look();
-  for (std::uint32_t core = 0; core < cores_; ++core) {
-    const std::uint64_t lines = wire::tcp_word::of_core(core);
-    if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 0) continue;
-    if (word(memory_, lines + wire::tcp_word::commands_taken).load(std::memory_order_relaxed) !=
-        shared_->commands[core])
-      tell_core(core);
-  }
-}
-
-void SocketArea::tell_core(std::uint32_t core) noexcept {
-  flag(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep).clear();
-  wake_(core);
+void SocketArea::post(std::uint32_t core, const TcpCommand& command) noexcept {
+  rings_.post(core, command, wire::concerns_flow(command.kind) ? cell(command.handle).read : 0);
 }
 
 void SocketArea::name_rings(Handle handle, TcpCommand& command) const noexcept {
@@ -300,7 +189,7 @@ bool SocketArea::settle(Handle handle) noexcept {
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
     const std::uint32_t core = ring_of(handle);
-    if (!room(core)) return false;
+    if (!rings_.room(core)) return false;
     TcpCommand command{};
     command.kind = each.kind;
     command.handle = handle;
@@ -327,7 +216,7 @@ bool SocketArea::settle(Handle handle) noexcept {
 }
 
 void SocketArea::settle() noexcept {
-  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room_anywhere(); ++handle)
+  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && rings_.room_anywhere(); ++handle)
     if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
   for (Handle handle = 0; handle < layout_.flows && may_fill_accept_slots(); ++handle)
     if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_accept_slots(handle);
@@ -336,8 +225,8 @@ void SocketArea::settle() noexcept {
 // Whether a listener lacks accept slots on some core while handles and room are free: only then a look at all cells
 // pays.
 bool SocketArea::may_fill_accept_slots() const noexcept {
-  for (std::uint32_t core = 0; core < cores_; ++core)
-    if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
+  for (std::uint32_t core = 0; core < cores(); ++core)
+    if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && rings_.room(core)) return true;
   return false;
 }
 
@@ -353,14 +242,14 @@ void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexc
 
 // Connections are spread unevenly, so each core gets one and a half times its share.
 std::uint32_t SocketArea::accept_slots_of_core(const Cell& listener) const noexcept {
-  return std::min(listener.backlog, (3 * listener.backlog + 2 * cores_ - 1) / (2 * cores_));
+  return std::min(listener.backlog, (3 * listener.backlog + 2 * cores() - 1) / (2 * cores()));
 }
 
 // Other cores have the listener once they have its command.
 void SocketArea::fill_accept_slots(Handle handle) noexcept {
   Cell& listener = cell(handle);
   const std::uint32_t wanted = accept_slots_of_core(listener);
-  const std::uint32_t listening = (listener.told & event::listening) != 0 ? cores_ : 1;
+  const std::uint32_t listening = (listener.told & event::listening) != 0 ? cores() : 1;
   for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
     fill_accept_slots(handle, core);
     set_lacks(listener, core, accept_slots(handle, core).count < wanted);
@@ -370,7 +259,7 @@ void SocketArea::fill_accept_slots(Handle handle) noexcept {
 void SocketArea::fill_accept_slots(Handle handle, std::uint32_t core) noexcept {
   const Cell& listener = cell(handle);
   const std::uint32_t wanted = accept_slots_of_core(listener);
-  while (accept_slots(handle, core).count < wanted && room(core)) {
+  while (accept_slots(handle, core).count < wanted && rings_.room(core)) {
     const auto slot = take_handle(core);
     if (!slot) break;
     cell(*slot).is = Cell::Is::accept_slot;
@@ -388,40 +277,19 @@ void SocketArea::fill_accept_slots(Handle handle, std::uint32_t core) noexcept {
 // ---- events
 
 void SocketArea::mark_changed(Handle handle) noexcept {
-  if (cell(handle).holders == 1) return set_changed(cell(handle).holder, handle);
-  for (std::uint32_t each = 0; each < shared_->processes && cell(handle).holders > 0; ++each)
-    if (is_held(each, handle)) set_changed(each, handle);
+  if (cell(handle).holders == 1) return processes_.set_changed(cell(handle).holder, handle, process_);
+  for (std::uint32_t each = 0; each < processes_.count() && cell(handle).holders > 0; ++each)
+    if (processes_.is_held(each, handle)) processes_.set_changed(each, handle, process_);
 }
 
 std::optional<SocketArea::Handle> SocketArea::take_changed() {
   const Lock lock(*this);
-  Process& own = process(process_);
-  const std::uint32_t group = group_of_handles();
-  while (own.changed != 0) {
-    const auto at = static_cast<std::uint32_t>(std::countr_zero(own.changed));
-    for (Handle handle = at * group; handle < std::min((at + 1) * group, layout_.flows); handle += 64) {
-      std::uint64_t& changed = changed_word(process_, handle);
-      if (changed == 0) continue;
-      const Handle found = handle + static_cast<std::uint32_t>(std::countr_zero(changed));
-      changed &= changed - 1;
-      return found;
-    }
-    std::atomic_ref<std::uint64_t>(own.changed).store(own.changed & (own.changed - 1), std::memory_order_relaxed);
-  }
-  return std::nullopt;
+  return processes_.take_changed(process_);
 }
 
-bool SocketArea::has_events() const noexcept {
-  for (std::uint32_t core = 0; core < cores_; ++core)
-    if (word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::events).load(std::memory_order_acquire) !=
-        std::atomic_ref<std::uint64_t>(shared_->events_taken[core]).load(std::memory_order_relaxed))
-      return true;
-  return std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
-}
+bool SocketArea::has_events() const noexcept { return rings_.has_events() || processes_.was_told(process_); }
 
-bool SocketArea::has_changed() const noexcept {
-  return std::atomic_ref<std::uint64_t>(process(process_).changed).load(std::memory_order_relaxed) != 0;
-}
+bool SocketArea::has_changed() const noexcept { return processes_.has_changed(process_); }
 
 bool SocketArea::undelivered() {
   const Lock lock(*this);
@@ -440,7 +308,7 @@ bool SocketArea::is_accept_slot_of(const Cell& slot, const Cell& listener) noexc
 }
 
 void SocketArea::take(const TcpEvent& told) noexcept {
-  if (told.handle == wire::tcp_no_handle && told.listener < shared_->processes) return let_go_of_all(told.listener);
+  if (told.handle == wire::tcp_no_handle && told.listener < processes_.count()) return let_go_of_all(told.listener);
   if (told.handle >= layout_.flows) return;
   Cell& about = cell(told.handle);
   if (about.is == Cell::Is::free) return;
@@ -453,7 +321,7 @@ void SocketArea::take(const TcpEvent& told) noexcept {
     about.remote_address = told.remote_address;
     about.remote_port = told.remote_port;
   }
-  if ((told.what & event::listening) != 0 && cores_ > 1 && about.is == Cell::Is::listener)
+  if ((told.what & event::listening) != 0 && cores() > 1 && about.is == Cell::Is::listener)
     fill_accept_slots(told.handle);
   if ((told.what & event::accepted) != 0 && about.is == Cell::Is::accept_slot) {
     about.is = Cell::Is::flow;
@@ -493,94 +361,145 @@ void SocketArea::take(const TcpEvent& told) noexcept {
   if (about.is == Cell::Is::accept_slot || about.is == Cell::Is::ending) free_handle(told.handle);
 }
 
-bool SocketArea::take_all(std::uint32_t core) noexcept {
-  const std::uint64_t lines = wire::tcp_word::of_core(core);
-  const std::uint64_t posted = word(memory_, lines + wire::tcp_word::events).load(std::memory_order_acquire);
-  std::uint64_t& taken = shared_->events_taken[core];
-  if (posted == taken) return false;
-  while (taken != posted) {
-    TcpEvent told;
-    std::memcpy(&told,
-                memory_.data() + layout_.events() + layout_.of_core(core) +
-                    taken % layout_.event_slots * TcpAreaLayout::slot_bytes,
-                sizeof told);
-    take(told);
-    ++taken;
-  }
-  word(memory_, lines + wire::tcp_word::events_taken).store(taken, std::memory_order_release);
-  fence_before_look();
-  if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 2) tell_core(core);
-  return true;
-}
-
 bool SocketArea::take_all() noexcept {
-  const std::uint64_t before = shared_->posted;
+  const std::uint64_t before = rings_.posted();
   bool told = false;
-  for (std::uint32_t core = 0; core < cores_; ++core) told = take_all(core) || told;
-  if (shared_->posted != before) tell_agent();
+  for (std::uint32_t core = 0; core < cores(); ++core)
+    told = rings_.take_all(core, [this](const TcpEvent& event) { take(event); }) || told;
+  if (rings_.posted() != before) rings_.tell_agent();
   return told;
 }
 
 bool SocketArea::take_in() {
   const Lock lock(*this);
   bool told = take_all();
-  if (process(process_).told) {
-    std::atomic_ref<std::uint32_t>(process(process_).told).store(0, std::memory_order_relaxed);
+  if (processes_.was_told(process_)) {
+    processes_.forget_told(process_);
     told = true;
   }
-  const std::uint64_t before = shared_->posted;
+  const std::uint64_t before = rings_.posted();
   settle();
-  if (shared_->posted != before) tell_agent();
+  if (rings_.posted() != before) rings_.tell_agent();
   return told;
 }
 
 bool SocketArea::fall_asleep() {
   const Lock lock(*this);
   const auto look = [&] {
-    bool something = process(process_).told != 0;
-    const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
-    for (std::uint32_t core = 0; core < cores_; ++core) {
-      if ((waited >> core & 1) != 0) something = room(core) || something;
-      something =
-          something ||
-          word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::events).load(std::memory_order_acquire) !=
-              shared_->events_taken[core];
-    }
-    return something;
+    const bool told = processes_.was_told(process_);
+    return rings_.look_before_sleep() || told;
   };
-  const bool for_room = shared_->waits_for_room != 0;
-  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
+  const bool for_room = rings_.waits_for_room();
+  const SleepFlag own(memory_.data() + wire::tcp_word::process_asleep(process_));
   if (!own.fall_asleep(look, for_room ? 2 : 1)) return false;
-  if (!linked_ || post_sleep(for_room)) return true;
+  if (!rings_.is_linked() || rings_.post_sleep(process_, for_room, processes_[process_].slept)) return true;
   own.clear();
   return false;
 }
 
-// Over a link the agent does not see the flag. False: the reserve of the ring is full, and the agent is about to take
-// from it.
-bool SocketArea::post_sleep(bool for_room) noexcept {
-  Process& own = process(process_);
-  const std::uint64_t flags = for_room ? 2 : 1,
-                      woken = word(memory_, wire::tcp_word::process_woken(process_)).load(std::memory_order_acquire);
-  if (own.slept_flags == flags && own.slept_position == shared_->events_taken[0] && own.slept_woken == woken)
-    return true;
-  if (shared_->commands[0] - word(memory_, wire::tcp_word::commands_taken).load(std::memory_order_acquire) >=
-      layout_.command_slots)
-    return false;
-  TcpCommand command{};
-  command.kind = TcpCommandKind::sleep;
-  command.listener = process_;
-  own.slept_position = command.position = shared_->events_taken[0];
-  own.slept_woken = woken;
-  own.slept_flags = command.flags = static_cast<std::uint16_t>(flags);
-  post(0, command);
-  tell_agent();
-  return true;
+void SocketArea::stay_awake() {
+  const SleepFlag own(memory_.data() + wire::tcp_word::process_asleep(process_));
+  if (own.value() != 0) own.clear();
 }
 
-void SocketArea::stay_awake() {
-  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
-  if (own.value() != 0) own.clear();
+// ---- several processes
+
+bool SocketArea::holds(Handle handle) {
+  const Lock lock(*this);
+  return handle < layout_.flows && processes_.is_held(process_, handle);
+}
+
+void SocketArea::hold(std::uint32_t number, Handle handle) noexcept {
+  processes_.hold(number, handle);
+  Cell& held = cell(handle);
+  ++held.holders;
+  held.holder = static_cast<std::uint16_t>(number);
+}
+
+// The bit is cleared last: if this process dies before, it is still a holder, and ending the handle is repeated.
+void SocketArea::let_go(std::uint32_t number, Handle handle, bool abort) noexcept {
+  Cell& held = cell(handle);
+  if (held.holders <= 1) {
+    held.holders = 0;
+    end(handle, abort);
+  } else if (--held.holders == 1) {
+    for (std::uint32_t each = 0; each < processes_.count(); ++each)
+      if (each != number && processes_.is_held(each, handle)) held.holder = static_cast<std::uint16_t>(each);
+    name_holders(handle);
+  }
+  processes_.let_go(number, handle);
+}
+
+void SocketArea::let_go_of_all(std::uint32_t number) noexcept {
+  processes_.for_each_held(number, [&](Handle handle) { let_go(number, handle, false); });
+  processes_.remove(number);
+}
+
+// Sets the process that the agent wakes for it, or every process.
+void SocketArea::name_holders(Handle handle) noexcept {
+  const Cell& held = cell(handle);
+  const std::uint16_t wanted = held.holders == 1 && processes_.count() > 1 ? held.holder : every_process;
+  if (held.is == Cell::Is::flow && !held.gone && wanted != held.woken) owe(handle, owed_holders);
+}
+
+void SocketArea::count_holders() const noexcept {
+  shared_->lacking.fill(0);
+  for (Handle handle = 0; handle < layout_.flows; ++handle) {
+    Cell& held = cell(handle);
+    held.holders = 0;
+    for (std::uint32_t each = 0; each < processes_.count(); ++each) {
+      if (!processes_.is_held(each, handle)) continue;
+      ++held.holders;
+      held.holder = static_cast<std::uint16_t>(each);
+    }
+    for (std::uint32_t core = 0; core < cores(); ++core) shared_->lacking[core] += held.lacks >> core & 1u;
+  }
+}
+
+Result<std::uint32_t> SocketArea::new_process() noexcept {
+  OFP_ASSIGN(const std::uint32_t number, processes_.add());
+  SleepFlag(memory_.data() + wire::tcp_word::process_asleep(number)).clear();
+  return number;
+}
+
+void SocketArea::hold_with(std::uint32_t number, Handle handle) noexcept {
+  hold(number, handle);
+  processes_.set_changed(number, handle, process_);
+  name_holders(handle);
+}
+
+Result<std::uint32_t> SocketArea::add_process() {
+  const Lock lock(*this);
+  OFP_ASSIGN(const std::uint32_t number, new_process());
+  processes_.for_each_held(process_, [&](Handle handle) { hold_with(number, handle); });
+  rings_.tell_agent();
+  return number;
+}
+
+Result<std::uint32_t> SocketArea::add_process(std::span<const Handle> handles) {
+  const Lock lock(*this);
+  OFP_ASSIGN(const std::uint32_t number, new_process());
+  for (const Handle handle : handles) {
+    if (handle >= layout_.flows || !processes_.is_held(process_, handle) || processes_.is_held(number, handle))
+      continue;
+    hold_with(number, handle);
+  }
+  rings_.tell_agent();
+  return number;
+}
+
+void SocketArea::drop_process(std::uint32_t number) {
+  const Lock lock(*this);
+  let_go_of_all(number);
+  rings_.tell_agent();
+}
+
+bool SocketArea::depart() {
+  const Lock lock(*this);
+  let_go_of_all(process_);
+  processes_[process_].is = ProcessTable::Process::Is::leaving;
+  rings_.tell_agent();
+  return !processes_.is_any_alive();
 }
 
 }  // namespace offpath::channel

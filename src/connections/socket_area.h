@@ -11,13 +11,14 @@
 // the last holder has released it. Changes are reported to each holder.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "connections/area_rings.h"
+#include "connections/process_table.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::channel {
@@ -61,7 +62,7 @@ class SocketArea {
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
   // `memory` has the layout's length, is zeroed, and outlives this. `wake` makes a sleeping core of the agent look.
-  using Wake = std::function<void(std::uint32_t core)>;
+  using Wake = AreaRings::Wake;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
   // The same area in another process that maps it, which has this number.
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process);
@@ -69,8 +70,8 @@ class SocketArea {
   SocketArea& operator=(const SocketArea&) = delete;
   // Called after the agent has opened the area and announced its cores, before the area is used.
   void spread();
-  [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
-  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
+  [[nodiscard]] std::uint32_t cores() const noexcept { return rings_.cores(); }
+  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores() == 1 ? 0 : handle % cores(); }
 
   // look() shows whether the agent granted it, and the port. `flags`: wire::tcp_no_delay, tcp_reuse_port,
   // tcp_reuse_address.
@@ -141,29 +142,20 @@ class SocketArea {
  private:
   struct Shared;
   struct Cell;
-  struct Process;
   struct AcceptSlots;
   class Lock;
   [[nodiscard]] Result<Look> known_locked(Handle handle) const;
 
   [[nodiscard]] Cell& cell(Handle handle) const noexcept;
   [[nodiscard]] Result<Cell*> find(Handle handle, bool listener = false) const;
-  [[nodiscard]] Process& process(std::uint32_t number) const noexcept;
-  [[nodiscard]] std::uint64_t& held_word(std::uint32_t number, Handle handle) const noexcept;
-  [[nodiscard]] std::uint64_t& changed_word(std::uint32_t number, Handle handle) const noexcept;
-  [[nodiscard]] std::uint32_t group_of_handles() const noexcept;
-  [[nodiscard]] bool is_held(std::uint32_t number, Handle handle) const noexcept;
   [[nodiscard]] Result<std::uint32_t> new_process() noexcept;
   void hold(std::uint32_t number, Handle handle) noexcept;
+  void hold_with(std::uint32_t number, Handle handle) noexcept;
   void let_go(std::uint32_t number, Handle handle, bool abort) noexcept;
   void let_go_of_all(std::uint32_t number) noexcept;
   void name_holders(Handle handle) noexcept;
   void count_holders() const noexcept;
-  void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
-  [[nodiscard]] std::uint32_t cores_told() const noexcept;
-  void learn() noexcept;
-  [[nodiscard]] bool post_sleep(bool for_room) noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
   [[nodiscard]] AcceptSlots& accept_slots(Handle listener, std::uint32_t core) const noexcept;
@@ -173,11 +165,8 @@ class SocketArea {
   void free_handle(Handle handle) noexcept;
   void name_rings(Handle handle, wire::TcpCommand& command) const noexcept;
   void set_read(Handle handle, std::uint64_t position) noexcept;
-  [[nodiscard]] bool has_room(std::uint32_t core, std::uint64_t entries) const noexcept;
-  [[nodiscard]] bool room(std::uint32_t core) const noexcept;
-  [[nodiscard]] bool room_anywhere() const noexcept;
-  void post(std::uint32_t core, wire::TcpCommand command) noexcept;
-  void post_offer(Handle handle, Bytes sent) noexcept;
+  // A command of a flow or listener; `core` is that of its ring.
+  void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
@@ -192,23 +181,20 @@ class SocketArea {
   void clear(Handle handle) noexcept;
   void take(const wire::TcpEvent& event) noexcept;
   bool take_all() noexcept;
-  bool take_all(std::uint32_t core) noexcept;
   void end(Handle handle, bool abort) noexcept;
   [[nodiscard]] bool count_used(Handle handle) const noexcept;
   [[nodiscard]] bool give_back(Handle handle) noexcept;
   void set_shutting(Handle handle, bool shutting) noexcept;
   void free_pages(Handle handle) noexcept;
-  void tell_agent() noexcept;
-  void tell_core(std::uint32_t core) noexcept;
 
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;
   std::uint32_t send_bytes_, receive_bytes_;
   std::uint64_t kept_bytes_;
-  Wake wake_;
-  std::uint32_t process_ = 0, cores_ = 1;
-  bool linked_ = false;  // the agent reaches the area over a link
+  std::uint32_t process_ = 0;
   Shared* shared_;
+  AreaRings rings_;
+  ProcessTable processes_;
 };
 
 }  // namespace offpath::channel

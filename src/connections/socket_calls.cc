@@ -65,7 +65,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 
 // A port that is only bound is a listener without accept slots.
 Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::uint32_t backlog) {
-  if (!room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
+  if (!rings_.room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& listener = cell(*handle);
@@ -74,13 +74,13 @@ Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::u
   listener.port = asked.port;
   listener.serial = ++shared_->listeners;
   listener.backlog = backlog;
-  for (std::uint32_t core = 0; core < cores_; ++core) accept_slots(*handle, core) = {0, nobody, nobody};
+  for (std::uint32_t core = 0; core < cores(); ++core) accept_slots(*handle, core) = {0, nobody, nobody};
   hold(process_, *handle);
   TcpCommand command = asked;
   command.handle = *handle;
   post(0, command);
   fill_accept_slots(*handle);
-  tell_agent();
+  rings_.tell_agent();
   return *handle;
 }
 
@@ -92,8 +92,8 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
       std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address))
           .load(std::memory_order_relaxed));
   const std::uint32_t core =
-      local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
-  if (!room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
+      local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores());
+  if (!rings_.room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& flow = cell(*handle);
@@ -110,7 +110,7 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   name_rings(*handle, command);
   post(core, command);
   name_holders(*handle);
-  tell_agent();
+  rings_.tell_agent();
   return *handle;
 }
 
@@ -129,7 +129,7 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   hold(process_, flow);
   name_holders(flow);
   fill_accept_slots(handle);
-  tell_agent();
+  rings_.tell_agent();
   return flow;
 }
 
@@ -143,12 +143,12 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
     return fail(Error::would_block, "the connection is not established yet");
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
   if (bytes.empty()) return 0;
-  if (taken == 0 || !room(core_of(handle)))
+  if (taken == 0 || !rings_.room(core_of(handle)))
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   copy_into_ring({ring(handle, false), send_bytes_}, flow->offered, bytes.first(taken));
   flow->offered += taken;
-  post_offer(handle, bytes.first(taken));
-  tell_agent();
+  rings_.post_offer(core_of(handle), handle, flow->offered, bytes.first(taken), flow->read);
+  rings_.tell_agent();
   return taken;
 }
 
@@ -172,7 +172,7 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
   // The agent need not hear of every read: the peer has the rest of the window.
   if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
-    tell_agent();
+    rings_.tell_agent();
   }
   return taken;
 }
@@ -183,26 +183,26 @@ Status SocketArea::finish(Handle handle) {
   if (flow->finishing || flow->gone) return {};
   flow->finishing = true;
   owe(handle, owed_finish);
-  tell_agent();
+  rings_.tell_agent();
   return {};
 }
 
 void SocketArea::close(Handle handle) {
   const Lock lock(*this);
-  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, false);
-  tell_agent();
+  if (handle < layout_.flows && processes_.is_held(process_, handle)) let_go(process_, handle, false);
+  rings_.tell_agent();
 }
 
 void SocketArea::abort(Handle handle) {
   const Lock lock(*this);
-  if (handle < layout_.flows && is_held(process_, handle)) let_go(process_, handle, true);
-  tell_agent();
+  if (handle < layout_.flows && processes_.is_held(process_, handle)) let_go(process_, handle, true);
+  rings_.tell_agent();
 }
 
 bool SocketArea::stop(Handle handle) {
   const Lock lock(*this);
   take_all();
-  if (handle >= layout_.flows || !is_held(process_, handle)) return false;
+  if (handle >= layout_.flows || !processes_.is_held(process_, handle)) return false;
   Cell& at = cell(handle);
   const bool listens = at.is == Cell::Is::listener;
   const std::uint8_t decided = listens ? event::closed : event::closed | event::connected | event::accepted;
@@ -215,7 +215,7 @@ bool SocketArea::stop(Handle handle) {
   mark_changed(handle);
   owe(handle, listens ? owed_release : owed_abort);
   at.stopped = true;  // last: if this process dies before it, another one repeats the command, which is harmless
-  tell_agent();
+  rings_.tell_agent();
   return true;
 }
 
@@ -223,7 +223,7 @@ bool SocketArea::stop(Handle handle) {
 void SocketArea::dismiss(Handle handle) noexcept {
   Cell& listener = cell(handle);
   listener.serial = ++shared_->listeners;  // connections under way to the old listener are dropped
-  for (std::uint32_t core = 0; core < cores_; ++core) {
+  for (std::uint32_t core = 0; core < cores(); ++core) {
     set_lacks(listener, core, false);
     for (Handle flow = std::exchange(accept_slots(handle, core).first_waiting, nobody);
          flow != nobody;) {  // nobody will accept them: resets them
@@ -252,7 +252,7 @@ void SocketArea::set_flow_settings(Handle handle, const FlowSettings& settings) 
   if (!flow || (*flow)->gone || (*flow)->settings == settings) return;
   (*flow)->settings = settings;
   owe(handle, owed_options);
-  tell_agent();
+  rings_.tell_agent();
 }
 
 Result<SocketArea::Look> SocketArea::look(Handle handle) {

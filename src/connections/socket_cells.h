@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "connections/area_rings.h"
 #include "connections/process_mutex.h"
 #include "connections/socket_area.h"
 #include "wire/areas/tcp_positions.h"
@@ -23,8 +24,7 @@ inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
   ProcessMutex lock;
-  std::uint64_t posted;                                                   // commands, to all cores together
-  std::array<std::uint64_t, wire::tcp_cores_max> commands, events_taken;  // by core
+  AreaRingsState rings;
   std::array<Handle, wire::tcp_cores_max> first_free;
   std::uint32_t turn;                                      // the core for the next connection
   std::uint32_t owing;                                     // cells whose command found no room
@@ -33,19 +33,6 @@ struct SocketArea::Shared {
   std::uint32_t next_look;                                 // the handle at which give_back() continues
   TimeNs looked_at;                                        // time of its last call
   std::uint32_t listeners;                                 // made so far
-  std::uint32_t processes;                                 // all numbers in use are below this
-  std::uint32_t waits_for_room;                            // bits of cores
-};
-
-// One of the program's processes. Behind it lie two bits for each handle: whether the process holds it, and whether it
-// changed since the process was last told. `changed` has a bit for every group of handles in which one of the latter is
-// set.
-struct alignas(64) SocketArea::Process {
-  enum class Is : std::uint32_t { free, alive, leaving } is;
-  std::uint32_t told;  // another process took in an event for this one
-  std::uint64_t changed;
-  // Over a link: what the agent knows of its sleep. As long as it has not woken the process since, it knows it still.
-  std::uint64_t slept_position, slept_woken, slept_flags;
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {

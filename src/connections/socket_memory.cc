@@ -41,7 +41,7 @@ bool SocketArea::give_back(TimeNs now) {
     more = give_back(Handle{shared_->next_look}) || more;
     shared_->next_look = (shared_->next_look + 1) % layout_.flows;
   }
-  tell_agent();
+  rings_.tell_agent();
   return more;
 }
 
@@ -59,7 +59,7 @@ bool SocketArea::give_back(Handle handle) noexcept {
   if (at.is != Cell::Is::flow) return at.is == Cell::Is::ending;
   const bool may = is_idle && at.read == at.received && !at.shutting && (at.owed & owed_allow) == 0 &&
                    (at.told & (event::connected | event::accepted)) != 0;
-  if (!may || !room(core_of(handle))) return true;
+  if (!may || !rings_.room(core_of(handle))) return true;
   set_shutting(handle, true);
   TcpCommand command{};
   command.kind = TcpCommandKind::shut;

@@ -33,6 +33,7 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
                              layout.command_slots,
                              layout.event_slots,
                              layout.flows,
+                             0,
                              0},
                payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));

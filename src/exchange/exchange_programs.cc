@@ -64,15 +64,7 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
     if (one.fields.empty()) one.fields = std::move(fields);
   }
   const std::uint64_t number = next_++;
-  Subscriber subscriber{};
-  subscriber.number = number;
-  subscriber.channel = channel;
-  subscriber.area = message.area;
-  subscriber.record_bytes = message.record_bytes;
-  subscriber.view_bytes = message.view_bytes;
-  subscriber.publishes = message.publishes;
-  subscriber.read_before_at = subscriber.read_at = now;
-  one.subscribers.emplace(number, std::move(subscriber));
+  one.subscribers.emplace(number, Subscriber(number, channel, message, now));
   if (message.publishes) {
     one.publisher = number;
     if (Grants* grants = one.exchange->grants(); grants != nullptr) grants->set_user(true);

@@ -300,7 +300,7 @@ void ExchangeService::push(service::Effects& effects, service::ChannelNumber cha
   effects.push_back(service::PushEffect{channel, token, {{region, offset, bytes.data(), bytes.size()}}, nullptr});
 }
 
-void ExchangeService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
+void ExchangeService::on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) {
   notice_suspend();
   if (reader_.on_transfer(token, status, effects)) return take_arrived(now, effects);
   const auto node = transfers_.extract(token);

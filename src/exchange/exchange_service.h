@@ -1,7 +1,7 @@
 // The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and
 // views by wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members,
-// requests and rounds are in exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and
-// exchange_views.cc.
+// requests and rounds are in exchange_service.cc, programs' requests in exchange_programs.cc, records and
+// views in exchange_transfers.cc.
 //
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents a
 //   view         --> pushed into every program's area, the slot first, then the line --> waiting programs are answered
@@ -24,8 +24,10 @@
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
 #include "exchange/exchange.h"
+#include "exchange/record_reader.h"
 #include "service/service.h"
 #include "wire/areas/exchange_area.h"
+#include "wire/messages/exchange_messages.h"
 #include "wire/region.h"
 
 namespace offpath::exchange {
@@ -69,7 +71,7 @@ class ExchangeService final : public service::Service {
   void on_channel_closed(std::uint64_t channel, TimeNs now, service::Effects& effects);
   void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now,
                   service::Effects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
   void on_time(TimeNs now, service::Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
@@ -83,10 +85,6 @@ class ExchangeService final : public service::Service {
   }
   void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
     on_request(asked.channel, asked.entry, asked.is_member, now, effects);
-  }
-  void on_transfer(std::uint64_t /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   service::Effects& effects) override {
-    on_transfer(token, status, now, effects);
   }
 
   // Sets the newest record of an exchange whose source is the agent. False: there is no such exchange.
@@ -122,6 +120,15 @@ class ExchangeService final : public service::Service {
   };
   // A program that takes part in an exchange.
   struct Subscriber {
+    Subscriber(std::uint64_t its_number, std::uint64_t its_channel, const wire::ExchangeOpen& asked, TimeNs now)
+        : number(its_number),
+          channel(its_channel),
+          area(asked.area),
+          record_bytes(asked.record_bytes),
+          view_bytes(asked.view_bytes),
+          publishes(asked.publishes),
+          records(asked.record_bytes, now) {}
+
     std::uint64_t number, channel;
     wire::BufferRef area;
     std::uint64_t record_bytes, view_bytes;
@@ -135,14 +142,7 @@ class ExchangeService final : public service::Service {
     std::deque<ShownGrant> shown_grants{};  // of the newest views
     ViewPtr next{};                         // arrived while another was being pushed
     std::vector<Waiter> waiters{};
-    // records
-    enum class Read : std::uint8_t { idle, line, slot, rest } read = Read::idle;
-    bool read_again = false;
-    unsigned torn = 0;
-    TimeNs read_at = 0, read_before_at = 0;  // start of the last successful read, and of the one before
-    std::uint64_t reading = 0, record_number = 0;
-    TimeNs record_seen_at = 0;
-    std::shared_ptr<std::vector<std::byte>> room{};  // the line, then the slot: the target of reads keeps it alive
+    RecordReader records;
   };
   struct One;
   struct Transfer {
@@ -185,17 +185,13 @@ class ExchangeService final : public service::Service {
   void answer_waiters(TimeNs now, service::Effects& out);
   void begin_read(One& one, TimeNs now, service::Effects& out);
   void on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
-  [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, service::Effects& out);
+  void take_record(One& one, const Subscriber& subscriber, const RecordReader::Record& record, TimeNs now);
   void give_local(One& one, TimeNs now, service::Effects& out);
-  void read_line(Subscriber& subscriber, service::Effects& out);
-  void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at,
-            service::Effects& out);
+  void pull(const Subscriber& subscriber, const RecordReader::Pull& what, service::Effects& out);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out);
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
   [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view,
                                          TimeNs now) const;
-  [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view,
-                                                   TimeNs now) const;
 
   std::uint64_t nonce_;
   TimeNs (*clock_)();

@@ -1,5 +1,5 @@
 // One exchange of the service (exchange_service.h) and the programs that take part in it. For exchange_service.cc,
-// exchange_programs.cc, exchange_records.cc and exchange_views.cc.
+// exchange_programs.cc and exchange_transfers.cc.
 #pragma once
 
 #include <map>

@@ -13,6 +13,9 @@
 //   neighbourhoods(s)  groups of at most s members below the root               hybrid of depth 2
 //   hybrid(s, d)       groups of groups, d levels in all; depth 1 is allgather
 //   file               any tree, its groups named (node, rack, row)
+//
+// Read this first in src/exchange, then parcel.h (what travels), exchange.h (one member), reduction.h and grants.h
+// (what it computes and gives), carrier.h with its three kinds, and exchange_service.h (how programs take part).
 #pragma once
 
 #include <cstdint>

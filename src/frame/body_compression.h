@@ -41,7 +41,7 @@ class BodyCompressor {
 struct PackedFrame {
   struct Piece {
     std::uint64_t target = 0;
-    std::int64_t plain_bytes = 0;  // what stands before the bytes; -1: they are as they were
+    std::int64_t plain_bytes = 0;  // the length written before the bytes; -1: they are not compressed
     Bytes bytes;                   // in the scratch memory, or in the plain frame
   };
   Plan plan;  // messages and padding, for write_head

@@ -45,7 +45,7 @@ struct BatchView {
 // `batch` is a struct array with the layout's columns (a record batch as Arrow libraries export it).
 // It may be sliced, and so may any of its children: bytes are trimmed to what the slice shows,
 // bitmaps keep a bit offset, and offsets their values, which finish() (plan.h) makes begin at 0.
-// What does not fit the layout is Error::schema with the path and both values.
+// A mismatch with the layout is Error::schema, with the path and both values.
 [[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view);
 
 // A column of plain memory, such as a NumPy array or a simulation's own.

@@ -330,6 +330,18 @@ class SchemaReader {
         return plain(Type::large_utf8);
       case ipc::Type_LargeList:
         return plain(Type::large_list);
+      case ipc::Type_Utf8View:
+        return refuse_type(to.name, unstored_types[0]);
+      case ipc::Type_BinaryView:
+        return refuse_type(to.name, unstored_types[1]);
+      case ipc::Type_ListView:
+        return refuse_type(to.name, unstored_types[2]);
+      case ipc::Type_LargeListView:
+        return refuse_type(to.name, unstored_types[3]);
+      case ipc::Type_RunEndEncoded:
+        return refuse_type(to.name, unstored_types[4]);
+      case ipc::Type_Union:
+        return refuse_type(to.name, unstored_types[from.type_as_Union()->mode() == ipc::UnionMode_Dense ? 5 : 6]);
       default:
         break;
     }

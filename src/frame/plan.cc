@@ -216,7 +216,7 @@ class Planner {
   Status offsets(std::uint32_t index, const NodeLayout& node, const BufferSource& source, std::uint64_t length,
                  std::uint64_t width) {
     OFP_TRY(expect_plain(index, source, false));
-    // What the last offset has to be: the values of the child, or the bytes of the data.
+    // The last offset has to equal: the values of the child, or the bytes of the data.
     const bool list = node.children > 0;
     const auto last = list ? static_cast<std::uint64_t>(plan_.nodes[layout_.buffers[index].node + 1].length)
                            : view_.buffers[index + 1].bytes;

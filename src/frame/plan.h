@@ -98,7 +98,7 @@ struct PlanLimits {
 
 struct Plan {
   std::uint64_t frame_bytes = 0;
-  std::uint64_t pulled_bytes = 0;   // what all reads move
+  std::uint64_t pulled_bytes = 0;   // of all reads
   std::uint64_t scratch_bytes = 0;  // for all blocks at once; 0 in most plans
   std::int64_t rows = 0;
   std::vector<PartPlace> parts;      // as Layout::parts

@@ -323,7 +323,7 @@ TEST(Plan, ContentsOfStrangersCanBeChecked) {
   }
 }
 
-// What one buffer of the frame has to hold, computed one value at a time.
+// The expected contents of one buffer of the frame, computed one value at a time.
 void expect_buffer(const Layout& layout, const BatchView& view, const Plan& plan, const std::byte* frame,
                    std::uint32_t index) {
   const BufferSource& source = view.buffers[index];

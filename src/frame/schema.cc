@@ -252,4 +252,8 @@ std::uint32_t value_bytes_of(const Field& field) noexcept {
 
 Status check(const Schema& schema) { return Checker().schema(schema); }
 
+Status refuse_type(std::string_view path, const UnstoredType& type) {
+  return fail(Error::unsupported, "field '{}' is a {}, which cannot be stored: {}", path, type.name, type.instead);
+}
+
 }  // namespace offpath::frame

@@ -1,10 +1,9 @@
-// A schema as plain values: read from the Arrow C data interface, sent between processes as a
-// few bytes, written as an IPC schema message (template.h).
+// A schema as plain values: read from the Arrow C data interface, sent between processes as a few bytes, written as an
+// IPC schema message (template.h).
 //
-// Read in this order: schema.h (what the columns are), layout.h (the nodes and buffers they are
-// stored in), flatten.h (where one batch's buffers lie), template.h (a stream's constant bytes),
-// plan.h (where everything goes in a frame), adjust.h (the steps that change bytes),
-// c_arrays.h (the same as C structs), parse.h (a frame read back).
+// Read this first in src/frame (what the columns are), then layout.h (the nodes and buffers they are stored in),
+// flatten.h (where one batch's buffers lie), template.h (a stream's constant bytes), plan.h (where everything goes in a
+// frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs), parse.h (a frame read back).
 #pragma once
 
 #include <cstdint>
@@ -101,7 +100,7 @@ inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 
 [[nodiscard]] std::string_view type_name(Type type) noexcept;
 
-// What a person reads in an error: "fixed_list[3]<float64>", "dictionary<int32, utf8>".
+// The type's name in error messages: "fixed_list[3]<float64>", "dictionary<int32, utf8>".
 [[nodiscard]] std::string describe(const Field& field);
 
 // Bytes of one value of a fixed-width type; 0 for every other type, boolean included.
@@ -111,8 +110,22 @@ inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 // above. Everything below returns only schemas that pass.
 [[nodiscard]] Status check(const Schema& schema);
 
-// The struct schema of a record batch, as every Arrow library exports it. Types that are not
-// stored here (unions, views, run-end encoding) are Error::unsupported, named by path and format.
+// Arrow's types that are not stored (docs/internals/decisions.md), as pyarrow names them, and what to send instead.
+struct UnstoredType {
+  std::string_view format, name, instead;
+};
+inline constexpr UnstoredType unstored_types[] = {
+    {"vu", "string_view", "cast it to large_string (\"U\")"},
+    {"vz", "binary_view", "cast it to large_binary (\"Z\")"},
+    {"+vl", "list_view", "cast it to list (\"+l\")"},
+    {"+vL", "large_list_view", "cast it to large_list (\"+L\")"},
+    {"+r", "run_end_encoded", "cast it to the type of its values"},
+    {"+ud:", "dense_union", "send a column for each of its types"},
+    {"+us:", "sparse_union", "send a column for each of its types"},
+};
+[[nodiscard]] Status refuse_type(std::string_view path, const UnstoredType& type);
+
+// The struct schema of a record batch, as every Arrow library exports it. Other types are Error::unsupported.
 [[nodiscard]] Result<Schema> import_schema(const ArrowSchema& schema);
 
 // The bytes a schema crosses processes in; equal schemas have equal bytes.

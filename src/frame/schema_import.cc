@@ -152,18 +152,6 @@ Status parse_metadata(const char* at, std::vector<KeyValue>& metadata, const std
   return {};
 }
 
-// As Arrow's documentation names the type; empty if the format means none.
-std::string_view name_of_unsupported(std::string_view format) {
-  if (format == "vu") return "string_view";
-  if (format == "vz") return "binary_view";
-  if (format == "+vl") return "list_view";
-  if (format == "+vL") return "large_list_view";
-  if (format == "+r") return "run_end_encoded column";
-  if (format.starts_with("+ud:")) return "dense_union";
-  if (format.starts_with("+us:")) return "sparse_union";
-  return {};
-}
-
 class Importer {
  public:
   Status field(const ArrowSchema& from, Field& to, const std::string& parent, int depth) {
@@ -179,8 +167,8 @@ class Importer {
                   path);
     }
     if (!parse_format(from.format, to)) {
-      if (const std::string_view name = name_of_unsupported(from.format); !name.empty())
-        return fail(Error::unsupported, "field '{}' is a {} (\"{}\"), which cannot be stored", path, name, from.format);
+      for (const UnstoredType& each : unstored_types)
+        if (std::string_view(from.format).starts_with(each.format)) return refuse_type(path, each);
       return fail(Error::unsupported, "field '{}' has the Arrow format \"{}\", which cannot be stored", path,
                   from.format);
     }

@@ -45,7 +45,7 @@ struct Template {
   Layout layout;
   std::uint32_t alignment = page_alignment;  // a power of two, 8..4096
   wire::Compression compression =
-      wire::Compression::none;            // what the messages say of their bodies (body_compression.h)
+      wire::Compression::none;            // of the bodies, as the messages state it (body_compression.h)
   std::vector<std::byte> schema_message;  // with its prefix; a multiple of 8
   std::vector<Prototype> prototypes;      // as Layout::parts
 };

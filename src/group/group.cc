@@ -10,7 +10,10 @@ namespace offpath::group {
 
 namespace {
 
-constexpr TimeNs beats_of_a_post = 2;  // then the receiver is slow, and gets the next table instead
+constexpr std::size_t page_of_reply_bytes = 16 * 1024;
+// Then the receiver is slow, and gets the next table instead. One that may wait is read with the receiver's next beat,
+// and its answer with this member's.
+constexpr TimeNs beats_of_a_post = 2, beats_of_a_waiting_post = 3;
 
 // Work that ends when a member's state changes, and the reason.
 Failure end_of(const Change& change) {
@@ -54,6 +57,42 @@ void Group::post(const std::string& member, Request request) {
   }
 }
 
+bool Group::has_told() const noexcept {
+  return std::ranges::all_of(posting_, [](const auto& under_way) { return under_way.first.second; });
+}
+
+void Group::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
+                       service::Effects& effects) {
+  if (static_cast<wire::EntryKind>(request.kind) != wire::EntryKind::group_members)
+    return reader_.on_request(channel, request, may_post, now, effects);
+  if (Status told = tell_members(channel, request, effects); !told)
+    service::answer_outcome(effects, channel, request.ticket, std::move(told));
+}
+
+Status Group::tell_members(std::uint64_t channel, const channel::Entry& request, service::Effects& effects) const {
+  wire::GroupMembers asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  std::vector<const Member*> behind;
+  for (const auto& [name, member] : membership_.others())
+    if (name > asked.after) behind.push_back(&member);
+  if (const Member& self = membership_.self(); self.id.name > asked.after)
+    behind.insert(std::ranges::find_if(behind, [&](const Member* each) { return each->id.name > self.id.name; }),
+                  &self);
+  const auto texts = std::make_shared<std::vector<Member>>();
+  for (std::size_t bytes = 0; texts->size() < behind.size() && bytes < page_of_reply_bytes;) {
+    const Member& next = *behind[texts->size()];
+    bytes += 64 + next.id.name.size() + next.id.address.size() + next.id.http.size() + next.id.flight.size() +
+             next.id.host.size();
+    texts->push_back(next);
+  }
+  wire::MemberTable table{};
+  table.sender = membership_.self().id.name;
+  table.members = static_cast<std::uint32_t>(behind.size());
+  for (const Member& each : *texts) table.entries.push_back(entry_of(each));
+  effects.push_back(service::MembersEffect{channel, request.ticket, std::move(table), texts});
+  return {};
+}
+
 void Group::leave(TimeNs now) {
   membership_.leave(now, effects_);
   carry_out(now);
@@ -64,6 +103,7 @@ bool Group::poll(TimeNs now) {
   for (Refused& each : std::exchange(refused_, {}))
     if (each.request.answer) each.request.answer(tl::unexpected(std::move(each.why)), now);
   did |= reach_.poll(now);  // first: an answer is a sign of life
+  polled_before_ = now;
   expects_more_ |= reach_.expects_more();
   if (membership_.next_deadline() <= now) {
     membership_.on_time(now, effects_);
@@ -106,7 +146,8 @@ void Group::follow(const Change& change, TimeNs now) {
 }
 
 void Group::post_table(const MembershipEffects::Post& post, const Table& table, TimeNs now) {
-  const auto [under_way, begins] = posting_.try_emplace(post.address);
+  // A table that may wait for the member's next beat does not delay one that may not.
+  const auto [under_way, begins] = posting_.try_emplace({post.address, post.can_wait});
   if (!begins) {  // a beat may be lost, what the member lacks may not
     if (post.whole) under_way->second = post;
     return;
@@ -117,16 +158,19 @@ void Group::post_table(const MembershipEffects::Post& post, const Table& table, 
   Request request;
   request.kind = wire::EntryKind::member_table;
   request.answer_can_wait = true;
-  request.deadline = deadline_after(now, beats_of_a_post * membership_.beat_ns());
+  request.can_wait = post.can_wait;
+  request.deadline =
+      deadline_after(now, (post.can_wait ? beats_of_a_waiting_post : beats_of_a_post) * membership_.beat_ns());
   if (!enclosed) request.body = *table;
   request.compose = [table, enclosed](const Named& named, std::vector<std::byte>& payload) {
     wire::encode(wire::PostTable{named.bytes, enclosed ? Bytes(*table) : Bytes()}, payload);
   };
-  request.answer = [this, address = post.address, now](const Result<Answer>& reply, TimeNs) {
-    const auto ended = posting_.extract(address);
+  request.answer = [this, address = post.address, can_wait = post.can_wait, now](const Result<Answer>& reply, TimeNs) {
+    const auto ended = posting_.extract({address, can_wait});
     if (ended && ended.mapped()) effects_.posts.push_back(*ended.mapped());
+    // It arrived after the previous round.
     if (const auto found = processes_.find(address); reply && found != processes_.end())
-      membership_.on_taken(found->second, now);
+      membership_.on_taken(found->second, std::max(now, polled_before_));
     if (reply) return;
     ++counters_.tables_failed;
     log(LogLevel::debug, "a table of members was not delivered: {}", reply.error().message);

@@ -42,12 +42,11 @@ class Group final : public loop::Poller {
   // Whenever the state of a member changes, this member included.
   void on_change(std::function<void(const Change& change, TimeNs now)> tell) { listeners_.push_back(std::move(tell)); }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
+  void set_flight(std::string address, TimeNs now) { membership_.set_flight(std::move(address), now); }
 
   // ---- for the owner of the channels on which others ask
   void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
-                  service::Effects& effects) {
-    reader_.on_request(channel, request, may_post, now, effects);
-  }
+                  service::Effects& effects);
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
     reader_.on_transfer(token, status, now, effects);
   }
@@ -55,7 +54,7 @@ class Group final : public loop::Poller {
 
   // Tells others that this member leaves. Poll it a while longer, until has_told().
   void leave(TimeNs now);
-  [[nodiscard]] bool has_told() const noexcept { return posting_.empty(); }
+  [[nodiscard]] bool has_told() const noexcept;
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
@@ -66,6 +65,8 @@ class Group final : public loop::Poller {
   [[nodiscard]] const GroupCounters& counters() const noexcept { return counters_; }
 
  private:
+  [[nodiscard]] Status tell_members(std::uint64_t channel, const channel::Entry& request,
+                                    service::Effects& effects) const;
   struct Refused {
     Request request;
     Failure why;
@@ -80,12 +81,13 @@ class Group final : public loop::Poller {
   Reach reach_;
   TableReader reader_;
   MembershipEffects effects_;
-  // Addresses to which a table is under way, and what is to follow it: the whole table.
-  std::map<std::string, std::optional<MembershipEffects::Post>> posting_;
+  // Addresses to which a table is under way, whether it may wait there, and what is to follow it: the whole table.
+  std::map<std::pair<std::string, bool>, std::optional<MembershipEffects::Post>> posting_;
   std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
   std::vector<Refused> refused_;                    // to be told by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
   bool expects_more_ = false;
+  TimeNs polled_before_ = 0;  // the round before this one
   GroupCounters counters_;
 };
 

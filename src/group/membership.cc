@@ -39,11 +39,6 @@ std::tuple<std::uint64_t, std::uint64_t> rank(const Member& member) noexcept {
   return {member.id.incarnation, member.id.process};
 }
 
-MemberEntry entry_of(const Member& member) {
-  return {told(member.state), member.id.incarnation, member.id.process, member.refuted,
-          member.id.name,     member.id.address,     member.id.http};
-}
-
 std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = text.size();
   for (const char each : text) hash = mix((hash ^ static_cast<unsigned char>(each)) + golden_ratio);
@@ -53,8 +48,9 @@ std::uint64_t hash_of(std::string_view text) noexcept {
 // The same for the same entry on every machine: it is compared between them.
 std::uint64_t digest_of(const Member& member) noexcept {
   std::uint64_t digest = hash_of(member.id.name);
-  for (const std::uint64_t part : {member.id.incarnation, member.id.process, static_cast<std::uint64_t>(member.state),
-                                   member.refuted, hash_of(member.id.address), hash_of(member.id.http)})
+  for (const std::uint64_t part :
+       {member.id.incarnation, member.id.process, static_cast<std::uint64_t>(member.state), member.refuted,
+        hash_of(member.id.address), hash_of(member.id.http), hash_of(member.id.flight), hash_of(member.id.host)})
     digest = mix((digest ^ part) + golden_ratio);
   return digest;
 }
@@ -69,6 +65,11 @@ std::tuple<std::uint64_t, std::string_view> position(const Member& member) noexc
 double seconds(TimeNs time) { return static_cast<double>(time) / second_ns; }
 
 }  // namespace
+
+MemberEntry entry_of(const Member& member) {
+  return {told(member.state), member.id.incarnation, member.id.process, member.refuted, member.id.name,
+          member.id.address,  member.id.http,        member.id.flight,  member.id.host};
+}
 
 std::string_view state_name(MemberState state) noexcept {
   constexpr std::string_view names[] = {"alive", "suspect", "left", "dead"};
@@ -108,8 +109,7 @@ std::vector<std::byte> Membership::table(bool whole, TimeNs now) const {
   table.digest = digest_;
   table.members = static_cast<std::uint32_t>(others_.size() + 1);
   table.entries.push_back(entry_of(self_));
-  const bool all_is_old = suspects_ == 0 && now - changed_at_ >= beats_lately * beat_ns_;
-  for (auto at = !whole && all_is_old ? others_.end() : others_.begin(); at != others_.end(); ++at) {
+  for (auto at = !whole && all_is_old(now) ? others_.end() : others_.begin(); at != others_.end(); ++at) {
     const Member& member = at->second;
     if (whole || member.state == MemberState::suspect || now - member.changed_at < beats_lately * beat_ns_)
       table.entries.push_back(entry_of(member));
@@ -117,6 +117,16 @@ std::vector<std::byte> Membership::table(bool whole, TimeNs now) const {
   std::vector<std::byte> bytes;
   wire::encode(table, bytes);
   return bytes;
+}
+
+// The table says only that this member lives.
+bool Membership::all_is_old(TimeNs now) const noexcept {
+  return suspects_ == 0 && now - changed_at_ >= beats_lately * beat_ns_;
+}
+
+void Membership::set_flight(std::string address, TimeNs now) {
+  self_.id.flight = std::move(address);
+  note_change(self_, now);
 }
 
 // ---- time
@@ -231,9 +241,9 @@ void Membership::on_lost(std::uint64_t process, std::string_view why, TimeNs now
   }
 }
 
-void Membership::on_taken(std::uint64_t process, TimeNs posted_at) {
+void Membership::on_taken(std::uint64_t process, TimeNs since) {
   for (Member* const member : neighbours_)
-    if (member->id.process == process) member->heard_at = std::max(member->heard_at, posted_at);
+    if (member->id.process == process) member->heard_at = std::max(member->heard_at, since);
 }
 
 void Membership::leave(TimeNs now, MembershipEffects& effects) {
@@ -265,7 +275,7 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   return {};
 }
 
-// What the sender's post says besides its entries: that it lives, and whether it lacks something.
+// Besides its entries, a post shows that its sender lives, and whether it lacks entries.
 void Membership::hear_sender(const MemberTable& table, const MemberEntry& sender, bool is_as_new, TimeNs now) {
   const std::string name(table.sender), address(sender.address);
   if (const auto known = others_.find(name); known != others_.end() && known->second.id.process == sender.process) {
@@ -339,8 +349,8 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
   const bool same_process = member.id.process == entry.process;
   std::optional<Identity> before;
   if (!member.id.name.empty() && is_live(member.state)) before = std::move(member.id);
-  member.id = {std::string(entry.name), entry.incarnation, entry.process, std::string(entry.address),
-               std::string(entry.http)};
+  member.id = {std::string(entry.name), entry.incarnation,         entry.process,          std::string(entry.address),
+               std::string(entry.http), std::string(entry.flight), std::string(entry.host)};
   member.refuted = entry.refuted;
   member.heard_at = now;
   const char* const why = !before ? "" : same_process ? "it goes on" : "it started anew";
@@ -410,15 +420,21 @@ Member* Membership::neighbour(Side side, std::size_t distance) const noexcept {
 
 bool Membership::is_quiet(const Member& member, TimeNs now) const noexcept {
   return member.state == MemberState::suspect ||
-         (member.is_neighbour && now - member.heard_at >= beats_until_quiet * beat_ns_);
+         (member.is_neighbour &&
+          now - member.heard_at >= (member.posts_here ? beats_until_quiet : beats_until_unanswered) * beat_ns_);
 }
 
 void Membership::choose_neighbours(TimeNs now) {
   order_members();
-  std::vector<Member*> chosen;
+  std::vector<Member*> chosen, before;
   choose_neighbours(Side::after, now, chosen);
+  choose_neighbours(Side::before, now, before);
   neighbours_after_ = chosen.size();
-  choose_neighbours(Side::before, now, chosen);
+  for (Member* const member : neighbours_) member->posts_here = false;
+  for (Member* const member : before) {
+    member->posts_here = true;
+    if (std::ranges::find(chosen, member) == chosen.end()) chosen.push_back(member);
+  }
   for (Member* const member : neighbours_)
     if (std::ranges::find(chosen, member) == chosen.end()) member->is_neighbour = false;
   for (Member* const member : chosen) {
@@ -432,9 +448,6 @@ void Membership::choose_neighbours(TimeNs now) {
 // Those at the distances of neighbours among all live members, and among those that are not quiet. So members behind
 // one that has failed are judged at the same time, and not after its death.
 void Membership::choose_neighbours(Side side, TimeNs now, std::vector<Member*>& chosen) {
-  const auto choose = [&](Member* member) {
-    if (std::ranges::find(chosen, member) == chosen.end()) chosen.push_back(member);
-  };
   const std::size_t steps = std::min(order_.size(), steps_to_neighbours_max);
   std::size_t heard_of = 0;
   for (std::size_t distance = 1; distance <= steps && heard_of < neighbour_distances.back(); ++distance) {
@@ -444,25 +457,26 @@ void Membership::choose_neighbours(Side side, TimeNs now, std::vector<Member*>& 
     const auto is_chosen = [](std::size_t at) {
       return std::ranges::find(neighbour_distances, at) != neighbour_distances.end();
     };
-    if (is_chosen(distance) || (is_heard && is_chosen(heard_of))) choose(member);
+    if (is_chosen(distance) || (is_heard && is_chosen(heard_of))) chosen.push_back(member);
   }
 }
 
 // ---- posting to members
 
-void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address, bool whole) {
+void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address, bool whole,
+                          bool can_wait) {
   const auto same = std::ranges::find(effects.posts, address, &MembershipEffects::Post::address);
-  if (same != effects.posts.end())
-    same->whole |= whole;
-  else
-    effects.posts.push_back({name, address, whole});
+  if (same == effects.posts.end()) return effects.posts.push_back({name, address, whole, can_wait});
+  same->whole |= whole;
+  same->can_wait &= can_wait;
 }
 
 void Membership::post_to_neighbours(TimeNs now, MembershipEffects& effects) const {
   for (std::size_t at = 0; at < neighbours_.size(); ++at) {
     const Member& member = *neighbours_[at];
-    if (is_live(member.state) && (at < neighbours_after_ || is_quiet(member, now)))
-      add_post(effects, member.id.name, member.id.address);
+    const bool quiet = is_quiet(member, now);
+    if (is_live(member.state) && (at < neighbours_after_ || quiet))
+      add_post(effects, member.id.name, member.id.address, false, !quiet && all_is_old(now));
   }
 }
 

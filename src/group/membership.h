@@ -17,18 +17,22 @@
 //   the whole table     to a member whose digest differs although neither learns anything new, or that has fewer
 //                       members
 //
-// So an idle member sends as much in a group of a thousand as in one of ten. The places are those in the order of
-// hashes of the names: members of one rack, which may fail together, are rarely neighbours.
+// So an idle member sends as much in a group of a thousand as in one of ten. A post that says only that its sender
+// lives may wait until the receiver's own next beat: where the link allows it, idle members wake only for their own
+// beats. The places are those in the order of hashes of the names: members of one rack, which may fail together, are
+// rarely neighbours.
 //
 // Neighbours (1, 2 and 4 places before and after) judge each other. A post, and the answer to one, is a sign of life.
 //
-//    2 beats   of silence: the next member in the order becomes a neighbour too, and the silent one is asked
+//    2 beats   of silence: the next member in the order becomes a neighbour too, and the silent one is asked. 3 beats
+//              of one that only answers: its answer to a post that may wait takes up to 2
 //    4 beats   suspect, which is told to all
 //    7 beats   dead: 3 beats after a member learnt of the suspicion it has read no refutation
 //
-// The other 3 beats are for these events to arrive. A lost channel makes a member suspect at once. Suspects, and
-// addresses that were given at start and have not answered, get posts in turns, one of each kind with every beat, and
-// the dead with every fourth. So the halves of a partitioned network find each other again.
+// The other 3 beats are for these events to arrive, and for a sign of life that waited for its reader. A lost channel
+// makes a member suspect at once. Suspects, and addresses that were given at start and have not answered, get posts in
+// turns, one of each kind with every beat, and the dead with every fourth. So the halves of a partitioned network find
+// each other again.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +57,8 @@ struct Identity {
   std::uint64_t process = 0;  // a random number of each start, which channels tell as well (wire::Welcome::incarnation)
   std::string address;        // for channels
   std::string http;           // empty: none
+  std::string flight;         // likewise
+  std::string host;           // the machine's name
 };
 
 struct Member {
@@ -66,7 +72,11 @@ struct Member {
   std::uint64_t place = 0;    // in the order of members
   std::uint64_t digest = 0;   // of this entry
   bool is_neighbour = false;
+  bool posts_here = false;  // a neighbour that posts to this member with each beat; others only answer
 };
+
+// Its texts are the member's.
+[[nodiscard]] wire::MemberEntry entry_of(const Member& member);
 
 struct Change {
   Identity member;
@@ -79,7 +89,8 @@ struct MembershipEffects {
   struct Post {
     std::string name;  // empty: not known, an address given at start
     std::string address;
-    bool whole = false;  // the whole table
+    bool whole = false;     // the whole table
+    bool can_wait = false;  // it says only that this member lives: the other may take it with its own next beat
   };
   std::vector<Post> posts;  // of table(), to these members
   // in their order; this member's own change when it continues as another incarnation, or is replaced
@@ -93,20 +104,23 @@ struct MembershipOptions {
 
 class Membership {
  public:
-  static constexpr TimeNs beats_of_death = 10, beats_until_quiet = 2, beats_until_suspect = 4, beats_to_refute = 3;
+  static constexpr TimeNs beats_of_death = 10, beats_until_quiet = 2, beats_until_unanswered = 3,
+                          beats_until_suspect = 4, beats_to_refute = 3;
 
   // A process starts with incarnation 0, which loses to that of any earlier process of its name. It continues as the
   // next incarnation as soon as it reads in a table how the others know it.
   Membership(Identity self, const MembershipOptions& options, TimeNs now);
 
+  // Where clients of Arrow Flight reach this member; known before it first posts.
+  void set_flight(std::string address, TimeNs now);
   // Call it at next_deadline().
   void on_time(TimeNs now, MembershipEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
   // A table that another member posted. An error is the sender's.
   [[nodiscard]] Status on_table(const wire::MemberTable& table, TimeNs now, MembershipEffects& effects);
-  // This process has answered what was posted to it then.
-  void on_taken(std::uint64_t process, TimeNs posted_at);
+  // This process has answered what was posted to it, and not before `since`.
+  void on_taken(std::uint64_t process, TimeNs since);
   // Which process was found at an address.
   void on_answered(std::string_view address, std::uint64_t process);
   // The channel to this process is lost. It may still be alive, and say so.
@@ -142,6 +156,7 @@ class Membership {
   [[nodiscard]] bool active() const noexcept { return self_.state == MemberState::alive; }
   // There is no member to tell beats to and no address to look for: such a member needs no time.
   [[nodiscard]] bool alone() const noexcept;
+  [[nodiscard]] bool all_is_old(TimeNs now) const noexcept;
   void notice_standstill(TimeNs now);
   void hurry(TimeNs now) noexcept;
   void owe(const std::string& name, const std::string& address, bool whole, TimeNs now);
@@ -170,7 +185,7 @@ class Membership {
   void post_to_next_seed(MembershipEffects& effects);
   [[nodiscard]] bool waits(const Seed& seed) const;
   static void add_post(MembershipEffects& effects, const std::string& name, const std::string& address,
-                       bool whole = false);
+                       bool whole = false, bool can_wait = false);
 
   TimeNs beat_ns_;
   Member self_;

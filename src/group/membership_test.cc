@@ -14,7 +14,7 @@ using wire::MemberEntry;
 constexpr TimeNs dead_after_ns = 1000 * millisecond_ns;  // a beat is 100 ms
 
 Identity identity(const std::string& name, std::uint64_t incarnation, std::uint64_t process) {
-  return {name, incarnation, process, "unix:/" + name, ""};
+  return {name, incarnation, process, "unix:/" + name, "", "", ""};
 }
 
 // One member and what it said since it was last asked.
@@ -54,7 +54,7 @@ std::vector<std::byte> table_of(std::string_view sender, std::vector<MemberEntry
 
 MemberEntry entry(std::string_view name, std::uint64_t incarnation, std::uint64_t process,
                   MemberEntry::State state = MemberEntry::State::alive, std::uint64_t beats = 1) {
-  return {state, incarnation, process, beats, name, "unix:/other", ""};
+  return {state, incarnation, process, beats, name, "unix:/other", "", "", ""};
 }
 
 TEST(Membership, OneThatIsHeardOfIsAMemberAndIsAnswered) {
@@ -381,7 +381,8 @@ TEST(Membership, AFullTableTakesNoStrangersAndStillEncodes) {
   std::vector<std::string> names;
   for (std::uint32_t i = 0; i < wire::members_max - 1; ++i) names.push_back(fmt::format("b{:0>254}", i));
   std::vector<MemberEntry> entries;
-  for (const std::string& name : names) entries.push_back({MemberEntry::State::alive, 1, 22, 1, name, name, name});
+  for (const std::string& name : names)
+    entries.push_back({MemberEntry::State::alive, 1, 22, 1, name, name, name, name, name});
   ASSERT_TRUE(a.hear(table_of(names[0], entries), 0));
   ASSERT_TRUE(a.hear(table_of("stranger", {entry("stranger", 1, 77)}), 0));
   EXPECT_EQ(a.membership.find("stranger"), nullptr);

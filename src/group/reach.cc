@@ -311,7 +311,8 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
     named.inbox = {.region = peer.outbox, .generation = 0, .offset = *at + inbox_from, .length = request.inbox_bytes};
   std::vector<std::byte> payload;
   if (request.compose) request.compose(named, payload);
-  auto ticket = peer.end->ask(request.kind, payload);
+  auto ticket =
+      request.can_wait ? peer.end->ask_without_wake(request.kind, payload) : peer.end->ask(request.kind, payload);
   if (!ticket) {
     if (range.region != 0) peer.retiring.push_back({range, request.owner});
     return tl::unexpected(std::move(ticket).error());

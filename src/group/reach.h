@@ -45,6 +45,8 @@ struct Request {
   std::uint64_t payload_bytes = 1024;  // of the request itself, approximately
   // Its answer does not wake this agent, but is taken when something else does.
   bool answer_can_wait = false;
+  // It does not wake the member either, over a link on which the member then sees it in its next round.
+  bool can_wait = false;
   std::uint32_t inbox_bytes = 0;  // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};

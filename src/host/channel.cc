@@ -22,7 +22,7 @@ std::string text_or_environment(const char* given, const char* variable) {
   return value != nullptr ? value : "";
 }
 
-// What the program set of the options, the rest as defaults.
+// The options that the program set; the others have defaults.
 Result<ofp_connect_options> complete(const ofp_connect_options* given) {
   ofp_connect_options options{};
   if (given != nullptr) {

@@ -1,10 +1,13 @@
-// What the opaque types of include/offpath/offpath.h are. Read channel/host_end.h first: everything here is thin over
+// The opaque types of include/offpath/offpath.h. Read channel/host_end.h first: everything here is thin over
 // it.
 //
 //   ofp_channel  a connection, shared with everything made from it: a stream, range, segment or frame keeps it alive
 //   ofp_stream   stream.h
 //   ofp_frame    frame.h
 //   ofp_request  request_calls.cc
+//
+// Read this first in src/host, then send/stream.h (sends), requests/operation.h (everything that is answered),
+// exchange/ and tasks/tasks.h; report.h turns errors into those of the C interface.
 #pragma once
 
 #include <atomic>

@@ -281,6 +281,25 @@ TEST_F(HostCalls, WrongStreamsAreNamed) {
   EXPECT_EQ(stream, nullptr);
 }
 
+TEST_F(HostCalls, TypesThatAreNotStoredAreRefusedWithWhatToSendInstead) {
+  ArrowSchema field{}, schema{};
+  field.name = "mixed";
+  field.release = schema.release = [](ArrowSchema*) {};
+  ArrowSchema* children[] = {&field};
+  schema.format = "+s";
+  schema.children = children;
+  schema.n_children = 1;
+  const auto refusal = [&](const char* format) {
+    field.format = format;
+    ofp_stream* stream = nullptr;
+    EXPECT_EQ(ofp_stream_open(channel, "s", &schema, nullptr, &stream, &error), OFP_UNSUPPORTED);
+    return said();
+  };
+  EXPECT_EQ(refusal("+us:0,1"),
+            "field 'mixed' is a sparse_union, which cannot be stored: send a column for each of its types");
+  EXPECT_EQ(refusal("vu"), "field 'mixed' is a string_view, which cannot be stored: cast it to large_string (\"U\")");
+}
+
 TEST_F(HostCalls, ASmallerStructIsAnOlderProgram) {
   ofp_channel_info info;
   std::memset(&info, 0xAB, sizeof info);
@@ -541,7 +560,7 @@ TEST_F(RemoteCalls, FramesArePushedWherePagesCannotBeShared) {
   agent->objects["long"] = {std::vector<std::byte>(100), 0, 9000};  // said to be longer than what comes
   EXPECT_EQ(ofp_pool_get(channel, "local:/p", "long", "", second_ns, &frame, &error), OFP_PROTOCOL) << said();
   EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
-  EXPECT_TRUE(agent->released.empty());  // what was pushed is leased no more
+  EXPECT_TRUE(agent->released.empty());  // pushed objects have no lease
 }
 
 TEST(Report, LongMessagesAreCutBetweenCharacters) {

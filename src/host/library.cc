@@ -1,4 +1,4 @@
-// What the library says about itself.
+// The library's version and build.
 #include "base/status.h"
 #include "offpath/offpath.h"
 

@@ -1,5 +1,6 @@
 // Minutes of waiting through the C interface, in slices as interpreters wait: the agent is asked once, and the wait
 // ends when it is over.
+#include "base/log.h"
 #include "testing/host/fake_agent.h"
 
 namespace offpath::host {
@@ -54,6 +55,30 @@ TEST_F(WaitCalls, ForTicketsAndCredit) {
                   [&](std::int64_t wait_ns) { return ofp_wait_stored(stream, ticket, wait_ns, &error); });
   not_for_minutes(OFP_OK, 0, [&](std::int64_t) { return ofp_arm(stream, ticket, 1, &error); });
   not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t) { return send(); });
+  (void)ofp_stream_close(stream, 0, nullptr);
+}
+
+TEST_F(WaitCalls, AWaitOfMoreThanASecondToBeStoredSaysForWhat) {
+  static std::vector<std::string> lines;
+  lines.clear();
+  set_log(LogLevel::warning, [](LogLevel, std::string_view line, void*) { lines.emplace_back(line); }, nullptr);
+  std::vector<double> x(16, 1);
+  agent->pulls = false;
+  agent->why_waits = "pool \"hash:/p?members=b\": it waits for members b";
+  ofp_stream* stream = open({{"x", "g", 0}});
+  const void* data[] = {x.data()};
+  std::uint64_t ticket = 0;
+  ASSERT_EQ(ofp_send_columns(stream, data, 16, "a", "", OFP_SEND_ANNOUNCE, &ticket, &error), OFP_OK) << said();
+  EXPECT_EQ(ofp_wait_stored(stream, ticket, second_ns / 2, &error), OFP_TIMEOUT);
+  EXPECT_TRUE(lines.empty());
+  EXPECT_EQ(ofp_wait_stored(stream, ticket, 5 * second_ns, &error), OFP_TIMEOUT);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("has waited 1 s to be stored and still waits: " + agent->why_waits), std::string::npos)
+      << lines[0];
+  agent->why_waits.clear();  // the agent is at work on it
+  EXPECT_EQ(ofp_wait_stored(stream, ticket, 5 * second_ns, &error), OFP_TIMEOUT);
+  EXPECT_EQ(lines.size(), 1u);
+  set_log(LogLevel::warning, nullptr, nullptr);
   (void)ofp_stream_close(stream, 0, nullptr);
 }
 

@@ -40,6 +40,8 @@ struct LinkTraits {
   unsigned host_threads = 0;
   std::string reason;    // a sentence that gives the reasons for these values
   bool ordered = false;  // reads and writes take effect in the order of posting
+  bool mapped =
+      false;  // the agent maps segments, so that it sees a request in any of its rounds, at the cost of a load
 };
 
 // A read from a region to `to`. The region is named as in the request; the link checks it against the announcements
@@ -64,9 +66,10 @@ struct WritePiece {
 
 struct LinkEvent {
   enum class Kind { read_done, write_done, woken, offered, closed } kind;
-  std::uint64_t token = 0;  // of the read or write; the number of the offer
-  Status status;            // of the operation; of `closed`: the reason; of `offered`: why it was refused
-  Fd fd;                    // offered: a descriptor for the agent to use
+  std::uint64_t token = 0;            // of the read or write; the number of the offer
+  Status status;                      // of the operation; of `closed`: the reason; of `offered`: why it was refused
+  Fd fd;                              // offered: a descriptor for the agent to use
+  std::vector<std::byte> requests{};  // woken: wire::SentRequests that came with the wake; empty if none did
 };
 
 // The agent's end. Used by one thread; nothing blocks.
@@ -158,6 +161,8 @@ class HostLink {
   [[nodiscard]] virtual bool is_withdrawn(RegionId /*range*/, std::uint32_t /*generation*/) { return true; }
 
   virtual void wake() = 0;  // makes a sleeping agent look
+  // The same, with wire::SentRequests. A link that has no room for them only wakes.
+  virtual void wake_with(Bytes /*requests*/) { wake(); }
   // Sleeps until woken, something arrived, or the deadline; may return early.
   virtual void wait(TimeNs deadline) = 0;
   // A descriptor that becomes readable when the agent has woken this program or is gone. Only look() clears it, and

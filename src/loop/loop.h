@@ -12,6 +12,8 @@
 // rounds of work, which are rarely the first of many; at once if no poller expects more) each poller is asked to fall
 // asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor
 // is ready, a Waker wakes it, or the next deadline has come.
+//
+// Read this first in src/loop, then timers.h, job_pool.h, mailbox.h and waker.h.
 #pragma once
 
 #include <sys/epoll.h>
@@ -67,7 +69,7 @@ class Loop {
   void add(Poller& poller) { pollers_.push_back(&poller); }  // at the end of the order
   void remove(Poller& poller) { std::erase(pollers_, &poller); }
 
-  enum class After : bool { sleep, spin };  // what the loop does after the call, if nothing else is to be done
+  enum class After : bool { sleep, spin };  // what the loop does after the call if it has no other work
   // Level triggered. Without `on_ready` the descriptor only wakes the loop, and a poller finds the cause.
   [[nodiscard]] Status watch(int fd, std::uint32_t events, OnReady on_ready = {}, After after = After::spin);
   [[nodiscard]] Status watch_for(int fd, std::uint32_t events);  // changes the events of a watched descriptor

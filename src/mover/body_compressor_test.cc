@@ -7,9 +7,9 @@
 #include <random>
 
 #include "frame/parse.h"
-#include "mover/body_compressor_undone.h"
 #include "testing/frame/random_batches.h"
 #include "testing/frame/schemas.h"
+#include "testing/mover/decompressed.h"
 
 namespace offpath::mover {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "frame/parse.h"
@@ -16,8 +17,6 @@ using wire::EntryKind;
 namespace {
 
 constexpr std::uint32_t used_mask = (1u << 31) - 1;
-
-constexpr std::uint64_t waiting_cost(std::uint64_t request_bytes) noexcept { return 1024 + request_bytes; }
 
 }  // namespace
 
@@ -36,14 +35,15 @@ void Mover::on_channel_open(ChannelNumber number, const Client& client, std::uin
   channels_.emplace(number, std::move(channel));
 }
 
-void Mover::on_channel_closed(ChannelNumber number, TimeNs, Effects& effects) {
+void Mover::on_channel_closed(ChannelNumber number, TimeNs now, Effects& effects) {
   const auto at = channels_.find(number);
   if (at == channels_.end()) return;
   for (std::uint32_t stream = 0; stream < at->second->streams.size(); ++stream)
-    if (at->second->streams[stream]) release(*at->second, stream);
+    if (at->second->streams[stream]) release(*at->second, stream, now);
   waiting_bytes_ -= at->second->waiting_bytes;
+  lacking_bytes_ -= at->second->lacking_bytes;
   channels_.erase(at);
-  on_memory_freed(effects);
+  on_memory_freed(now, effects);
 }
 
 Mover::Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexcept {
@@ -64,7 +64,7 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
   Channel& channel = *at->second;
   switch (static_cast<EntryKind>(request.kind)) {
     case EntryKind::open_stream:
-      return open_stream(channel, request, effects);
+      return open_stream(channel, request, now, effects);
     case EntryKind::close_stream:
       return close_stream(channel, request, now, effects);
     case EntryKind::send:
@@ -75,6 +75,8 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
       return step_end(channel, request, now, effects);
     case EntryKind::need_credit:
       return need_credit(channel, request, now, effects);
+    case EntryKind::why_waits:
+      return why_waits(channel, request, effects);
     default:
       OFP_ASSERT(!"a request of another service");
   }
@@ -96,7 +98,7 @@ Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now)
   operation.stream = &stream;
   operation.ticket = ticket;
   operation.state = Operation::State::queued;
-  operation.failed = operation.arrow = false;
+  operation.failed = operation.arrow = operation.is_claimed = false;
   operation.rows = operation.bytes = 0;
   operation.user = stream.channel->client.user;
   operation.form = stream.form;
@@ -143,6 +145,7 @@ void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   operation.row_key = send_.row_key;
   operation.column_key = send_.column_key;
   operation.rows = send_.rows;
+  operation.charge = send_.charge;
   ++counters_.sends;
   ++stream->sent;
   queue(operation, take_set(*stream, operation), request.payload, now, effects);
@@ -183,6 +186,7 @@ void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   operation.kind = move_.update ? Operation::Kind::update : Operation::Kind::create;
   operation.row_key = move_.row_key;
   operation.column_key = move_.column_key;
+  operation.charge = move_.charge;
   ++counters_.moves;
   ++stream->sent;
   queue(operation, {}, request.payload, now, effects);
@@ -203,21 +207,60 @@ void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now
   settle(*stream, now, effects);
 }
 
+// Tickets are stored in order, so it waits for what the oldest remaining ticket waits for.
+void Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::WhyWaits asked{};
+  if (auto status = wire::decode(request.payload, asked); !status) {
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  const Stream* stream = stream_of(channel, asked.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  std::string why;
+  if (!stream->operations.empty() && stream->operations.front()->ticket <= asked.ticket) {
+    const Operation& first = *stream->operations.front();
+    if (!stream->lacking.empty() && stream->lacking.front() == &first)
+      why = fmt::format(
+          "the batch needs {} bytes of the agent's memory, {} more than are free; drop frames, or open "
+          "the stream with `keep`",
+          first.charge, lacking_of(*stream));
+    else
+      why = store_.why_waits(service::token_of(service::ServiceId::mover, first.number));
+  }
+  if (why.empty())
+    effects.push_back(service::ReplyEffect{channel.number, request.ticket, wire::Done{0}});
+  else
+    effects.push_back(
+        service::FailEffect{channel.number, request.ticket, wire::any_reply, {Error::timeout, std::move(why)}});
+}
+
 // send_ or move_ is decoded from `request`. Nothing is planned or taken before it may be pulled.
 void Mover::queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
   Channel& channel = *stream.channel;
+  auto has_memory = spend(operation);
+  if (taken && !has_memory) taken = tl::unexpected(std::move(has_memory).error());
   if (!taken) {
     fail_operation(operation, std::move(taken).error(), effects);
     settle(stream, now, effects);
-  } else if (channel.waiting.empty() && channel.may_pull()) {
-    start(operation, now, effects);
-  } else {
-    operation.request.assign(request.begin(), request.end());
-    channel.waiting_bytes += waiting_cost(request.size());
-    waiting_bytes_ += waiting_cost(request.size());
-    channel.waiting.push_back(&operation);
+    return;
   }
+  if (*has_memory && channel.waiting.empty() && channel.may_pull()) return start(operation, now, effects);
+  operation.request.assign(request.begin(), request.end());
+  const std::uint64_t cost = waiting_cost(request.size());
+  stream.waiting += operation.charge;
+  if (*has_memory) {
+    claim(operation);
+    channel.waiting_bytes += cost;
+    waiting_bytes_ += cost;
+    channel.waiting.push_back(&operation);
+    return;
+  }
+  channel.lacking_bytes += cost;
+  lacking_bytes_ += cost;
+  stream.lacking.push_back(&operation);
+  serve_or_queue(stream, now, effects);
+  start_waiting(channel, now, effects);
 }
 
 void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
@@ -229,20 +272,24 @@ void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
     const Status decoded = operation.kind == Operation::Kind::send ? wire::decode(operation.request, send_)
                                                                    : wire::decode(operation.request, move_);
     OFP_ASSERT(decoded);  // it was decodable when it arrived
+    operation.stream->waiting -= operation.charge;
+    end_claim(operation);
     start(operation, now, effects);
   }
 }
 
 bool Mover::is_full(ChannelNumber number) const noexcept {
-  if (waiting_bytes_ < options_.waiting_bytes_max) return false;
+  const std::uint64_t lacking_max =
+      options_.lacking_bytes_max / (lacking_bytes_ < options_.all_lacking_bytes_max ? 1 : 16);
+  if (waiting_bytes_ < options_.waiting_bytes_max && lacking_bytes_ < lacking_max) return false;
   const auto at = channels_.find(number);
-  return at != channels_.end() && at->second->waiting_bytes >= options_.waiting_bytes_max;
+  return at != channels_.end() &&
+         (at->second->waiting_bytes >= options_.waiting_bytes_max || at->second->lacking_bytes >= lacking_max);
 }
 
 Status Mover::plan_request(Stream& stream, Operation& operation) {
   const bool send = operation.kind == Operation::Kind::send;
   std::uint64_t& charge = send ? send_.charge : move_.charge;
-  OFP_TRY(spend(stream, charge));
   const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
   if (charge < of_keys)
     return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
@@ -259,7 +306,7 @@ Status Mover::plan_request(Stream& stream, Operation& operation) {
 void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
   Status planned = plan_request(stream, operation);
-  grant(stream, effects);
+  if (!stream.hungry) extend(stream, effects);
   if (!planned) {
     fail_operation(operation, std::move(planned).error(), effects);
     settle(stream, now, effects);
@@ -267,7 +314,9 @@ void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   }
   operation.state = Operation::State::pulling;
   stream.bytes += operation.bytes;
+  stream.recent.add(operation.bytes, now);
   counters_.bytes += operation.bytes;
+  recent_.add(operation.bytes, now);
   ++stream.channel->pulls;
   stream.channel->pulling_bytes += operation.bytes;
   effects.push_back(service::PullEffect{stream.channel->number,
@@ -290,7 +339,7 @@ void Mover::fail_operation(Operation& operation, Failure failure, Effects& effec
                                  brief(operation.column_key), failure.message)}});
 }
 
-void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+void Mover::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   Operation* const found = find_operation(token);
   if (found == nullptr || found->stream == nullptr) return;
   Operation& operation = *found;
@@ -301,12 +350,14 @@ void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeN
         service::PullEffect{operation.stream->channel->number, token, std::exchange(operation.pieces, {})});
     return;
   }
-  operation.pulled_at = now;
-  counters_.pull_ns += static_cast<std::uint64_t>(now - operation.began);
+  // Measured here: a read that is done at once belongs to the round that took the request.
+  operation.pulled_at = options_.clock != nullptr ? options_.clock() : now;
+  counters_.pull_ns += static_cast<std::uint64_t>(operation.pulled_at - operation.began);
   Channel& channel = *operation.stream->channel;
   --channel.pulls;
   channel.pulling_bytes -= operation.bytes;
   if (status) {
+    latencies_.pull.add(operation.pulled_at - operation.began, channel.number, operation.ticket);
     operation.state = Operation::State::finishing;
     // At once if the next request waits: it then gets the buffer that the finished frame releases.
     if (channel.waiting.empty())
@@ -428,15 +479,20 @@ void Mover::on_stored(std::uint64_t token, Status status, TimeNs now, Effects& e
   Operation* const operation = find_operation(token);
   if (operation == nullptr) return;
   if (operation->stream == nullptr) return recycle(operation);
-  if (status)
+  if (status) {
+    latencies_.store.add(now - operation->pulled_at, operation->stream->channel->number, operation->ticket);
     operation->state = Operation::State::over;
-  else
+  } else {
     fail_operation(*operation, std::move(status).error(), effects);
+  }
   settle(*operation->stream, now, effects);
 }
 
 void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& effects) {
-  counters_.finish_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
+  // Measured here: the pull and work that was done at once may belong to the same round as `now`.
+  const TimeNs ended = options_.clock != nullptr ? options_.clock() : now;
+  const auto spent_ns = static_cast<std::uint64_t>(ended - operation.pulled_at);
+  counters_.finish_ns += spent_ns;
   Stream& stream = *operation.stream;
   if (status && operation.kind != Operation::Kind::update) {
     counters_.rows += operation.frame->rows;
@@ -445,7 +501,7 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
       ++counters_.packed_frames;
       counters_.plain_bytes += operation.plan().frame_bytes;
       counters_.packed_bytes += operation.frame->bytes;
-      counters_.pack_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
+      counters_.pack_ns += spent_ns;
     }
     auto stored = store_.put(
         {stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
@@ -453,10 +509,12 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
     if (stored && *stored == Stored::later) return;  // it stays unfinished until on_stored
     if (!stored) status = tl::unexpected(std::move(stored).error());
   }
-  if (status)
+  if (status) {
+    latencies_.store.add(ended - operation.pulled_at, stream.channel->number, operation.ticket);
     operation.state = Operation::State::over;
-  else
+  } else {
     fail_operation(operation, std::move(status).error(), effects);
+  }
 }
 
 // Advances `pulled` over operations whose bytes have arrived, and `stored` over completed ones.
@@ -494,34 +552,42 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
   stream.stored = stored;
   if (close) {
     effects.push_back(service::ReplyEffect{channel.number, close_ticket, wire::Done{0}});
-    release(channel, stream.id);
+    release(channel, stream.id, now);
     memory_freed = true;
   }
-  if (memory_freed) on_memory_freed(effects);
+  if (memory_freed) on_memory_freed(now, effects);
 }
 
-std::vector<Mover::StreamStatus> Mover::streams() const {
+std::vector<Mover::StreamStatus> Mover::streams(TimeNs now) const {
   std::vector<StreamStatus> all;
-  for (const auto& [number, channel] : channels_)
-    for (const auto& stream : channel->streams)
-      if (stream)
-        all.push_back({.name = stream->name,
-                       .program = channel->client.program,
-                       .pool = stream->pool,
-                       .destination = stream->destination,
-                       .compression = stream->packing ? stream->packing->form->compression : wire::Compression::none,
-                       .rows_max = stream->rows_max,
-                       .sent = stream->sent,
-                       .bytes = stream->bytes,
-                       .pulled = stream->pulled,
-                       .stored = stream->stored,
-                       .credit_left = stream->granted - stream->spent,
-                       .pid = channel->client.pid,
-                       .ranks = stream->ranks,
-                       .rank = stream->rank,
-                       .credit_lacking = stream->hungry ? stream->wanted - stream->granted : 0,
-                       .lacking_since = stream->hungry_since,
-                       .form = stream->form});
+  std::vector<std::pair<const Stream*, std::size_t>> moving;  // with its place in `all`
+  for (const auto& [number, channel] : channels_) {
+    for (const auto& stream : channel->streams) {
+      if (!stream) continue;
+      if (stream->bytes > 0) moving.emplace_back(stream.get(), all.size());
+      all.push_back({.name = stream->name,
+                     .program = channel->client.program,
+                     .pool = stream->pool,
+                     .destination = stream->destination,
+                     .compression = stream->packing ? stream->packing->form->compression : wire::Compression::none,
+                     .rows_max = stream->rows_max,
+                     .sent = stream->sent,
+                     .bytes = stream->bytes,
+                     .pulled = stream->pulled,
+                     .stored = stream->stored,
+                     .credit_left = stream->granted - stream->spent,
+                     .pid = channel->client.pid,
+                     .ranks = stream->ranks,
+                     .rank = stream->rank,
+                     .credit_lacking = stream->hungry ? required_of(*stream) : 0,
+                     .lacking_since = stream->hungry_since,
+                     .form = stream->form});
+    }
+  }
+  const std::size_t told = std::min(moving.size(), recent_max);
+  std::ranges::nth_element(moving, moving.begin() + static_cast<std::ptrdiff_t>(told), std::ranges::greater{},
+                           [now](const auto& each) { return each.first->recent.bytes(now); });
+  for (std::size_t i = 0; i < told; ++i) all[moving[i].second].recent = moving[i].first->recent.recent(now);
   return all;
 }
 

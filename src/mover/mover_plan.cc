@@ -9,6 +9,7 @@
 #include "wire/limits.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
+#include "wire/stale_range.h"
 
 namespace offpath::mover {
 
@@ -112,8 +113,7 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
     // A block stands for several buffers, which must all name the same memory.
     for (const BufferRef& ref : refs)
       if (ref.stride_bytes != 0 && ref.region == region && ref.generation != generation)
-        return fail(Error::stale, "range {} is named with the generations {} and {}", region, generation,
-                    ref.generation);
+        return wire::two_generations(region, generation, ref.generation);
     operation.sources.push_back({region, generation});
   }
   if (plan.blocks.empty()) return {};

@@ -1,4 +1,4 @@
-// The mover's streams: opening, closing, and the credit that bounds what they may send.
+// The mover's streams: opening and closing.
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +13,8 @@ using wire::Compression;
 using wire::Destination;
 
 namespace {
+
+constexpr std::uint64_t reach_share = 64;
 
 std::uint64_t charge_base_of(const frame::Template* form) {
   if (form == nullptr) return page_bytes;
@@ -89,7 +91,7 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   }
 }
 
-void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects& effects) {
+void Mover::open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::OpenStream open{};
   auto stream = std::make_unique<Stream>();
   Status status = wire::decode(request.payload, open);
@@ -100,18 +102,20 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
     return;
   }
   stream->channel = &channel;
+  stream->recent = RateRing(now);
   if (stream->ranks > 1) store_.rank_began(stream->pool, stream->rank);
   names_.emplace(Claim{channel.client.user, stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
   stream->account = &accounts_[channel.client.user];
   ++stream->account->streams_open;
   // Room for two of the stream's largest batches, but at most an eighth of the free memory, so that later streams find
-  // room too. A stream that needs more asks for it.
+  // room too. If idle streams have all of it, the window can still grow to a part of what they would return.
   const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
   stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)),
-                            memory_free_for(channel.client.user) / 8);
+                            std::max(memory_free_for(channel.client.user) / 8,
+                                     reach_of(*stream, set_aside_left() + kept_bytes_) / reach_share));
   effects.push_back(service::LineEffect{service::LineEffect::Word::reset, channel.number, stream->id, 0});
-  grant(*stream, effects);
+  extend(*stream, effects);
   effects.push_back(
       service::ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
   Stream& opened = *(channel.streams[stream->id] = std::move(stream));
@@ -139,6 +143,16 @@ void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects
                                        [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
 }
 
+void Mover::drop_buffers(Effects& effects) {
+  if (dropping_ || cache_->leaving_bytes() == 0) return;
+  dropping_ = true;
+  effects.push_back(
+      service::JobEffect{service::token_of(service::ServiceId::mover, drop_number), [cache = cache_]() -> Status {
+                           cache->drop_leaving();
+                           return {};
+                         }});
+}
+
 void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::CloseStream close{};
   if (auto status = wire::decode(request.payload, close); !status) {
@@ -154,140 +168,24 @@ void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs
   settle(*stream, now, effects);
 }
 
-void Mover::release(Channel& channel, std::uint32_t number) {
+void Mover::release(Channel& channel, std::uint32_t number, TimeNs now) {
   Stream& stream = *channel.streams[number];
   for (Operation* operation : stream.operations) {
+    end_claim(*operation);
     operation->stream = nullptr;
     if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
   }
   for (const auto& set : stream.sets)
     if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
-  if (stream.hungry) std::erase(hungry_, &stream);
+  if (stream.hungry) leave_queue(stream, now);
   names_.erase(Claim{channel.client.user, stream.name, stream.rank});
   if (stream.ranks > 1) store_.rank_ended(stream.pool, stream.rank, channel.client);
   store_.leave(stream.pool);
-  counters_.promised_bytes -= stream.granted - stream.spent;
-  stream.account->promised_bytes -= stream.granted - stream.spent;
+  promise_less(stream, stream.promised);
+  unlist(stream);
   --counters_.streams_open;
   if (--stream.account->streams_open == 0) accounts_.erase(channel.client.user);
   channel.streams[number].reset();
-}
-
-// ---- credit
-
-std::uint64_t Mover::memory_unused() const noexcept {
-  if (!cache_->has_place()) return 0;  // mappings and descriptors may run out before bytes
-  const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
-  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
-}
-
-std::uint64_t Mover::memory_free() const {
-  const std::uint64_t unused = memory_unused();
-  return unused - std::min(unused, aside_ ? aside_().left : 0);
-}
-
-std::uint64_t Mover::memory_lacking() const {
-  if (hungry_.empty()) return 0;
-  const Stream& first = *hungry_.front();
-  const std::uint64_t required = first.wanted - std::min(first.wanted, first.granted),
-                      free = memory_free_for(first.channel->client.user);
-  return required - std::min(required, free);
-}
-
-std::uint64_t Mover::memory_free_for_programs() const {
-  const std::uint64_t free = memory_free();
-  return free - std::min(free, kept_bytes_);
-}
-
-std::uint64_t Mover::memory_max_for_programs() const {
-  const std::uint64_t others = kept_bytes_ + (aside_ ? aside_().bytes : 0);
-  return options_.memory_bytes_max - std::min(options_.memory_bytes_max, others);
-}
-
-void Mover::keep_for_members(std::uint64_t bytes, Effects& effects) {
-  const bool less = bytes < std::exchange(kept_bytes_, bytes);
-  if (less) on_memory_freed(effects);
-}
-
-std::uint64_t Mover::memory_free_for(uid_t user) const { return left_of(user, memory_free_for_programs()); }
-
-std::uint64_t Mover::left_of(uid_t user, std::uint64_t free) const {
-  if (!cache_->has_place_for(user)) return 0;
-  if (options_.user_bytes_max >= options_.memory_bytes_max) return free;
-  const auto own = accounts_.find(user);
-  const std::uint64_t taken = cache_->used_bytes_of(user) + (own == accounts_.end() ? 0 : own->second.promised_bytes);
-  return std::min(free, options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
-}
-
-// Requested credit is granted whole or not at all; the window beyond it as far as there is room.
-void Mover::grant(Stream& stream, Effects& effects) {
-  const std::uint64_t free = memory_free_for(stream.channel->client.user);
-  const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
-  const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
-  const std::uint64_t desired = target - std::min(target, stream.granted);
-  const bool needs_all =
-      required > memory_max_for_programs() && required <= left_of(stream.channel->client.user, memory_free());
-  if (required > free && !needs_all) {
-    if (!stream.hungry) hungry_.push_back(&stream);
-    stream.hungry = true;
-    return;
-  }
-  if (stream.hungry) std::erase(hungry_, &stream);
-  stream.hungry = false;
-  stream.hungry_since = never;
-  // A window is topped up in quarters, so that not every batch moves the word.
-  if (required == 0 && desired < stream.window / 4) return;
-  const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
-  if (granted == 0) return;
-  stream.granted += granted;
-  counters_.promised_bytes += granted;
-  stream.account->promised_bytes += granted;
-  effects.push_back(
-      service::LineEffect{service::LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
-}
-
-void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  wire::NeedCredit need{};
-  if (auto status = wire::decode(request.payload, need); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
-  if (stream == nullptr) return;
-  const bool gives_up = stream->hungry && need.total < stream->wanted;
-  stream->wanted = need.total;
-  grant(*stream, effects);
-  if (stream->hungry && stream->hungry_since == never) stream->hungry_since = now;
-  if (gives_up) on_memory_freed(effects);  // others may have waited behind it
-}
-
-void Mover::on_memory_freed(Effects& effects) {
-  const std::vector<Stream*> waiting = hungry_;
-  for (Stream* stream : waiting) {
-    grant(*stream, effects);
-    // The longest waiting stream comes first. A stream whose own user has taken too much delays no others.
-    if (stream->hungry && stream->wanted - stream->granted > memory_free_for_programs()) return;
-  }
-}
-
-void Mover::drop_buffers(Effects& effects) {
-  if (dropping_ || cache_->leaving_bytes() == 0) return;
-  dropping_ = true;
-  effects.push_back(
-      service::JobEffect{service::token_of(service::ServiceId::mover, drop_number), [cache = cache_]() -> Status {
-                           cache->drop_leaving();
-                           return {};
-                         }});
-}
-
-Status Mover::spend(Stream& stream, std::uint64_t charge) {
-  if (charge > stream.granted - stream.spent)
-    return fail(Error::protocol, "the batch was charged {} bytes, the stream's credit is {}", charge,
-                stream.granted - stream.spent);
-  stream.spent += charge;
-  counters_.promised_bytes -= charge;
-  stream.account->promised_bytes -= charge;
-  return {};
 }
 
 }  // namespace offpath::mover

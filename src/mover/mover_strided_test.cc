@@ -193,7 +193,7 @@ TEST_F(StridedMover, AFailedSliceEndsItsBatchAndGivesAllMemoryBack) {
   send(4096, 1024, {0});
   for (int i = 0; i < 3; ++i) end_pull();
   ASSERT_EQ(pulls.size(), 1u);
-  mover->on_transfer(channel, pulls.front().token, fail(Error::stale, "gone"), 10, effects);
+  mover->on_transfer(pulls.front().token, fail(Error::stale, "gone"), 10, effects);
   pulls.clear();
   take_effects();
   ASSERT_EQ(failures.size(), 1u);

@@ -61,6 +61,20 @@ TEST_F(MoverTest, TheProgramHasItsArraysBeforeTheFrameIsFinished) {
   EXPECT_FALSE(mover->has_pulled());
 }
 
+TEST_F(MoverTest, WorkThatIsDoneAtOnceTakesTimeWithinItsRound) {
+  static TimeNs clock = 0;
+  clock = 0;
+  make(0, {.clock = [] { return clock; }});
+  send(0, 1);
+  clock = 40;
+  end_pull();
+  EXPECT_EQ(mover->counters().pull_ns, 40u);
+  clock = 5000;
+  finish();
+  EXPECT_EQ(stored, ticket);
+  EXPECT_EQ(mover->counters().finish_ns, 5000u - 40);
+}
+
 TEST_F(MoverTest, TooManyWaitingRequestsAreSaidToBeFull) {
   make(0, {.waiting_bytes_max = 8192});
   send(0, 1);
@@ -234,7 +248,7 @@ TEST_F(MoverTest, AUserWithHisShareOfFramesGetsNoCreditAndOthersDo) {
                   .set = 0};
   ask(wire::EntryKind::send, send);
   ASSERT_EQ(pulls.size(), 1u);
-  mover->on_transfer(of_other, pulls[0].token, {}, 10, effects);
+  mover->on_transfer(pulls[0].token, {}, 10, effects);
   take_effects();
   finish();
   ASSERT_TRUE(failures.empty()) << failures[0];
@@ -243,11 +257,11 @@ TEST_F(MoverTest, AUserWithHisShareOfFramesGetsNoCreditAndOthersDo) {
 
   other = 0;
   kept.clear();
-  mover->on_memory_freed(effects);
+  mover->on_memory_freed(0, effects);
   take_effects();
   EXPECT_EQ(other, 0u) << "they count until they are gone";
   cache->drop_leaving();
-  mover->on_memory_freed(effects);
+  mover->on_memory_freed(0, effects);
   take_effects();
   EXPECT_EQ(other, 6ull << 30);
 }
@@ -319,7 +333,7 @@ TEST(SmallObjects, SeventyThousandOfOneProgramTakeTensOfMappings) {
         offpath::store(pull->pieces.at(0).to, i);
       }
     }
-    mover.on_transfer(channel, token, {}, 10, effects);
+    mover.on_transfer(token, {}, 10, effects);
     mover.finish_pulled(20, effects);
   }
   ASSERT_EQ(store.frames.size(), count);
@@ -632,7 +646,7 @@ TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {
   EXPECT_EQ(mover->counters().operations, 0u);
   EXPECT_EQ(mover->counters().promised_bytes, 0u);
   EXPECT_EQ(cache->used_bytes(), 0u);
-  mover->on_transfer(channel, pulls.front().token, {}, 0, effects);  // late, for no operation
+  mover->on_transfer(pulls.front().token, {}, 0, effects);  // late, for no operation
 }
 
 TEST_F(MoverTest, AChannelThatEndsBetweenPullAndFrameLeavesNothing) {

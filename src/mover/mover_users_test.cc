@@ -1,4 +1,5 @@
 // Several users of one mover: what each of them may have, and that none is in another's way.
+#include "base/log.h"
 #include "testing/mover/mover_fixture.h"
 
 namespace offpath::mover {
@@ -86,9 +87,11 @@ TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share});
   EXPECT_EQ(credit[other_channel], share);
   // Nor does it delay later waiters when memory becomes free.
+  Buffer used = cache->take(share - page_bytes, other_user).value();
   open_other(1);
   request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 1, .total = share / 2});
   EXPECT_TRUE(credit.empty());
+  used = {};
   request_of(other_channel, wire::EntryKind::close_stream, wire::CloseStream{.stream = 0});
   EXPECT_EQ(credit.count(channel), 0u);
   EXPECT_GE(credit[other_channel], share / 2);
@@ -98,20 +101,72 @@ TEST_F(TwoUsers, AStreamThatGivesUpIsInNobodysWay) {
   constexpr std::uint64_t some = 256 << 10;
   make(0, {.memory_bytes_max = 4 << 20});
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
-  const std::uint64_t unused = mover->memory_unused();
   open_other(0);
-  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = unused - some / 2});
-  const std::uint64_t too_much = mover->counters().promised_bytes + unused;
+  Buffer used = cache->take((4 << 20) - some / 2, other_user).value();
+  const std::uint64_t too_much = 4 << 20;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = too_much});
   open_other(1);
   request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 1, .total = some});
   EXPECT_TRUE(credit.empty());
   // There is enough for the second one now, and the first one, which has waited longer, is before it.
+  used = cache->take(some, other_user).value();
   request_of(other_channel, wire::EntryKind::close_stream, wire::CloseStream{.stream = 0});
   EXPECT_EQ(credit.count(other_channel), 0u);
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = 0});
   EXPECT_GE(credit[other_channel], some);
-  EXPECT_EQ(mover->streams()[0].lacking_since, never);
+  EXPECT_EQ(mover->streams(0)[0].lacking_since, never);
+}
+
+TEST_F(TwoUsers, AWaitForCreditIsInTheLogOnce) {
+  static std::vector<std::string> lines;
+  lines.clear();
+  set_log(LogLevel::warning, [](LogLevel, std::string_view line, void*) { lines.emplace_back(line); }, nullptr);
+  make(0, {.memory_bytes_max = 4 << 20});
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  open_other(0);
+  EXPECT_EQ(mover->next_deadline(), never);
+  const std::uint64_t too_much = (4 << 20) + 1;
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = too_much});
+  EXPECT_EQ(mover->next_deadline(), second_ns);
+  const auto pass = [this](TimeNs from, TimeNs to) {
+    for (TimeNs now = from; now <= to; now += second_ns / 10) mover->on_time(now, effects);
+  };
+  pass(0, second_ns - 1);
+  EXPECT_TRUE(lines.empty());
+  pass(second_ns, 5 * second_ns);
+  ASSERT_EQ(lines.size(), 1u) << "once for each wait";
+  EXPECT_TRUE(lines[0].starts_with("stream \"s\" of test (process ")) << lines[0];
+  EXPECT_NE(lines[0].find("has waited 1 s for credit: "), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("Drop objects of pool \"local:/s\", open the stream with keep"), std::string::npos);
+  // Another wait of the same stream, and one of another stream: together, ten seconds after the first line.
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = 0});
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = too_much});
+  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = too_much});
+  pass(5 * second_ns, 11 * second_ns - 1);
+  EXPECT_EQ(lines.size(), 1u);
+  pass(11 * second_ns, 40 * second_ns);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[1].ends_with("; 2 streams wait in all")) << lines[1];
+  EXPECT_EQ(mover->next_deadline(), never);
+  set_log(LogLevel::warning, nullptr, nullptr);
+}
+
+TEST_F(TwoUsers, StreamsTellTheirRatesOfTheLastMinutes) {
+  make(0);
+  send(0, 1);
+  end_pull();
+  finish();
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  open_other(0);
+  const auto streams = mover->streams(2 * second_ns);
+  ASSERT_EQ(streams.size(), 2u);
+  for (const auto& stream : streams) {
+    ASSERT_EQ(stream.recent.has_value(), stream.bytes > 0) << "one that has sent nothing has no curve";
+    if (!stream.recent) continue;
+    ASSERT_EQ(stream.recent->bytes_per_s.size(), 1u);
+    EXPECT_EQ(stream.recent->bytes_per_s[0], static_cast<double>(column_bytes) / 2);
+  }
+  EXPECT_EQ(mover->recent(2 * second_ns).bytes_per_s.at(0), static_cast<double>(column_bytes) / 2);
 }
 
 TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
@@ -128,14 +183,14 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   const std::uint64_t total = mover->counters().promised_bytes + unused - aside + 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_TRUE(credit.empty()) << "one byte more than there is beside it";
-  ASSERT_EQ(mover->streams().size(), 1u);
-  EXPECT_EQ(mover->streams()[0].lacking_since, 0);
-  EXPECT_EQ(mover->streams()[0].credit_lacking, unused - aside + 1);
+  ASSERT_EQ(mover->streams(0).size(), 1u);
+  EXPECT_EQ(mover->streams(0)[0].lacking_since, 0);
+  EXPECT_EQ(mover->streams(0)[0].credit_lacking, unused - aside + 1);
   aside -= 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_GE(credit[channel], total);
-  EXPECT_EQ(mover->streams()[0].lacking_since, never) << "it has what it asked for";
-  EXPECT_EQ(mover->streams()[0].credit_lacking, 0u);
+  EXPECT_EQ(mover->streams(0)[0].lacking_since, never) << "it has what it asked for";
+  EXPECT_EQ(mover->streams(0)[0].credit_lacking, 0u);
   aside = memory;
   EXPECT_EQ(mover->memory_free(), 0u) << "more than there is";
 }
@@ -144,7 +199,7 @@ TEST_F(TwoUsers, ABatchLargerThanAllThatProgramsMayHaveBesideItTakesWhatIsForMem
   constexpr std::uint64_t memory = 4 << 20;
   make(0, {.memory_bytes_max = memory});
   mover->set_aside([] { return Mover::Aside{1 << 20, 1 << 20}; });
-  mover->keep_for_members(1 << 20, effects);
+  mover->keep_for_members(1 << 20, 0, effects);
   ASSERT_EQ(mover->memory_max_for_programs(), 2u << 20);
   const std::uint64_t total = mover->counters().promised_bytes + (2 << 20) + page_bytes;
   ASSERT_LE(total - mover->counters().promised_bytes, mover->memory_free());

@@ -20,6 +20,9 @@ inline constexpr unsigned place_bits = 24;
 inline constexpr std::uint64_t preparation_flag = 1ull << 55;
 inline constexpr std::uint64_t drop_number = 1ull << 54;
 
+// Of the agent's memory, for a request that waits.
+constexpr std::uint64_t waiting_cost(std::uint64_t request_bytes) noexcept { return 1024 + request_bytes; }
+
 // Buffers that a program sends repeatedly, named once (wire::Send::set). Waiting requests keep the set that they named.
 struct Mover::BufferSet {
   std::uint64_t rows = 0;
@@ -47,12 +50,20 @@ struct Mover::Stream {
   std::shared_ptr<const Packing> packing;  // null: frames stay as they were pulled
   std::uint64_t charge_base = 0;
 
+  static constexpr std::size_t unlisted = SIZE_MAX;
   std::uint64_t granted = 0, spent = 0, wanted = 0;  // credit, as sums since the opening
+  std::uint64_t promised = 0;                        // memory for what may still be spent; less if some was taken back
+  std::uint64_t waiting = 0;                         // of what was spent: charges of batches that are not started
   std::uint64_t window = 0;
+  bool is_recent = false;            // it has asked or sent since promises were last looked through
+  std::size_t listed_at = unlisted;  // in Account::promised_to
+  std::deque<Operation*> lacking;    // batches without memory, in the order of their tickets
   bool hungry = false, closing = false, preparing = false;
-  TimeNs hungry_since = never;        // when the program asked for the credit that it still lacks
+  TimeNs hungry_since = never;        // when the program asked for the credit, or sent the batch, that it still lacks
+  bool is_wait_told = false;          // the log has a line about this wait
   std::deque<Operation*> operations;  // in the order of their tickets
   std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
+  RateRing recent;                               // of `bytes`
   std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null if never named
 };
 
@@ -63,6 +74,7 @@ struct Mover::Channel {
   std::uint64_t pull_ahead_bytes = 0;
   std::deque<Operation*> waiting;              // to be planned and pulled, in the order of their tickets
   std::uint64_t waiting_bytes = 0;             // of their requests
+  std::uint64_t lacking_bytes = 0;             // of requests that wait for memory (Stream::lacking)
   std::uint64_t sets_bytes = 0;                // of all its streams' sets, by wire::set_bytes
   std::uint64_t pulls = 0, pulling_bytes = 0;  // under way
 
@@ -71,7 +83,7 @@ struct Mover::Channel {
 
 struct Mover::Operation {
   enum class Kind : std::uint8_t { send, create, update, step_end, close };
-  // queued: waits for room among the pulls; waiting: waits for earlier operations
+  // queued: waits for memory, or for room among the pulls; waiting: waits for earlier operations
   enum class State : std::uint8_t { queued, pulling, finishing, waiting, over };
 
   std::uint64_t number = 0;  // of its token; 0: spare
@@ -82,8 +94,9 @@ struct Mover::Operation {
   State state = State::queued;
   bool failed = false;
   bool arrow = false;
+  bool is_claimed = false;  // its charge counts as claimed
   std::string row_key, column_key;
-  std::uint64_t rows = 0, bytes = 0;
+  std::uint64_t rows = 0, bytes = 0, charge = 0;
   uid_t user = 0;
   std::shared_ptr<const frame::Template> form;
   std::shared_ptr<const AgentSerialiser> serialiser;

@@ -1,5 +1,6 @@
-// One call of a user's function, as services request it and receive its result. Read include/offpath/plugin.h first,
-// then workers.h.
+// One call of a user's function, as services request it and receive its result. Read this first in src/plugin, and
+// offpath/plugin.h before it; then workers.h (decisions), worker_process.h (a process), message.h (what passes between
+// the two), and worker.h and worker_context.h (the other side).
 #pragma once
 
 #include <sys/types.h>
@@ -82,7 +83,7 @@ struct Room {
   std::shared_ptr<const void> owner;
 };
 
-// The costs of a call, filled in as it proceeds.
+// The costs of a call, filled in as it proceeds. `ended` is not before `began`.
 struct CallReport {
   WorkerNumber worker = 0;
   TimeNs began = 0, ended = 0;

@@ -1,10 +1,8 @@
 #include "plugin/output_memory.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,20 +18,6 @@ namespace {
 constexpr int seals_required = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 }  // namespace
-
-// Written, not mapped, so that the kernel fills each page once.
-Result<Fd> sealed_copy(const char* name, Bytes bytes) {
-  OFP_ASSIGN(Fd fd, memory_file(name));
-  for (std::size_t at = 0; at < bytes.size();) {
-    const ssize_t count = pwrite(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      return fail_errno(count < 0 ? errno : ENOSPC, fmt::format("writing {} bytes to a memfd", bytes.size()));
-    at += static_cast<std::size_t>(count);
-  }
-  if (fcntl(fd.get(), F_ADD_SEALS, seals_required | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing a memfd");
-  return fd;
-}
 
 Result<OutputMemory> OutputMemory::make(std::uint64_t bytes) {
   OutputMemory memory;
@@ -66,25 +50,14 @@ Result<Fd> OutputMemory::seal() {
   unmap();
   if (ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
     return fail_errno(errno, fmt::format("ftruncate of an output to {} bytes", bytes_));
-  if (fcntl(fd_.get(), F_ADD_SEALS, seals_required | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing an output");
+  OFP_TRY(add_seals(fd_.get(), seals_required, "an output"));
   return std::move(fd_);
 }
 
 Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
-  // Seals first: they prove that the file is memory, for which fstatfs and fstat do not block.
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0) return fail(Error::protocol, "{}: the descriptor cannot be sealed, a memfd is needed", what);
-  struct statfs system{};
-  if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
-  // Huge pages, for example: touching a missing one raises SIGBUS.
-  if (system.f_type != TMPFS_MAGIC)
-    return fail(Error::protocol, "{}: not an ordinary memfd (file system {:#x})", what,
-                static_cast<unsigned long>(system.f_type));
+  OFP_TRY(check_seals(fd, seals_required, Error::protocol, what));
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return fail(Error::protocol, "{}: its memory cannot be read", what);
-  if ((seals & seals_required) != seals_required)
-    return fail(Error::protocol, "{}: its memory has the seals {:#x}, it needs {:#x} (SHRINK, GROW, WRITE)", what,
-                static_cast<unsigned>(seals), static_cast<unsigned>(seals_required));
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != bytes)

@@ -44,7 +44,4 @@ class OutputMemory {
 // `what` names it in errors.
 [[nodiscard]] Status check_output(int fd, std::uint64_t bytes, std::string_view what);
 
-// A memfd with these bytes, sealed like an output.
-[[nodiscard]] Result<Fd> sealed_copy(const char* name, Bytes bytes);
-
 }  // namespace offpath::plugin

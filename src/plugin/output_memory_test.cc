@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/memory_file.h"
 #include "testing/link/asked_file_systems.h"
 
 namespace offpath::plugin {

@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "plugin/output_memory.h"
+#include "base/memory_file.h"
 
 namespace offpath::plugin {
 

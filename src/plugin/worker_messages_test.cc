@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/memory_file.h"
 #include "plugin/output_memory.h"
 
 namespace offpath::plugin {

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/file_bytes.h"
 #include "base/memory_file.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_launch.h"
@@ -49,8 +50,7 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
   const Fd theirs(ends[1]);
   OFP_ASSIGN(const Fd control, memory_file("offpath-control"));
   if (ftruncate(control.get(), 2 * page_bytes) != 0) return fail_errno(errno, "ftruncate of the control pages");
-  if (fcntl(control.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return fail_errno(errno, "sealing the control page");
+  OFP_TRY(add_seals(control.get(), F_SEAL_SHRINK | F_SEAL_GROW, "the control pages"));
   void* page = mmap(nullptr, 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
   if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
   worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
@@ -247,25 +247,12 @@ class CallWriter {
 
   Status fill(Bytes head, const Description& description) {
     if (ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) return fail_errno(errno, "ftruncate of a call");
-    OFP_TRY(write_at(head, 0));
-    OFP_TRY(write_at(call_.arguments, description.arguments_at));
+    OFP_TRY(write_all(file_.get(), head, 0));
+    OFP_TRY(write_all(file_.get(), call_.arguments, description.arguments_at));
     for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
-      if (call_.inputs[i].fd < 0) OFP_TRY(write_at(call_.inputs[i].data, description.inputs[i].offset));
+      if (call_.inputs[i].fd < 0) OFP_TRY(write_all(file_.get(), call_.inputs[i].data, description.inputs[i].offset));
     }
-    if (fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
-      return fail_errno(errno, "sealing a call");
-    return {};
-  }
-
-  Status write_at(Bytes bytes, std::uint64_t at) {
-    while (!bytes.empty()) {
-      const ssize_t count = pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return fail_errno(errno, "pwrite of a call");
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-      at += static_cast<std::uint64_t>(count);
-    }
-    return {};
+    return add_seals(file_.get(), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE, "a call");
   }
 
   const Call& call_;

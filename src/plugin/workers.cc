@@ -157,7 +157,7 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
     if (waits != plugin.waiting.end()) {
       plugin.waiting.erase(waits);
     } else {
-      plugin.counters.running_ns += now - runs->since;
+      count_time(plugin, *runs, now);
       runs->state = Worker::State::abandoned;
       runs->deadline_ns = std::min(runs->deadline_ns, now + cancel_grace_ns);
       effects.emplace_back(std::in_place_type<CancelEffect>, CancelEffect{runs->number, number});
@@ -177,11 +177,27 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
   effects.emplace_back(std::in_place_type<ReplyEffect>, ReplyEffect{taken.number, std::move(outcome)});
 }
 
+// Of the call that a worker runs. `now` may be the time of a round in which the call was sent later.
+void Workers::count_time(Plugin& plugin, const Worker& worker, TimeNs now) {
+  const TimeNs ended = std::max(now, worker.since);
+  plugin.counters.running_ns += ended - worker.since;
+  if (worker.taken.call->report) worker.taken.call->report->ended = ended;
+}
+
+void Workers::on_sent(WorkerNumber number, CallNumber call, TimeNs at) {
+  const auto [plugin, worker] = find_worker(number);
+  if (worker == nullptr || worker->state != Worker::State::running || worker->taken.number != call) return;
+  if (at <= worker->since) return;
+  plugin->counters.waiting_ns += at - worker->since;
+  worker->since = at;
+  if (worker->taken.call->report) *worker->taken.call->report = {number, at, at};
+}
+
 // The call of a worker that runs one, with a failure. An abandoned call was already answered.
 void Workers::end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now,
                           Effects& effects) {
   if (worker.state != Worker::State::running) return;
-  plugin.counters.running_ns += now - worker.since;
+  count_time(plugin, worker, now);
   failure.message = fmt::format("{}: {}", place_of(plugin.options, worker.taken.call->function), failure.message);
   end_call(plugin, worker.taken, counter, tl::unexpected<Failure>(std::move(failure)), effects);
 }
@@ -343,8 +359,7 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
                 {Error::too_large, fmt::format("its outputs have {} bytes, at most {} are allowed", bytes, bytes_max)},
                 now, effects);
   } else if (worker.state == Worker::State::running) {
-    plugin.counters.running_ns += now - worker.since;
-    if (call.report) call.report->ended = now;
+    count_time(plugin, worker, now);
     end_call(plugin, worker.taken, &PluginCounters::done, std::move(finished.outputs), effects);
   }
   worker.taken = Taken();

@@ -104,6 +104,8 @@ class Workers {
   [[nodiscard]] Result<CallNumber> call(Call call, TimeNs now, Effects& effects);
   bool cancel(CallNumber number, TimeNs now, Effects& effects);  // false: it has ended
 
+  // A call begins when it is sent to its worker, which may be later than the round that assigned it.
+  void on_sent(WorkerNumber worker, CallNumber number, TimeNs at);
   // ---- results of effects. Events of workers that have ended are ignored.
   void on_event(WorkerNumber worker, WorkerEvent event, TimeNs now, Effects& effects);
   void on_garbage(WorkerNumber worker, const Failure& failure, TimeNs now, Effects& effects);
@@ -161,6 +163,7 @@ class Workers {
   void refuse_unknown(Plugin& plugin, Effects& effects);
   void end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome, Effects& effects);
   void end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now, Effects& effects);
+  static void count_time(Plugin& plugin, const Worker& worker, TimeNs now);
   void kill(Plugin& plugin, Worker& worker, Effects& effects);
   void kill_liar(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects);
   void count_failure(Plugin& plugin, TimeNs now);

@@ -131,6 +131,30 @@ class Play {
 
 constexpr Exit segfault{true, 11}, killed_by_us{true, 9};
 
+// A loop that is held up sends a call and reads its result within one round, whose time is that of its beginning.
+TEST(Workers, ACallTakesFromItsSendingToItsResultWhateverTheRoundSays) {
+  Play play({some_options()});
+  const auto call = play.call_of_lane(0, 1);
+  ASSERT_TRUE(call.has_value());
+  play.ready(1);
+  const TimeNs round = play.now;
+  play.workers.on_sent(1, *call, round + 300);
+  play.workers.on_sent(1, *call + 1, round + 5000);  // another call: ignored
+  play.now = round + 1000;
+  play.finished(1, *call);
+  EXPECT_EQ(play.report->began, round + 300);
+  EXPECT_EQ(play.report->ended, round + 1000);
+  EXPECT_EQ(play.counters().running_ns, 700);
+  EXPECT_EQ(play.counters().waiting_ns, 300);
+  // Cancelled by a request of the round in which it was sent.
+  const auto cancelled = play.call_of_lane(0, 1);
+  ASSERT_TRUE(cancelled.has_value());
+  play.workers.on_sent(1, *cancelled, play.now + 50);
+  play.cancel(*cancelled);
+  EXPECT_EQ(play.report->ended, play.report->began);
+  EXPECT_EQ(play.counters().running_ns, 700);
+}
+
 TEST(Workers, ACallStartsAWorkerAndGetsItsOutputs) {
   Play play({some_options()});
   const auto call = play.call();

@@ -54,14 +54,7 @@ std::uint64_t BufferCache::class_bytes(std::uint64_t length) noexcept {
   return align_up(pages, 1ull << shift) * page_bytes;
 }
 
-Result<Fd> Buffer::copy() const {
-  OFP_ASSIGN(Fd made, memory_file("offpath-copy"));
-  if (write(made.get(), data_, length_) != static_cast<ssize_t>(length_))
-    return fail_errno(errno, fmt::format("copying an object of {} bytes", length_));
-  if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return fail_errno(errno, "sealing a copy");
-  return made;
-}
+Result<Fd> Buffer::copy() const { return sealed_copy("offpath-copy", {data_, length_}); }
 
 Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t user) const {
   OFP_ASSIGN(Fd fd, memory_file("offpath-frame"));
@@ -69,10 +62,9 @@ Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t
   void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return fail_errno(errno, "mmap of a buffer");
   // This writable mapping was made before the seal and stays; later writable mappings are refused.
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int error_number = errno;
+  if (auto sealed = add_seals(fd.get(), F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW, "a buffer"); !sealed) {
     munmap(data, capacity);
-    return fail_errno(error_number, "sealing a buffer");
+    return tl::unexpected(std::move(sealed).error());
   }
   if (options_.huge_pages && capacity >= huge_bytes) madvise(data, capacity, MADV_HUGEPAGE);
   if (options_.lasting) options_.lasting->add(static_cast<std::byte*>(data), capacity);

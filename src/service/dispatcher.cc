@@ -64,7 +64,8 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   const OpenedChannel opened{number, client, layout.streams_max, end->pull_ahead_bytes(),
                              end->traits().name == "local"};
   for (Service* each : services()) each->on_opened(opened);
-  const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
+  Member& member = members_.emplace(number, Member{std::move(end), client}).first->second;
+  const AgentEnd& added = *member.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid,
       client.user, job_text(client.job_labels), added.traits().name, added.traits().reason);
   if (on_added) on_added(added);
@@ -140,9 +141,16 @@ bool Dispatcher::poll(TimeNs now) {
   // Each finished batch returns a buffer: services that do not wait for memory are not called.
   if (memory_free_) {
     const std::uint64_t free = memory_free_();
-    if (free > std::exchange(free_bytes_before_, free))
+    if (free > std::exchange(free_bytes_before_, free)) {
       for (Service* each : want_memory_)
         if (each->waits_for_memory()) each->on_memory_freed(now, effects_);
+      // A channel whose requests all got memory and failed has no transfer that would look at this.
+      for (auto& [number, member] : members_)
+        if (member.end->holds_requests() && !is_held(number)) {
+          member.end->hold_requests(false);
+          expects_more_ = true;
+        }
+    }
   }
   for (Service* each : services())
     if (each->on_round(now, effects_)) did = expects_more_ = true;
@@ -152,7 +160,12 @@ bool Dispatcher::poll(TimeNs now) {
 }
 
 void Dispatcher::remove_closed() {
-  for (const std::uint64_t number : std::exchange(closed_, {})) members_.erase(number);
+  for (const std::uint64_t number : std::exchange(closed_, {})) {
+    const auto member = members_.find(number);
+    if (member == members_.end()) continue;
+    timed_ -= member->second.timed.size();
+    members_.erase(member);
+  }
 }
 
 bool Dispatcher::fall_asleep(TimeNs now) {
@@ -195,12 +208,21 @@ void Dispatcher::route(const Request& request, TimeNs now) {
 
 // The error for a request whose service this agent does not have.
 Status Dispatcher::without_service(const RequestRow& row) const {
-  if (row.who == Who::member && !owner_) return fail(Error::unsupported, "this agent belongs to no group");
+  if ((row.who == Who::member || row.service == ServiceId::group) && !owner_)
+    return fail(Error::unsupported, "this agent belongs to no group");
   return fail(Error::unsupported, "this agent does not serve {} requests", row.name);
 }
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& entry, TimeNs now) {
-  const Client& client = members_.at(channel.number()).client;
+  Member& member = members_.at(channel.number());
+  const Client& client = member.client;
+  if (LatencyHistogram* const histogram = latency_of(static_cast<EntryKind>(entry.kind)); histogram != nullptr) {
+    if (member.timed.size() == timed_max)
+      member.timed.pop_front();
+    else
+      ++timed_;
+    member.timed.push_back({entry.ticket, histogram, now});
+  }
   const bool is_member = owner_ && (client.user == *owner_ || client.user == 0);
   channel.set_background(is_background(static_cast<EntryKind>(entry.kind)));
   route({channel.number(), entry, client.program, client.user, is_member}, now);
@@ -209,11 +231,15 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& entry, TimeNs now) {
   channel.hold_requests(is_held(channel.number()));
 }
 
+LatencyHistogram* Dispatcher::latency_of(EntryKind kind) noexcept {
+  return kind == EntryKind::pool_get ? &latencies_.get : kind == EntryKind::pool_query ? &latencies_.query : nullptr;
+}
+
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
   pushing_.erase(token);
   Service* const one = service(service_of(token));
   OFP_ASSERT(one != nullptr);
-  one->on_transfer(channel.number(), token, std::move(status), now, effects_);
+  one->on_transfer(token, std::move(status), now, effects_);
   if (std::ranges::find(to_tell_, one) == to_tell_.end()) to_tell_.push_back(one);
   carry_out(now);
   channel.hold_requests(is_held(channel.number()));

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/measure/latency.h"
 #include "channel/agent_end.h"
 #include "plugin/call.h"
 #include "service/own_channels.h"
@@ -40,6 +42,11 @@ struct CallFunctions {
       answer{};
 };
 
+// From the arrival of a program's request to its answer, failures included.
+struct RequestLatencies {
+  LatencyHistogram get, query;
+};
+
 // Sends a request to a member; its answer arrives by Dispatcher::on_answer.
 using AskMember = std::function<void(AskEffect ask)>;
 
@@ -54,6 +61,8 @@ class Dispatcher : public channel::AgentEvents {
   void serve(ServiceId id, Service& service);
   // While one of these is full, channels postpone requests.
   void hold_by(std::vector<Service*> bounded) { bounded_ = std::move(bounded); }
+  // Latencies end when this says; without it at the time of their round, which most answers belong to.
+  void measure_by(TimeNs (*clock)()) { clock_ = clock; }
   // `free` returns the free bytes. When they increase, these services are told in this order.
   void watch_memory(std::function<std::uint64_t()> free, std::vector<Service*> in_order);
   // Agents of user `owner` and of root are accepted as members.
@@ -107,6 +116,7 @@ class Dispatcher : public channel::AgentEvents {
   };
   [[nodiscard]] std::vector<ChannelStatus> channels() const;
   [[nodiscard]] const RecentFailures& failures() const noexcept { return failures_; }
+  [[nodiscard]] const RequestLatencies& latencies() const noexcept { return latencies_; }
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
 
   // ---- AgentEvents
@@ -122,15 +132,24 @@ class Dispatcher : public channel::AgentEvents {
   void drop_channels() { members_.clear(); }
 
  private:
+  struct Timed {  // a request whose latency is measured
+    std::uint64_t ticket;
+    LatencyHistogram* histogram;
+    TimeNs began;
+  };
+  static constexpr std::size_t timed_max = 4096;  // beyond it the oldest is not measured
   struct Member {
     std::unique_ptr<channel::AgentEnd> end;
     Client client;
+    std::deque<Timed> timed{};  // ordered by ticket
   };
   [[nodiscard]] std::span<Service* const> services() const noexcept { return {in_turn_.data(), count_}; }
   [[nodiscard]] Service* service(ServiceId id) const noexcept;
   [[nodiscard]] Status check(const RequestRow& row, const Request& request) const;
   [[nodiscard]] Status without_service(const RequestRow& row) const;
   void route(const Request& request, TimeNs now);
+  [[nodiscard]] LatencyHistogram* latency_of(wire::EntryKind kind) noexcept;
+  void note_answer(const Effect& effect, TimeNs now);
   [[nodiscard]] bool is_held(std::uint64_t channel) const;
   [[nodiscard]] bool carry_out_own(Effect& effect, TimeNs now);
   void carry_out(Effect& effect, TimeNs now);
@@ -166,6 +185,9 @@ class Dispatcher : public channel::AgentEvents {
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t free_bytes_before_ = 0;                  // at the last poll
   RecentFailures failures_;
+  RequestLatencies latencies_;
+  std::size_t timed_ = 0;        // of all channels
+  TimeNs (*clock_)() = nullptr;  // when a measured request is answered; null: the round's time
 };
 
 }  // namespace offpath::service

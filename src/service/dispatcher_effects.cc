@@ -1,4 +1,5 @@
 // Carries out effects: on channels, members, jobs and plug-ins.
+#include <algorithm>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -66,7 +67,27 @@ void Dispatcher::abandon(Effect& effect, TimeNs now) {
       effect);
 }
 
+// Ends the measurement of the request that the effect answers, if it is one that is measured.
+void Dispatcher::note_answer(const Effect& effect, TimeNs now) {
+  std::visit(
+      [&](const auto& each) {
+        if constexpr (requires { each.ticket; }) {
+          const auto member = members_.find(each.channel);
+          if (member == members_.end()) return;
+          std::deque<Timed>& timed = member->second.timed;
+          const auto at = std::ranges::lower_bound(timed, each.ticket, {}, &Timed::ticket);
+          if (at == timed.end() || at->ticket != each.ticket) return;
+          const TimeNs answered = clock_ != nullptr ? clock_() : now;
+          at->histogram->add(answered - at->began, each.channel, each.ticket);
+          timed.erase(at);
+          --timed_;
+        }
+      },
+      effect);
+}
+
 void Dispatcher::carry_out(Effect& effect, TimeNs now) {
+  if (timed_ > 0) note_answer(effect, now);
   std::visit(
       Overloaded{
           [this](PullEffect& pull) {
@@ -107,6 +128,10 @@ void Dispatcher::carry_out(Effect& effect, TimeNs now) {
           [this](const ListedEffect& listed) {
             AgentEnd* end = find(listed.channel);
             if (end != nullptr && !end->closed()) end->reply(ReplyKind::listed, listed.ticket, listed.message);
+          },
+          [this](const MembersEffect& members) {
+            AgentEnd* end = find(members.channel);
+            if (end != nullptr && !end->closed()) end->reply(ReplyKind::members, members.ticket, members.message);
           },
           [this, now](const FailEffect& failed) {
             log(LogLevel::debug, "channel {}: ticket {}: {}", failed.channel, failed.ticket, failed.failure.message);
@@ -170,7 +195,7 @@ bool Dispatcher::carry_out_own(Effect& effect, TimeNs now) {
   if (const auto* const pull = std::get_if<PullEffect>(&effect)) {
     if (!own_.has(pull->channel)) return false;
     if (Service* one = service(service_of(pull->token)); one != nullptr)
-      one->on_transfer(pull->channel, pull->token, own_.copy(*pull), now, effects_);
+      one->on_transfer(pull->token, own_.copy(*pull), now, effects_);
     return true;
   }
   // The frame itself is handed over: it needs no lease.

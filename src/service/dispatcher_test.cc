@@ -84,7 +84,7 @@ class Recorder final : public Service {
     on_next_request.clear();
     if (answers) answer(effects, asked.channel, asked.entry.ticket, 7);
   }
-  void on_transfer(ChannelNumber, std::uint64_t token, Status, TimeNs, Effects&) override { note("transfer", token); }
+  void on_transfer(std::uint64_t token, Status, TimeNs, Effects&) override { note("transfer", token); }
   void on_descriptor(ChannelNumber, std::uint64_t number, Result<Fd>&, TimeNs, Effects&) override {
     note("descriptor", number);
   }

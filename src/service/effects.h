@@ -15,6 +15,7 @@
 #include "service/frame.h"
 #include "service/token.h"
 #include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/task_messages.h"
 #include "wire/region.h"
@@ -61,6 +62,13 @@ struct ListedEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
   wire::Listed message;
+  std::shared_ptr<const void> texts;  // owner of the message's texts
+};
+
+struct MembersEffect {
+  ChannelNumber channel;
+  std::uint64_t ticket;
+  wire::MemberTable message;
   std::shared_ptr<const void> texts;  // owner of the message's texts
 };
 
@@ -140,8 +148,9 @@ struct AnswerOperationEffect {
   std::shared_ptr<const plugin::OperationAnswer> answer;
 };
 
-using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect,
-                            JobEffect, StoredEffect, AskEffect, CallEffect, CancelCallEffect, AnswerOperationEffect>;
+using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, MembersEffect, FailEffect,
+                            HandOverEffect, JobEffect, StoredEffect, AskEffect, CallEffect, CancelCallEffect,
+                            AnswerOperationEffect>;
 
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;

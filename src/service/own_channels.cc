@@ -33,9 +33,10 @@ bool OwnChannels::reply(Effect& effect) {
   } else if (const auto* const listed = std::get_if<ListedEffect>(&effect)) {
     Reply made;
     made.more = listed->message.more;
+    made.view = listed->message.view;
     for (const wire::ListedEntry& entry : listed->message.entries)
       made.items.push_back({entry.sequence, entry.bytes, entry.rows, entry.arrow, std::string(entry.row_key),
-                            std::string(entry.column_key)});
+                            std::string(entry.column_key), std::string(entry.member)});
     tell(number, listed->ticket, std::move(made));
   } else if (auto* const failed = std::get_if<FailEffect>(&effect)) {
     tell(number, failed->ticket, tl::unexpected(std::move(failed->failure)));

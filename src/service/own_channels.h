@@ -17,7 +17,7 @@ class OwnChannels {
   struct Item {
     std::uint64_t sequence, bytes, rows;
     bool arrow;
-    std::string row, column;
+    std::string row, column, member;
   };
   struct Reply {
     std::uint64_t done = 0;
@@ -25,6 +25,7 @@ class OwnChannels {
     std::uint64_t lease = 0;  // of the frame; not needed here
     std::vector<Item> items;  // of a list; it owns its texts
     bool more = false;
+    std::uint64_t view = 0;  // of the members, in a listing
   };
   using Replied = std::function<void(Result<Reply>)>;
 

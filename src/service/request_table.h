@@ -89,6 +89,7 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::pool_cancel, "pool_cancel", ServiceId::pool, Who::anyone, fixed_bytes, nullptr, ServiceId::query},
     {EntryKind::gauges_open, "gauges_open", ServiceId::gauges, Who::anyone, entry_bytes_max},
     {EntryKind::gauges_close, "gauges_close", ServiceId::gauges, Who::anyone, fixed_bytes},
+    {EntryKind::group_members, "group_members", ServiceId::group, Who::anyone, entry_bytes_max},
     {EntryKind::exchange_open, "exchange_open", ServiceId::exchange, Who::anyone, entry_bytes_max},
     {EntryKind::exchange_info, "exchange_info", ServiceId::exchange, Who::anyone, fixed_bytes},
     {EntryKind::exchange_wait, "exchange_wait", ServiceId::exchange, Who::anyone, fixed_bytes},
@@ -108,6 +109,7 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::tcp_slow_path, "tcp_slow_path", ServiceId::tcp, Who::anyone, entry_bytes_max},
     {EntryKind::tcp_process, "tcp_process", ServiceId::tcp, Who::anyone, fixed_bytes},
     {EntryKind::tcp_look, "tcp_look", ServiceId::tcp, Who::anyone, fixed_bytes},
+    {EntryKind::why_waits, "why_waits", ServiceId::mover, Who::anyone, fixed_bytes},
 };
 }  // namespace detail
 

@@ -57,7 +57,7 @@ class Service {
   // `usual`: the program has ended, or has closed it.
   virtual void on_closed(ChannelNumber, bool /*usual*/, TimeNs, Effects&) {}
   virtual void on_request(const Request&, TimeNs, Effects&) {}
-  virtual void on_transfer(ChannelNumber, std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
+  virtual void on_transfer(std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
   // A descriptor arrived, or failed to. The first service that keeps it takes it; the others get an empty one.
   virtual void on_descriptor(ChannelNumber, std::uint64_t /*number*/, Result<Fd>&, TimeNs, Effects&) {}
   // The channel has so many pending requests that it should send no more.

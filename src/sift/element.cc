@@ -9,7 +9,7 @@ Result<TakenSequences*> SourceHistory::life(const Source& source) {
   if (found != lives_.end()) return &found->taken;
   if (std::ranges::find(forgotten_, source.incarnation) != forgotten_.end())
     return fail(Error::stale,
-                "'{}' publishes as its former life {:016x}, which is no longer known: it has had {} lives since",
+                "'{}' publishes as its incarnation {:016x}, which is no longer known: it has had {} since",
                 source.member, source.incarnation, lives_max);
   lives_.push_back(Life{source.incarnation, {}, {}});
   if (lives_.size() > lives_max) {

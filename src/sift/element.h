@@ -64,7 +64,7 @@ struct Batch {
   // ---- for a kept pool
   std::uint64_t number = 0;  // of the element's splits and runs
   ElementRecord record{};
-  bool again = false;  // this agent's former life kept the split: parts have its sequences
+  bool again = false;  // the split was kept before a restart: its parts have their sequences
 };
 
 // Kept, and published: its pieces stay until all its parts are answered.
@@ -75,7 +75,8 @@ struct OpenSplit {
   std::uint64_t charge = 0;
 };
 
-// A split that a former life kept, of which some parts may be unanswered. Its pieces come back one by one.
+// A split that was kept before this agent restarted. Some of its parts may be unanswered; its pieces come back one by
+// one.
 struct Replay {
   std::uint64_t number = 0;
   std::vector<PieceKey> pieces;
@@ -122,6 +123,32 @@ struct Element {
   std::deque<Replay> replays;  // oldest first; nothing else is split before them
   std::map<const TrackRun*, KeptRun> kept_runs;
   TakenSequences abandoned;  // runs that may have been kept although that failed: later ones cover them
+};
+
+// The elements of a pool on this agent, which begin when they are first asked for.
+class Elements {
+ public:
+  using Map = std::map<ElementId, std::unique_ptr<Element>>;
+
+  [[nodiscard]] Element& operator[](ElementId id) {
+    std::unique_ptr<Element>& found = all_[id];
+    if (found == nullptr) {
+      found = std::make_unique<Element>();
+      found->id = id;
+    }
+    return *found;
+  }
+  [[nodiscard]] const Map& all() const noexcept { return all_; }
+  void clear() noexcept { all_.clear(); }
+
+ private:
+  Map all_;
+};
+
+// The properties that all frames of a pool share. Unknown until the first piece.
+struct PoolForm {
+  std::shared_ptr<const TrackForm> tracks;
+  std::uint32_t overhead_bytes = 0;  // of a frame; 0: unknown
 };
 
 }  // namespace offpath::sift

@@ -14,7 +14,7 @@ TEST(SourceHistory, RemembersWhatALifeSent) {
   EXPECT_FALSE((*history.life(life(8)))->has(1));
 }
 
-// A process draws its number: that of a later life may be the smallest of all.
+// A process draws its number at random: a later one may be the smallest of all.
 TEST(SourceHistory, TakesFromTheNewestLifeWhateverItsNumber) {
   SourceHistory history;
   for (std::uint64_t started = 0; started < 3 * SourceHistory::lives_max; ++started) {

@@ -56,7 +56,7 @@ struct Names {
   return names;
 }
 
-[[nodiscard]] std::string text_of(const Names& names) {
+[[nodiscard]] std::string joined_name(const Names& names) {
   std::string text = names.texts.front();
   for (std::size_t i = 0; i < names.numbers.size(); ++i) {
     const Numbers& each = names.numbers[i];
@@ -146,11 +146,11 @@ std::string member_ranges(const std::vector<std::string>& names) {
   while (numbers-- > 0) join(all, numbers);
   const auto first_name = [](Names each) {
     for (Numbers& range : each.numbers) range.last = range.first;
-    return text_of(each);
+    return joined_name(each);
   };
   std::ranges::sort(all, {}, first_name);
   std::vector<std::string> texts;
-  for (const Names& each : all) texts.push_back(text_of(each));
+  for (const Names& each : all) texts.push_back(joined_name(each));
   return fmt::format("{}", fmt::join(texts, ","));
 }
 

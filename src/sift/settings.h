@@ -3,9 +3,10 @@
 //   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*
 //               &replicas=2&spill=durable
 //
-// Read in this order: settings.h, geometry.h (the placement of elements), piece.h (the unit of transfer), row_form.h
-// (its columns), partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and
-// track_reader.h (tracks and how they are read).
+// Read this first in src/sift, then split/geometry.h (the placement of elements), piece.h (the unit of transfer),
+// split/row_form.h (its columns), split/partition.h and tracks/compaction.h (how an element splits), sift.h (one pool),
+// sift_service.h (all pools of an agent), tracks/track_run.h, tracks/tracks.h and tracks/track_reader.h (tracks and how
+// they are read).
 #pragma once
 
 #include <bit>

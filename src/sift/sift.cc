@@ -1,6 +1,7 @@
 #include "sift/sift.h"
 
 #include <algorithm>
+#include <set>
 
 namespace offpath::sift {
 
@@ -8,12 +9,11 @@ Sift::Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self)
     : options_(options),
       geometry_(std::move(geometry)),
       self_(self),
+      budgets_(options.settings.track_stage(), options.settings.budget_bytes),
       stages_(options.settings.track_stage()),
-      restored_(!options.kept) {
-  for (Stage& each : stages_) each.counters.budget_bytes = options_.settings.budget_bytes;
-  if (const auto held = geometry_.elements_of(self_, options_.settings.track_stage()); !held.empty())
-    passed_[0] = held.size();
-}
+      publications_(options_, geometry_, self_, budgets_),
+      flushes_(options_, geometry_, self_, publications_),
+      restored_(!options.kept) {}
 
 Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector<std::string> members) {
   OFP_ASSIGN(Geometry geometry, Geometry::make(options.settings, std::move(members)));
@@ -21,15 +21,6 @@ Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector
   if (self == geometry.members().size())
     return fail(Error::invalid, "'{}' is not a member of sift pool '{}'", options.self.member, options.settings.pool);
   return std::unique_ptr<Sift>(new Sift(options, std::move(geometry), self));
-}
-
-Element& Sift::element(ElementId id) {
-  std::unique_ptr<Element>& found = elements_[id];
-  if (found == nullptr) {
-    found = std::make_unique<Element>();
-    found->id = id;
-  }
-  return *found;
 }
 
 // ---- charges of a piece
@@ -44,7 +35,7 @@ std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) con
 
 std::uint64_t Sift::parts_overhead(std::uint32_t number) const noexcept {
   if (number == options_.settings.track_stage()) return 0;
-  return parts_bytes_max(0, 0, options_.settings.fanout, overhead_bytes_);
+  return parts_bytes_max(0, 0, options_.settings.fanout, form_.overhead_bytes);
 }
 
 Status Sift::check_size(std::uint64_t charge) const {
@@ -57,19 +48,6 @@ Status Sift::check_size(std::uint64_t charge) const {
       needed, options_.settings.pool, options_.settings.budget_bytes);
 }
 
-void Sift::charge(std::uint32_t number, std::uint64_t bytes) {
-  StageCounters& counters = stage(number).counters;
-  counters.used_bytes += bytes;
-  counters.used_bytes_peak = std::max(counters.used_bytes_peak, counters.used_bytes);
-  OFP_ASSERT(counters.used_bytes <= counters.budget_bytes);
-}
-
-void Sift::release(std::uint32_t number, std::uint64_t bytes) {
-  StageCounters& counters = stage(number).counters;
-  OFP_ASSERT(counters.used_bytes >= bytes);
-  counters.used_bytes -= bytes;
-}
-
 // ---- puts and offers
 
 Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival& arrival) {
@@ -79,21 +57,21 @@ Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival&
     return fail(Error::schema, "'{}' is not an Arrow frame: sift pools take frames of the destination ipc-page or ipc",
                 row_key.substr(0, 200));
   const Bytes bytes(frame->buffer.data(), frame->bytes);
-  std::shared_ptr<const TrackForm> form = form_;
+  std::shared_ptr<const TrackForm> form = form_.tracks;
   if (form == nullptr) {
     OFP_ASSIGN(form, TrackForm::of_frame(bytes, options_.settings.key));
   }
   const RowForm& row_form = *form->rows;
   OFP_ASSIGN(arrival.view, row_form.view(bytes));
   if (arrival.view->rows == 0) return {};
-  if (form_ == nullptr && overhead_bytes_ != 0 && overhead_bytes_ != row_form.overhead_bytes())
+  if (form_.tracks == nullptr && form_.overhead_bytes != 0 && form_.overhead_bytes != row_form.overhead_bytes())
     return fail(Error::schema, "frames of the pool have {} bytes beside their rows, but this one has {}",
-                overhead_bytes_, row_form.overhead_bytes());
-  form_ = std::move(form);
-  overhead_bytes_ = row_form.overhead_bytes();
+                form_.overhead_bytes, row_form.overhead_bytes());
+  form_.tracks = std::move(form);
+  form_.overhead_bytes = row_form.overhead_bytes();
   arrival.header.runs = {{step, arrival.view->rows}};
   const std::uint64_t rows = arrival.view->rows;
-  arrival.bytes = std::max(frame->bytes, rows * row_form.row_bytes() + overhead_bytes_);
+  arrival.bytes = std::max(frame->bytes, rows * row_form.row_bytes() + form_.overhead_bytes);
   arrival.charge = charge_of(std::max(arrival.bytes, frame->buffer.capacity()), rows);
   arrival.frame = frame;
   return check_size(arrival.charge);
@@ -105,8 +83,8 @@ void Sift::on_put(std::uint64_t token, std::string_view row_key, FramePtr frame,
   arrival.tokens = {token};
   const Status status = check_put(row_key, frame, arrival);
   if (!status || arrival.view->rows == 0) {
-    if (!status) ++stage(1).counters.refused;
-    effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
+    if (!status) ++budgets_[1].refused;
+    add(effects, StoredEffect{token, status});
     return;
   }
   arrival.order = ++element({1, 0}).taken;
@@ -124,32 +102,33 @@ Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
   if (keeps() && geometry_.position_of(header.source.member) == geometry_.members().size())
     return fail(Error::denied, "'{}' is not a member of sift pool '{}'", header.source.member, header.pool);
   if (header.flush != 0) return {};
-  if (overhead_bytes_ == 0) overhead_bytes_ = header.overhead_bytes;
-  if (header.overhead_bytes != overhead_bytes_) {
+  if (form_.overhead_bytes == 0) form_.overhead_bytes = header.overhead_bytes;
+  if (header.overhead_bytes != form_.overhead_bytes) {
     return fail(Error::schema, "a piece of '{}' has {} bytes beside its rows, but the pool's have {}",
-                header.source.member, header.overhead_bytes, overhead_bytes_);
+                header.source.member, header.overhead_bytes, form_.overhead_bytes);
   }
   return check_size(charge_of(bytes, header.rows()));
 }
 
 void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now,
                     Effects& effects) {
-  const auto answer = [&](Status status) {
-    effects.emplace_back(std::in_place_type<AnswerEffect>, token, std::move(status));
-  };
+  const auto answer = [&](Status status) { add(effects, StoredEffect{token, std::move(status)}); };
   if (Status status = check_offer(header, bytes); !status) return answer(std::move(status));
-  Stage& at = stage(header.element.stage);
+  StageCounters& counters = budgets_[header.element.stage];
   Element& to = element(header.element);
   auto life = to.sources[header.source.member].life(header.source);
   if (!life) return answer(tl::unexpected(life.error()));
   (*life)->take_below(header.answered_below);
   if (header.flush != 0) {
     answer({});
-    take_mark(header, now, effects);
+    flushes_.take_mark(to, header);
+    consider(to, now);
+    pass_flushes(to);
+    flushes_.end(elements_, now, effects);
     return settle(header.element.stage, now, effects);
   }
   if ((*life)->has(header.sequence)) {
-    ++at.counters.repeated;
+    ++counters.repeated;
     return answer({});
   }
   if (!(*life)->can_take(header.sequence))
@@ -159,13 +138,13 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
   if (!fresh) {  // known already; its answer was lost or is slow
     arrivals_.at(found->second).tokens.push_back(token);
     arrival_of_token_[token] = found->second;
-    ++at.counters.repeated;
+    ++counters.repeated;
     return;
   }
-  if (at.waiting.size() >= options_.offers_max) {
+  if (counters.offers_waiting >= options_.offers_max) {
     to.arriving.erase(found);
     return answer(
-        fail(Error::would_block, "{} offers wait for stage {} already", at.waiting.size(), header.element.stage));
+        fail(Error::would_block, "{} offers wait for stage {} already", counters.offers_waiting, header.element.stage));
   }
   Arrival arrival;
   arrival.tokens = {token};
@@ -181,9 +160,9 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
 void Sift::queue(Arrival arrival) {
   const std::uint64_t id = next_token_++;
   for (const std::uint64_t token : arrival.tokens) arrival_of_token_[token] = id;
-  Stage& at = stage(arrival.header.element.stage);
-  at.waiting.push_back(id);
-  ++at.counters.offers_waiting;
+  const std::uint32_t number = arrival.header.element.stage;
+  stage(number).waiting.push_back(id);
+  ++budgets_[number].offers_waiting;
   arrivals_.emplace(id, std::move(arrival));
 }
 
@@ -194,19 +173,18 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
   while (!at.waiting.empty()) {
     const std::uint64_t id = at.waiting.front();
     Arrival& arrival = arrivals_.at(id);
-    const StageCounters& counters = at.counters;
-    if (counters.used_bytes + arrival.charge + parts_overhead(number) > counters.budget_bytes) return;
+    if (!budgets_.has_room(number, arrival.charge + parts_overhead(number))) return;
     if (last(arrival.header.element) && !arrival.restored && track_bytes_ >= options_.track_bytes_max) return;
     at.waiting.pop_front();
-    --at.counters.offers_waiting;
-    charge(number, arrival.charge);
+    --budgets_[number].offers_waiting;
+    budgets_.charge(number, arrival.charge);
     arrival.admitted = true;
     if (arrival.frame != nullptr) {
       arrived(id, now, effects);
       continue;
     }
     if (arrival.restored)
-      effects.emplace_back(std::in_place_type<ReadEffect>, id, name_of(arrival.header.element, arrival.key));
+      add(effects, ReadEffect{id, name_of(arrival.header.element, arrival.key)});
     else
       pull(arrival, effects);
   }
@@ -216,7 +194,7 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
 void Sift::pull(Arrival& arrival, Effects& effects) {
   arrival.pulling = true;
   arrival.pulled_from = arrival.tokens.back();
-  effects.emplace_back(std::in_place_type<PullEffect>, arrival.pulled_from);
+  add(effects, AdmitEffect{arrival.pulled_from});
 }
 
 void Sift::on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Effects& effects) {
@@ -233,7 +211,7 @@ void Sift::on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Ef
   } else if (arrival.tokens.size() > 1) {  // another member offers it again
     std::erase(arrival.tokens, token);
     arrival_of_token_.erase(token);
-    effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(frame.error()));
+    add(effects, StoredEffect{token, tl::unexpected(frame.error())});
     pull(arrival, effects);
   } else {
     refuse(id, frame.error(), effects);
@@ -256,12 +234,29 @@ void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
   }
   if (!arrival.admitted) {
     std::erase(stage(number).waiting, id);
-    --stage(number).counters.offers_waiting;
+    --budgets_[number].offers_waiting;
   } else {
     release(number, arrival.charge);
   }
   forget(id);
   settle(number, now, effects);
+}
+
+void Sift::on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects) {
+  if (dropped_ || flush == 0)
+    return add(
+        effects,
+        FlushedEffect{token, dropped_ ? Status(fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool))
+                                      : Status(fail(Error::invalid, "flushes count from 1"))});
+  if (flushes_.begin(token, flush, deadline)) {
+    Element& first = element({1, 0});
+    first.newest_flush = flush;
+    first.flushes.push_back({flush, first.taken});  // pieces that wait to be admitted precede it too
+    consider(first, now);
+    pass_flushes(first);
+    settle(1, now, effects);
+  }
+  flushes_.end(elements_, now, effects);
 }
 
 // ---- frames that have arrived
@@ -271,14 +266,14 @@ Status Sift::check_frame(Arrival& arrival) {
   if (bytes.size() != arrival.bytes)
     return fail(Error::protocol, "a piece of '{}' has {} bytes, but {} were offered", arrival.header.source.member,
                 bytes.size(), arrival.bytes);
-  if (form_ == nullptr) {
+  if (form_.tracks == nullptr) {
     OFP_ASSIGN(const std::shared_ptr<const TrackForm> form, TrackForm::of_frame(bytes, options_.settings.key));
-    if (form->rows->overhead_bytes() != overhead_bytes_)
+    if (form->rows->overhead_bytes() != form_.overhead_bytes)
       return fail(Error::schema, "a piece has {} bytes beside its rows, but its header says {}",
-                  form->rows->overhead_bytes(), overhead_bytes_);
-    form_ = form;
+                  form->rows->overhead_bytes(), form_.overhead_bytes);
+    form_.tracks = form;
   }
-  OFP_ASSIGN(arrival.view, form_->rows->view(bytes));
+  OFP_ASSIGN(arrival.view, form_.tracks->rows->view(bytes));
   if (arrival.view->rows != arrival.header.rows())
     return fail(Error::protocol, "a piece has {} rows, but its header says {}", arrival.view->rows,
                 arrival.header.rows());
@@ -307,31 +302,29 @@ void Sift::arrived(std::uint64_t id, TimeNs now, Effects& effects) {
   }
   const std::uint64_t token = next_token_++;
   jobs_.emplace(token, Job{Work::check, arrival.header.element, id});
-  effects.emplace_back(std::in_place_type<JobEffect>, token,
-                       [header = arrival.header, frame = arrival.frame, ids] { return check_seal(header, ids); });
+  add(effects,
+      JobEffect{token, [header = arrival.header, frame = arrival.frame, ids] { return check_seal(header, ids); }});
 }
 
 void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
   Arrival& arrival = arrivals_.at(id);
   Element& to = element(arrival.header.element);
-  StageCounters& counters = stage(to.id.stage).counters;
+  StageCounters& counters = budgets_[to.id.stage];
   if (keeps() && !arrival.kept) return begin_keep(id, effects);
   if (!arrival.put) {
     auto life = to.sources[arrival.header.source.member].life(arrival.header.source);
     if (!life) return refuse(id, life.error(), effects);
     if ((*life)->has(arrival.header.sequence)) {  // another offer of it reported meanwhile that it was answered
-      if (keeps()) effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(to.id, arrival.key));
+      if (keeps()) add(effects, ForgetEffect{name_of(to.id, arrival.key)});
       release(to.id.stage, arrival.charge);
-      for (const std::uint64_t token : arrival.tokens)
-        effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+      for (const std::uint64_t token : arrival.tokens) add(effects, StoredEffect{token, Status{}});
       return forget(id);
     }
     (*life)->take(arrival.header.sequence);
   }
   ++counters.pieces_taken;
   counters.rows_taken += arrival.view->rows;
-  for (const std::uint64_t token : arrival.tokens)
-    effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+  for (const std::uint64_t token : arrival.tokens) add(effects, StoredEffect{token, Status{}});
   if (arrival.order == 0) arrival.order = ++to.taken;
   to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)},
                        arrival.bytes,
@@ -347,11 +340,10 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
 void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
   Arrival& arrival = arrivals_.at(id);
   const std::uint32_t number = arrival.header.element.stage;
-  ++stage(number).counters.refused;
+  ++budgets_[number].refused;
   if (arrival.admitted) release(number, arrival.charge);
   if (arrival.order != 0) element(arrival.header.element).gone.take(arrival.order);
-  for (const std::uint64_t token : arrival.tokens)
-    effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
+  for (const std::uint64_t token : arrival.tokens) add(effects, StoredEffect{token, tl::unexpected(why)});
   forget(id);
 }
 
@@ -364,26 +356,27 @@ void Sift::forget(std::uint64_t id) {
 }
 
 TrackSnapshot Sift::tracks() const {
-  TrackSnapshot snapshot(form_, options_.settings.elements(options_.settings.track_stage()));
-  for (auto at = elements_.lower_bound({options_.settings.track_stage(), 0}); at != elements_.end(); ++at)
+  TrackSnapshot snapshot(form_.tracks, options_.settings.elements(options_.settings.track_stage()));
+  const Elements::Map& all = elements_.all();
+  for (auto at = all.lower_bound({options_.settings.track_stage(), 0}); at != all.end(); ++at)
     snapshot.add(at->first.index, at->second->tracks.runs());
   return snapshot;
 }
 
 TrackSnapshot Sift::tracks(std::span<const std::uint64_t> identifiers) const {
-  TrackSnapshot snapshot(form_, options_.settings.elements(options_.settings.track_stage()));
+  TrackSnapshot snapshot(form_.tracks, options_.settings.elements(options_.settings.track_stage()));
   std::set<ElementId> wanted;
   for (const std::uint64_t identifier : identifiers) wanted.insert(geometry_.track_element(identifier));
   for (const ElementId id : wanted)
-    if (const auto found = elements_.find(id); found != elements_.end())
+    if (const auto found = elements_.all().find(id); found != elements_.all().end())
       snapshot.add(id.index, found->second->tracks.runs());
   return snapshot;
 }
 
 bool Sift::idle() const noexcept {
-  if (!restored_ || !arrivals_.empty() || !outgoing_.empty() || !jobs_.empty() || !keeping_.empty()) return false;
+  if (!restored_ || !arrivals_.empty() || !publications_.empty() || !jobs_.empty() || !keeping_.empty()) return false;
   return std::ranges::all_of(
-      elements_, [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
+      elements_.all(), [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
 }
 
 }  // namespace offpath::sift

@@ -1,8 +1,8 @@
 // The sift service of one pool on one agent: a state machine.
 //
 //   put        on_put: a program's frame, into this agent's element of stage 1
-//   offered    on_offer: a piece another agent published; admitted (PullEffect) when its stage has room, in the order
-//              of offers; taken (AnswerEffect) once, however often it is offered
+//   offered    on_offer: a piece another agent published; admitted (AdmitEffect) when its stage has room, in the order
+//              of offers; taken (StoredEffect) once, however often it is offered
 //   split      an element with a threshold of bytes, or an old piece, or before a flush, splits: one job
 //   published  the parts, each to an owner of the next stage's element, again and again until it is answered
 //   kept       by the elements of the last stage, as tracks (tracks.h)
@@ -30,37 +30,19 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "sift/effects.h"
 #include "sift/element.h"
+#include "sift/flushes.h"
+#include "sift/kept/former_life.h"
+#include "sift/publish/publications.h"
+#include "sift/sift_options.h"
 #include "sift/split/geometry.h"
 
 namespace offpath::sift {
-
-struct SiftOptions {
-  Settings settings;
-  Source self;
-  FrameMemory memory;
-  std::size_t offers_max = 65536;                // of one stage that wait; further ones are told to try again
-  std::uint64_t check_in_job_bytes = 256 << 10;  // identifiers from which on a checksum is a job
-  std::uint64_t track_bytes_max = UINT64_MAX;    // memory of tracks here; beyond it the last stage admits nothing
-  std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
-  TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
-  TimeNs retry_max_ns = second_ns;
-  bool kept = false;  // restore() has to come first
-};
-
-struct StageCounters {
-  std::uint64_t budget_bytes = 0, used_bytes = 0, used_bytes_peak = 0;
-  std::uint64_t offers_waiting = 0, outgoing = 0, outgoing_bytes = 0;
-  std::uint64_t pieces_taken = 0, rows_taken = 0, repeated = 0, refused = 0, splits = 0, split_under_pressure = 0;
-  std::uint64_t published = 0, published_again = 0;
-  std::uint64_t restored = 0, lost = 0;  // kept pieces that came back, or could not be read
-};
 
 class Sift {
  public:
@@ -98,12 +80,10 @@ class Sift {
   [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
 
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
-  [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept {
-    return stages_[stage - 1].counters;
-  }
+  [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept { return budgets_[stage]; }
   [[nodiscard]] std::uint64_t track_bytes() const noexcept { return track_bytes_; }
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
-    return form_;
+    return form_.tracks;
   }  // null before the first piece
   // Nothing is under way or waits for an age; there are only tracks.
   [[nodiscard]] bool idle() const noexcept;
@@ -124,34 +104,15 @@ class Sift {
     // ---- for a kept pool
     PieceKey key{};
     bool kept = false;         // its object is kept: `frame` is that
-    bool restored = false;     // a former life took it
+    bool restored = false;     // taken before this agent restarted
     std::uint64_t replay = 0;  // and it belongs to this split of that life
   };
-  struct Outgoing {
-    ElementId from;
-    PieceHeader header;
-    FramePtr frame;
-    std::uint32_t crc32c_of_identifiers = 0;
-    std::uint64_t bytes = 0;
-    std::uint32_t attempts = 0;
-    bool under_way = false;
-    std::uint64_t split = 0;  // of `from`, in a kept pool
-    std::uint64_t charge = 0;
-  };
-  struct Target {
-    std::uint64_t next_sequence = 1;
-    std::set<std::uint64_t> open;     // not answered
-    std::deque<std::uint64_t> marks;  // pieces that wait for all before them to be answered
-  };
   struct Stage {
-    StageCounters counters;
     std::deque<std::uint64_t> waiting;  // arrivals
     std::deque<ElementId> due;
-    std::deque<std::uint64_t> outgoing;  // that may be published and are not under way
-    std::uint64_t under_way_bytes = 0;
     std::uint32_t jobs = 0;
   };
-  enum class Work { check, keep, split, sort, merge, open };
+  enum class Work { check, keep, split, sort, merge };
   struct Job {
     Work work;
     ElementId element;
@@ -161,24 +122,8 @@ class Sift {
     std::shared_ptr<FramePtr> object{};  // keep: the piece's
     std::string name{};                  // of the kept object
   };
-  // The arguments of restore(), until all objects are known.
-  struct Restoring {
-    struct Run {
-      ElementRecord record;
-      std::shared_ptr<const TrackRun> run;
-    };
-    std::vector<std::pair<KeptName, KeptItem>> pieces;
-    std::map<std::uint64_t, KeptName> reading;  // by token
-    std::map<ElementId, ElementRecord> splits;
-    std::map<ElementId, std::vector<Run>> runs;
-    std::size_t jobs = 0;
-  };
-  struct Flush {
-    std::uint64_t token, flush;
-    TimeNs deadline;
-  };
   struct Timer {
-    enum class Of { age, job, publish, read } of;
+    enum class Of { age, job, read } of;
     ElementId element;
     std::uint64_t token = 0;
   };
@@ -188,7 +133,7 @@ class Sift {
   // ---- sift.cc: arriving pieces
   [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
   [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
-  [[nodiscard]] Element& element(ElementId id);
+  [[nodiscard]] Element& element(ElementId id) { return elements_[id]; }
   [[nodiscard]] std::uint64_t charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept;
   [[nodiscard]] std::uint64_t parts_overhead(std::uint32_t stage) const noexcept;
   [[nodiscard]] Status check_size(std::uint64_t charge) const;
@@ -202,8 +147,7 @@ class Sift {
   void pull(Arrival& arrival, Effects& effects);
   void refuse(std::uint64_t id, const Failure& why, Effects& effects);
   void forget(std::uint64_t id);
-  void charge(std::uint32_t stage_number, std::uint64_t bytes);
-  void release(std::uint32_t stage_number, std::uint64_t bytes);
+  void release(std::uint32_t stage_number, std::uint64_t bytes) { budgets_.release(stage_number, bytes); }
 
   // ---- sift_split.cc: departing pieces
   void consider(Element& element, TimeNs now);
@@ -215,10 +159,8 @@ class Sift {
   void end_split(Element& element, const Status& status, TimeNs now, Effects& effects);
   void begin_merge(Element& element, Effects& effects);
   void end_merge(const Job& job, const Status& status, Effects& effects);
-  void publish(ElementId from, ElementId to, Outgoing piece, std::uint64_t sequence);
-  void send_marks(Target& target);
-  void send(std::uint32_t stage_number, Effects& effects);
-  [[nodiscard]] TimeNs retry_at(std::uint32_t failures, TimeNs now) const noexcept;
+  void publish_parts(Element& element, Batch& batch);
+  void pass_flushes(Element& element) { flushes_.pass(element, form_.overhead_bytes); }
 
   // ---- sift_keep.cc: objects that are kept before they take effect
   [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
@@ -239,12 +181,9 @@ class Sift {
   void answered(Element& element, std::uint64_t split, Effects& effects);
   void cover(Element& element, const Job& job, Effects& effects);
 
-  // ---- sift_restore.cc: objects of a former life
-  void read_later(std::uint64_t token, const KeptName& name, TimeNs now);
-  void open_record(const KeptName& name, Result<FramePtr> object, Effects& effects);
-  void opened(const Job& job, const Status& status, TimeNs now, Effects& effects);
-  void end_restore(TimeNs now, Effects& effects);
-  void restore_runs(Element& element, std::vector<Restoring::Run> runs, Effects& effects);
+  // ---- sift_keep.cc: objects from before this agent restarted
+  void end_restore_if_complete(TimeNs now, Effects& effects);
+  void restore_runs(Element& element, std::vector<FormerLife::Run> runs, Effects& effects);
   void take_up(Element& element, const ElementRecord& record);
   [[nodiscard]] std::deque<Replay> replays_of(Element& element, ElementRecord record,
                                               const std::vector<std::pair<KeptName, KeptItem>>& pieces);
@@ -255,38 +194,27 @@ class Sift {
   void skip_empty(Element& element);
   [[nodiscard]] static std::shared_ptr<Batch> replayed_batch(Element& element);
 
-  // ---- sift_flush.cc
-  void take_mark(const PieceHeader& header, TimeNs now, Effects& effects);
-  void look_for_flush(Element& element);
-  void pass_flushes(Element& element);
-  void end_flushes(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::vector<std::string>& expected_sources(Element& element) const;
-  [[nodiscard]] std::string describe_flush(std::uint64_t flush);
-
   SiftOptions options_;
   Geometry geometry_;
   std::uint32_t self_ = 0;  // position among the members
-  std::shared_ptr<const TrackForm> form_;
-  std::uint32_t overhead_bytes_ = 0;  // of a frame; 0: unknown
+  PoolForm form_;
   bool dropped_ = false;
 
+  StageBudgets budgets_;
   std::vector<Stage> stages_;
-  std::map<ElementId, std::unique_ptr<Element>> elements_;
+  Elements elements_;
+  Publications publications_;
+  Flushes flushes_;
   std::unordered_map<std::uint64_t, Arrival> arrivals_;
   std::unordered_map<std::uint64_t, std::uint64_t> arrival_of_token_;
-  std::unordered_map<std::uint64_t, Outgoing> outgoing_;
-  std::map<ElementId, Target> targets_;
   std::unordered_map<std::uint64_t, Job> jobs_;
   std::multimap<TimeNs, Timer> timers_;
-  std::uint64_t next_token_ = 1;  // of arrivals, jobs and pieces that are published
+  std::uint64_t next_token_ = 1;  // of arrivals and jobs
 
-  std::uint64_t newest_flush_ = 0;
-  std::vector<Flush> flushes_;
-  std::map<std::uint64_t, std::uint64_t> passed_;  // flush -> elements of the last stage here that passed it last
   std::uint64_t track_bytes_ = 0;
 
   bool restored_;
-  std::unique_ptr<Restoring> restoring_;
+  std::unique_ptr<FormerLife> former_;  // until it is read
   std::unordered_map<std::uint64_t, Job> keeping_;
   std::uint64_t put_sequence_ = 0;
   std::vector<std::byte> schema_;  // a frame without rows, for the notes of runs

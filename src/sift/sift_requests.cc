@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "sift/sift_service.h"
-#include "sift/tracks/track_reader.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
@@ -15,16 +14,12 @@ namespace offpath::sift {
 using service::AskedMemory;
 using wire::EntryKind;
 
-namespace {
+void SiftService::on_request(const service::Request& asked, TimeNs now, service::Effects& effects) {
+  serve_or_fail(asked.channel, asked.entry, asked.is_member, now, effects);
+}
 
-// For an answer that is made at once, in less time than a job takes (100 us).
-constexpr std::size_t identifiers_at_once_max = 16;
-constexpr std::uint64_t rows_at_once_max = 1024;
-
-}  // namespace
-
-void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                             service::Effects& effects) {
+void SiftService::serve_or_fail(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                                service::Effects& effects) {
   if (Status served = serve(channel, request, is_member, now, effects); !served)
     effects.push_back(service::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
 }
@@ -84,12 +79,9 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
   }
   const std::uint64_t number = next_++;
   const std::uint64_t bytes = piece.object.length;
-  sources_.emplace(number, Source{.kind = Source::Kind::offer,
-                                  .pool = pool,
-                                  .channel = channel,
-                                  .ticket = request.ticket,
-                                  .object = {channel, piece.offer, piece.object, bytes, pool->user,
-                                             deadline_after(now, second_ns)}});
+  sources_.emplace(number,
+                   Source{.kind = Source::Kind::offer, .pool = pool, .channel = channel, .ticket = request.ticket});
+  pulls_.add(number, {channel, piece.offer, piece.object, bytes, pool->user, deadline_after(now, second_ns)});
   pool->sift->on_offer(number, std::move(header), bytes, nullptr, now, pool->pending);
   carry_out(*pool, now, effects);
   return {};
@@ -105,35 +97,27 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
   if (waits) return {};
   const std::uint64_t id = next_++;
-  flushes_.emplace(id, Flush{channel, request.ticket, pool, deadline_after(now, flush.wait_ns)});
-  begin_flush(id, now, effects);
+  flush_all(*pool, id, pool->flushes.begin(id, channel, request.ticket, deadline_after(now, flush.wait_ns)), now,
+            effects);
   return {};
 }
 
-void SiftService::begin_flush(std::uint64_t id, TimeNs now, service::Effects& effects) {
-  Flush& flush = flushes_.at(id);
-  Pool* const pool = flush.pool;
-  const auto members = pool->sift->geometry().members();
-  // Grows, and differs between members. A restarted member may not know the newest number: the others tell it.
-  const std::uint64_t round = std::max(pool->newest_flush, flush.newer) / members.size() + 1;
-  const std::uint64_t number = pool->newest_flush = round * members.size() + pool->sift->geometry().position_of(self_);
-  flush.open = members.size();
-  flush.newer = 0;
-  const TimeNs deadline = flush.deadline;
-  const std::int64_t wait_ns = std::max<TimeNs>(deadline - now, 1);
-  for (const std::string& member : members) {
+void SiftService::flush_all(Pool& pool, std::uint64_t id, FlushRounds::Round round, TimeNs now,
+                            service::Effects& effects) {
+  const std::int64_t wait_ns = std::max<TimeNs>(round.deadline - now, 1);
+  for (const std::string& member : pool.sift->geometry().members()) {
     if (member == self_) continue;
-    effects.push_back(service::AskEffect{work(Work::Kind::flush, pool, id), member, EntryKind::peer_flush,
-                                         deadline_after(deadline, options_.ask_wait_ns), nullptr, 0,
-                                         [number, wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
-                                             const AskedMemory&, std::vector<std::byte>& payload) {
+    effects.push_back(service::AskEffect{work(Work::Kind::flush, &pool, id), member, EntryKind::peer_flush,
+                                         deadline_after(round.deadline, options_.ask_wait_ns), nullptr, 0,
+                                         [number = round.number, wait_ns, user = std::uint64_t{pool.user},
+                                          text = pool.text](const AskedMemory&, std::vector<std::byte>& payload) {
                                            wire::encode(wire::PeerFlush{user, number, wait_ns, text}, payload);
                                          }});
   }
   const std::uint64_t token = next_++;
-  sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .token = id});
-  pool->sift->on_flush(token, number, deadline, now, pool->pending);
-  carry_out(*pool, now, effects);
+  sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = &pool, .token = id});
+  pool.sift->on_flush(token, round.number, round.deadline, now, pool.pending);
+  carry_out(pool, now, effects);
 }
 
 Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
@@ -143,12 +127,11 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
   OFP_ASSIGN(Pool* const pool, define_agreed(flush.pool, static_cast<uid_t>(flush.user), now, effects));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
   if (waits) return {};
-  if (flush.number <= pool->newest_flush) {  // rows that this flush has to cover may have been put after a later one
-                                             // began
-    effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
+  // Rows that this flush has to cover may have been put after a later flush began.
+  if (const auto newest = pool->flushes.begin_of_member(flush.number)) {
+    effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{*newest}});
     return {};
   }
-  pool->newest_flush = flush.number;
   const std::uint64_t token = next_++;
   sources_.emplace(token,
                    Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});
@@ -157,22 +140,16 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
   return {};
 }
 
-void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now,
+void SiftService::flushed(Pool& pool, std::uint64_t id, const Result<std::uint64_t>& newer, TimeNs now,
                           service::Effects& effects) {
-  const auto at = flushes_.find(number);
-  if (at == flushes_.end()) return;
-  Flush& flush = at->second;
-  if (!newer && flush.status) flush.status = tl::unexpected(newer.error());
-  if (newer) flush.newer = std::max(flush.newer, *newer);
-  if (--flush.open > 0) return;
-  if (flush.status && flush.newer != 0 && now < flush.deadline) return begin_flush(number, now, effects);
-  if (flush.status && flush.newer != 0)
-    flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", flush.pool->name);
-  if (flush.status)
-    effects.push_back(service::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
+  const FlushRounds::Outcome outcome = pool.flushes.on_answer(id, newer, now);
+  if (const auto* again = std::get_if<FlushRounds::Round>(&outcome)) flush_all(pool, id, *again, now, effects);
+  const auto* over = std::get_if<FlushRounds::Over>(&outcome);
+  if (over == nullptr) return;
+  if (over->status)
+    effects.push_back(service::ReplyEffect{over->channel, over->ticket, wire::Done{0}});
   else
-    effects.push_back(service::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
-  flushes_.erase(at);
+    effects.push_back(service::FailEffect{over->channel, over->ticket, wire::any_reply, over->status.error()});
 }
 
 // ---- drop
@@ -209,22 +186,18 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
 void SiftService::drop(Pool& pool, TimeNs now, service::Effects& effects) {
   pool.sift->drop(pool.pending);
   carry_out(pool, now, effects);
-  if (!pool.own.empty()) pools_.forget_all(pool.own, now, effects);
-  std::erase_if(waiting_, [&](const auto& each) {
-    if (each.first == &pool) waiting_times_.erase(each.second);
-    return each.first == &pool;
-  });
+  if (pool.kept) pool.kept->drop(now, effects);
   times_.erase(pool.name);
   auto node = by_name_.extract(pool.name);
   dropped_.push_back(std::move(node.mapped()));
-  for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);
+  for (const DeferredRequest& serve : std::exchange(pool.deferred, {})) serve(now, effects);
   forget_dropped();
 }
 
 void SiftService::forget_dropped() {
   std::erase_if(dropped_, [this](const std::unique_ptr<Pool>& pool) {
     const auto means_it = [&](const auto& each) { return each.second.pool == pool.get(); };
-    return std::ranges::none_of(works_, means_it) && std::ranges::none_of(sources_, means_it);
+    return pool->is_idle() && std::ranges::none_of(works_, means_it) && std::ranges::none_of(sources_, means_it);
   });
 }
 
@@ -319,40 +292,11 @@ Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entr
                      effects);
 }
 
-Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now,
+Status SiftService::read_tracks(const Pool& pool, pool::Get get, TrackReads::Wanted wanted, TimeNs now,
                                 service::Effects& effects) {
-  // An element's number is the low bits of its identifiers, so it stands for one of them.
-  const std::uint64_t of_element = wanted.element;
-  const auto snapshot = std::make_shared<TrackSnapshot>(
-      pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
-  // Requests for few rows do not wait behind splits and sorts for a thread of the jobs.
-  const bool at_once = !wanted.all && wanted.identifiers.size() <= identifiers_at_once_max &&
-                       snapshot->rows_of(wanted.identifiers) <= rows_at_once_max;
-  TrackQuery query{.identifiers = {}, .first_step = wanted.first_step, .last_step = wanted.last_step};
-  if (!wanted.all) query.identifiers = std::move(wanted.identifiers);
-  const std::uint64_t row_bytes = pool.sift->form() ? pool.sift->form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
-  const std::uint64_t rows_max = std::max<std::uint64_t>(options_.tracks_bytes_max / row_bytes, 1);
-  const auto frame = std::make_shared<service::FramePtr>();
-  auto read = [snapshot, query = std::move(query), rows_max, frame, name = pool.name,
-               memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
-    TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
-    OFP_ASSIGN(*frame, reader.next(memory));
-    if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
-    OFP_ASSIGN(const service::FramePtr more, reader.next(memory));
-    if (more != nullptr)
-      return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name,
-                  rows_max);
-    return {};
-  };
-  if (at_once) {
-    OFP_TRY(read());
-    pools_.answer(get, *frame, now, effects);
-    return {};
-  }
-  const std::uint64_t id = next_++;
-  reading_.emplace(id, Reading{std::move(get), frame});
-  effects.push_back(service::JobEffect{work(Work::Kind::tracks, nullptr, id), std::move(read)});
-  return {};
+  TrackSnapshot tracks = pool.sift->tracks(wanted.of_elements());
+  return reads_.read(next_++, std::move(get), std::move(wanted), std::move(tracks), {buffers_, pool.user}, now,
+                     effects);
 }
 
 }  // namespace offpath::sift

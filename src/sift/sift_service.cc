@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "base/log.h"
-#include "pool/directory/placement.h"
-#include "sift/member_ranges.h"
-#include "wire/limits.h"
+#include "sift/definition.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
@@ -19,51 +15,18 @@ namespace offpath::sift {
 using service::AskedMemory;
 using wire::EntryKind;
 
-namespace {
-
-// The pool's name with the members' names instead of patterns.
-std::string with_members(std::string_view text, std::string_view members) {
-  std::vector<std::string> options;
-  for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
-                                                                  : std::string_view{};
-       !rest.empty();) {
-    const std::string_view option = rest.substr(0, rest.find('&'));
-    if (!option.starts_with("members=") && !option.starts_with("wait=")) options.emplace_back(option);
-    rest.remove_prefix(std::min(rest.size(), option.size() + 1));
-  }
-  options.push_back(fmt::format("members={}", members));
-  return fmt::format("{}?{}", name_in(text), fmt::join(options, "&"));
-}
-
-std::vector<std::string> split_names(std::string_view text) {
-  std::vector<std::string> names;
-  while (true) {
-    const std::size_t end = text.find(',');
-    names.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return names;
-    text.remove_prefix(end + 1);
-  }
-}
-
-bool same_names(std::string_view one, std::string_view other) {
-  std::vector<std::string> names = split_names(one), others = split_names(other);
-  std::ranges::sort(names);
-  std::ranges::sort(others);
-  return names == others;
-}
-
-}  // namespace
-
 SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<service::BufferCache> buffers,
                          std::function<bool(std::uint64_t)> room, pool::Pools& pools)
     : options_(options),
       buffers_(std::move(buffers)),
       pools_(pools),
-      intake_(buffers_, options.object_bytes_max, std::move(room),
-              [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
+      pulls_(buffers_, options.object_bytes_max, std::move(room),
+             [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
+      reads_(options.tracks_bytes_max, [this](const pool::Get& get, const FramePtr& frame, TimeNs now,
+                                              service::Effects& effects) { pools_.answer(get, frame, now, effects); }),
+      unread_(pools, [this](const std::string& own, uid_t user, const Result<Identity>& identity, TimeNs now,
+                            service::Effects& effects) { on_identity(own, user, identity, now, effects); }),
       alive_{""} {}
-
-SiftService::~SiftService() = default;
 
 void SiftService::set_self(std::string name, std::uint64_t process) {
   self_ = std::move(name);
@@ -81,8 +44,8 @@ std::vector<SiftService::PoolStatus> SiftService::pools() const {
                       {},
                       pool->settings.kept(),
                       pool->sift->is_restored(),
-                      pool->agreed,
-                      pool->rival};
+                      pool->agreement.is_agreed(),
+                      pool->agreement.rival()};
     for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage)
       status.stages.push_back(pool->sift->counters(stage));
     all.push_back(std::move(status));
@@ -100,22 +63,8 @@ Status SiftService::may_use(const Pool& pool, uid_t user) {
 Result<SiftService::Pool*> SiftService::find(std::string_view text) {
   const auto known = by_name_.find(name_in(text));
   if (known == by_name_.end()) return nullptr;
-  if (text.size() == name_in(text).size() || text == known->second->text ||
-      known->second->replaced.contains(std::string(text)))
-    return known->second.get();
-  OFP_ASSIGN(const Settings asked, parse_settings(text));
-  const std::string& wanted = asked.members;
-  const bool patterns = wanted.find_first_of("*?[") != std::string::npos;
-  if (!wanted.empty() && !patterns && !same_names(wanted, known->second->settings.members))
-    return fail(
-        Error::exists,
-        "pool \"{}\" has the members {}, and not {}: they are the members that lived when it was made, as long as "
-        "it exists; "
-        "drop it to make it again",
-        name_in(text), member_ranges(split_names(known->second->settings.members)), member_ranges(split_names(wanted)));
-  if (!same_but_members(asked, known->second->settings))
-    return fail(Error::exists, "pool \"{}\" exists already, as \"{}\"; leave the options out to use it", text,
-                known->second->text);
+  const Pool& pool = *known->second;
+  if (!pool.replaced.contains(std::string(text))) OFP_TRY(check_same(text, pool.settings, pool.text));
   return known->second.get();
 }
 
@@ -148,47 +97,66 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     return fail(Error::too_large,
                 "user {} has {} sift pools, which is the limit of each user (limits.user_pools_max); drop one", user,
                 own);
-  pool::PoolOptions chosen;
-  if (!settings.members.empty()) chosen.members = split_names(settings.members);
-  // Members that are given by their full names need not live: another member may have made the pool.
-  std::vector<std::string> members = pool::members_of(chosen, alive_);
-  if (members.size() < settings.wait)
-    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait,
-                members.size());
-  const bool patterns = std::ranges::any_of(
-      chosen.members, [](const std::string& name) { return name.find_first_of("*?[") != std::string::npos; });
-  if (!patterns) {
-    members = chosen.members;
-    std::ranges::sort(members);
-  }
-  if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members lives", text);
-  std::string full = with_members(text, fmt::format("{}", fmt::join(members, ",")));
-  if (full.size() > wire::pool_bytes_max) full = with_members(text, member_ranges(members));
-  if (full.size() > wire::pool_bytes_max)
-    return fail(
-        Error::too_large,
-        "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed; numbered names "
-        "are written as ranges",
-        name_in(text), members.size(), full.size(), wire::pool_bytes_max);
-  OFP_ASSIGN(settings, parse_settings(full));
-  const bool takes_part = std::ranges::find(members, self_) != members.end();
-  if (!takes_part)
-    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", full, self_);
-  auto made = std::make_unique<Pool>();
-  made->name = name_in(text);
-  made->text = full;
-  made->user = user;
-  made->settings = settings;
+  OFP_ASSIGN(const Definition definition, definition_of(text, settings, alive_));
+  OFP_ASSIGN(settings, parse_settings(definition.text));
+  if (std::ranges::find(definition.members, self_) == definition.members.end())
+    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", definition.text, self_);
   OFP_ASSIGN(
-      made->sift,
+      std::unique_ptr<Sift> sift,
       Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}, .kept = settings.kept()},
-                 members));
-  OFP_TRY(open_own(*made, pools_.now(), effects));
+                 definition.members));
+  const std::uint32_t position = sift->geometry().position_of(self_);
+  auto made = std::make_unique<Pool>(
+      Pool{.name = std::string(name_in(text)),
+           .text = definition.text,
+           .user = user,
+           .settings = std::move(settings),
+           .sift = std::move(sift),
+           .agreement = Agreement(self_, definition.text, definition.members),
+           .flushes = FlushRounds(std::string(name_in(text)), position, definition.members.size())});
+  if (made->settings.kept()) OFP_TRY(open_kept(*made, effects));
   Pool* const pool = by_name_.emplace(made->name, std::move(made)).first->second.get();
   if (auto awaited = awaited_.extract(pool->name)) pool->deferred = std::move(awaited.mapped().deferred);
-  set_ask_at(*pool, 0);  // in the next round, which knows the time
-  if (full != text && missing(*pool, 0).empty()) agree(*pool, pools_.now(), effects);
+  note_deadline(*pool);  // the next round, which knows the time, asks the members
+  if (pool->text != text && pool->agreement.missing(alive_, 0).empty())
+    after(*pool, pool->agreement.agree(pools_.now()), {}, pools_.now(), effects);
   return pool;
+}
+
+Status SiftService::open_kept(Pool& pool, service::Effects& effects) {
+  pool.kept = std::make_unique<KeptStore>(
+      KeptStore::Options{.name = pool.name,
+                         .text = pool.text,
+                         .user = pool.user,
+                         .settings = pool.settings,
+                         .memory = {buffers_, pool.user},
+                         .self = self_,
+                         .process = process_,
+                         .moves_ns = options_.piece_wait_ns},
+      pool.sift->geometry(), pools_,
+      KeptStore::Events{
+          .found =
+              [this, &pool](std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now,
+                            service::Effects& more) {
+                pool.sift->restore(incarnation, items, now, pool.pending);
+                carry_out(pool, now, more);
+              },
+          .kept =
+              [this, &pool](std::uint64_t token, const Status& status, TimeNs now, service::Effects& more) {
+                pool.sift->on_kept(token, status, now, pool.pending);
+                carry_out(pool, now, more);
+              },
+          .read =
+              [this, &pool](std::uint64_t token, Result<FramePtr> object, TimeNs now, service::Effects& more) {
+                pool.sift->on_read(token, std::move(object), now, pool.pending);
+                carry_out(pool, now, more);
+              },
+          .changed =
+              [this, &pool] {
+                note_deadline(pool);
+                forget_later_ = true;
+              }});
+  return pool.kept->open(pools_.now(), effects);
 }
 
 // A restarted member has lost its pools, unless they were on its disk.
@@ -196,12 +164,15 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
                              service::Effects& effects) {
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
   for (const auto& [name, pool] : by_name_) {
-    for (const std::string& member : anew) pool->heard.erase(member);
+    Agreement& agreement = pool->agreement;
+    Agreement::Asks asks;
+    for (const std::string& member : anew) agreement.on_restart(member);
     for (const std::string& member : alive_)  // other agents may have another pool of the name
       if (member != self_ &&
           (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
-        tell(*pool, member, now, effects);
-    work_on_agreement(*pool, now, effects);
+        agreement.ask(member, asks);
+    const Agreement::Outcome outcome = agreement.work(alive_, now, asks);
+    after(*pool, outcome, asks, now, effects);
   }
   make_awaited(now, effects);
 }
@@ -221,7 +192,7 @@ Status SiftService::make(const std::string& pool, uid_t user, service::Effects& 
 
 Result<mover::Stored> SiftService::put(const mover::Store::Place& place, service::FramePtr frame, std::uint64_t token,
                                        TimeNs now, service::Effects& effects) {
-  const Deferred again = [this, place, frame, token](TimeNs then, service::Effects& more) {
+  const DeferredRequest again = [this, place, frame, token](TimeNs then, service::Effects& more) {
     if (auto stored = put(place, frame, token, then, more); !stored)
       more.push_back(service::StoredEffect{token, tl::unexpected(stored.error())});
   };
@@ -233,8 +204,8 @@ Result<mover::Stored> SiftService::put(const mover::Store::Place& place, service
   }
   if (!defined) return tl::unexpected(std::move(defined).error());
   Pool* const pool = *defined;
-  OFP_TRY(may_put(*pool, now));
-  if (!is_ready(*pool)) {
+  OFP_TRY(pool->agreement.may_put(now));
+  if (!pool->is_ready()) {
     pool->deferred.push_back(again);
     return mover::Stored::later;
   }
@@ -245,11 +216,186 @@ Result<mover::Stored> SiftService::put(const mover::Store::Place& place, service
   return mover::Stored::later;
 }
 
+// ---- agreement with other members, and requests that waited for it
+
+// Sends the questions of the agreement, and acts on its outcome.
+void SiftService::after(Pool& pool, Agreement::Outcome outcome, const Agreement::Asks& asks, TimeNs now,
+                        service::Effects& effects) {
+  for (const Agreement::Ask& each : asks) ask(pool, each, now, effects);
+  note_deadline(pool);
+  if (outcome == Agreement::Outcome::agreed) {
+    if (pool.kept) pool.kept->begin(now);
+    serve_deferred(pool, now, effects);
+  } else if (outcome == Agreement::Outcome::hopeless) {
+    for (const DeferredRequest& serve : std::exchange(pool.deferred, {})) serve(now, effects);  // these fail
+  }
+}
+
+// A flush without a number says that this definition was agreed on.
+void SiftService::ask(Pool& pool, const Agreement::Ask& asked, TimeNs now, service::Effects& effects) {
+  effects.push_back(service::AskEffect{
+      work(Work::Kind::ask, &pool, 0, asked.member), asked.member,
+      asked.tells ? EntryKind::peer_flush : EntryKind::peer_define, deadline_after(now, options_.ask_wait_ns), nullptr,
+      0,
+      [tells = asked.tells, full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+        if (tells)
+          wire::encode(wire::PeerFlush{user, 0, 1, full}, payload);
+        else
+          wire::encode(wire::PeerDefine{user, full}, payload);
+      }});
+}
+
+// Serves another member's definition. Answers whether all agreed on it, as far as is known here.
+Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now,
+                                                    service::Effects& effects) {
+  const auto known = by_name_.find(name_in(text));
+  if (known == by_name_.end()) {
+    OFP_ASSIGN(Pool* const pool, define(text, user, effects));
+    return pool->agreement.confirm(true, now);
+  }
+  Pool& mine = *known->second;
+  OFP_TRY(may_use(mine, user));
+  if (mine.text == text) return mine.agreement.confirm(false, now);
+  const Status yields = mine.agreement.yield_to_proposed(text, now);
+  note_deadline(mine);
+  OFP_TRY(yields);
+  OFP_ASSIGN(Pool* const pool, replace(mine, text, user, now, effects));
+  pool->agreement.take_as_proposed(now);
+  return Agreement::promised;
+}
+
+// Replaces a definition that was not agreed on, and so has no objects.
+Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view text, uid_t user, TimeNs now,
+                                                service::Effects& effects) {
+  OFP_ASSIGN(const Settings settings, parse_settings(text));
+  if (!has_member(settings, self_))
+    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", text, self_);
+  log(LogLevel::info, "pool \"{}\" is made as \"{}\"", mine.text, text);
+  std::vector<DeferredRequest> deferred = std::exchange(mine.deferred, {});
+  std::set<std::string> replaced = std::exchange(mine.replaced, {});
+  OFP_ASSIGN(const Settings before, parse_settings(mine.text));
+  if (same_but_members(before, settings)) replaced.insert(mine.text);
+  drop(mine, now, effects);
+  auto made = define(text, user, effects);
+  if (!made) {  // there is no memory for it
+    for (const DeferredRequest& serve : deferred) serve(now, effects);
+    return made;
+  }
+  (*made)->replaced = std::move(replaced);
+  for (DeferredRequest& each : deferred) (*made)->deferred.push_back(std::move(each));
+  serve_deferred(**made, now, effects);
+  return made;
+}
+
+// A member sends other requests for the pool only after all have agreed on it.
+Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now,
+                                                      service::Effects& effects) {
+  const auto known = by_name_.find(name_in(text));
+  const bool other = known != by_name_.end() && known->second->text != text;
+  if (other) {
+    OFP_TRY(may_use(*known->second, user));
+    OFP_TRY(known->second->agreement.yield_to_agreed(text, now));
+  }
+  OFP_ASSIGN(Pool* const pool, other ? replace(*known->second, text, user, now, effects) : define(text, user, effects));
+  after(*pool, pool->agreement.agree(now), {}, now, effects);
+  return pool;
+}
+
+// ---- requests before the pool is ready
+
+// Members would answer requests to a pool that is not agreed on as if it were.
+Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
+                                    bool is_member) {
+  if (pool.is_ready()) return false;
+  if (!pool.agreement.is_agreed()) OFP_TRY(pool.agreement.may_put(now));
+  pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
+                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
+                                 TimeNs then, service::Effects& effects) {
+    if (!channels_.contains(channel)) return;
+    channel::Entry again = {};
+    again.kind = kind;
+    again.ticket = ticket;
+    again.payload = payload;
+    serve_or_fail(channel, again, is_member, then, effects);
+  });
+  return true;
+}
+
+void SiftService::serve_deferred(Pool& pool, TimeNs now, service::Effects& effects) {
+  if (pool.deferred.empty() || !pool.is_ready()) return;
+  for (const auto& serve : std::exchange(pool.deferred, {})) serve(now, effects);
+}
+
+// ---- pools that are found at start
+
+void SiftService::recover(TimeNs now, service::Effects& effects) {
+  unread_.find(self_, now);
+  unread_.read(now, effects);
+}
+
+void SiftService::on_identity(const std::string& own, uid_t user, const Result<Identity>& identity, TimeNs now,
+                              service::Effects& effects) {
+  const auto made = [&]() -> Status {
+    OFP_TRY(identity);
+    OFP_ASSIGN(const Settings settings, parse_settings(identity->text));
+    if (const std::string name = own_name(settings, identity->text, user); name != own)
+      return fail(Error::exists, "the kept objects of pool \"{}\" of user {} are in \"{}\"", identity->text, user,
+                  name);
+    OFP_ASSIGN(Pool* const pool, define(identity->text, user, effects));
+    if (pool->kept == nullptr || pool->kept->own() != own)
+      return fail(Error::exists, "another pool \"{}\" exists", identity->text);
+    after(*pool, pool->agreement.agree(now), {}, now, effects);  // with its former definition
+    return {};
+  };
+  if (const Status status = made(); !status)
+    log(LogLevel::error, "pool \"{}\": its kept objects are not used: {}", own, status.error().message);
+  make_awaited(now, effects);
+}
+
+// Refuses a pool whose name may belong to kept objects that are still being read: it would replace them.
+Status SiftService::may_make(std::string_view text) const {
+  if (!unread_.may_have(text)) return {};
+  return fail(Error::would_block, "pool \"{}\": agent {} is still reading its kept objects", name_in(text), self_);
+}
+
+// ---- pools that wait for members
+
+Result<std::string> SiftService::await(std::string_view text, uid_t user, const Failure& why) {
+  const auto known = awaited_.find(name_in(text));
+  if (known == awaited_.end()) {
+    const auto own = std::ranges::count_if(awaited_, [&](const auto& each) { return each.second.user == user; });
+    if (static_cast<std::size_t>(own) >= options_.user_pools_max)
+      return fail(Error::too_large,
+                  "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)",
+                  own, user);
+    awaited_.emplace(name_in(text), Awaited{std::string(text), user});
+    log(LogLevel::info, "pool \"{}\" will be made later: {}", text, why.message);
+    return std::string(text);
+  }
+  if (known->second.user != user && user != 0)
+    return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", name_in(text), known->second.user,
+                user);
+  if (text.size() == name_in(text).size() || text == known->second.text) return known->second.text;
+  return fail(Error::exists, "pool \"{}\" already waits for members, as \"{}\"", text, known->second.text);
+}
+
+void SiftService::make_awaited(TimeNs now, service::Effects& effects) {
+  std::vector<std::pair<std::string, uid_t>> all;
+  for (const auto& [name, awaited] : awaited_) all.emplace_back(awaited.text, awaited.user);
+  for (const auto& [text, user] : all) {
+    const auto made = define(text, user, effects);
+    if (made || made.error().code == Error::would_block) continue;
+    log(LogLevel::error, "{}", made.error().message);
+    if (const auto awaited = awaited_.find(name_in(text)); awaited != awaited_.end())
+      for (const DeferredRequest& serve : std::exchange(awaited->second.deferred, {})) serve(now, effects);
+  }
+}
+
 // ---- effects of a Sift
 
-std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token) {
+std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token, std::string member) {
   const std::uint64_t number = next_++;
-  works_.emplace(number, Work{kind, pool, token});
+  works_.emplace(number, Work{kind, pool, token, std::move(member)});
   return service::token_of(service::ServiceId::sift, number);
 }
 
@@ -259,9 +405,10 @@ void SiftService::carry_out(Pool& pool, TimeNs now, service::Effects& effects) {
   pool.carrying = true;
   for (std::size_t i = 0; i < pool.pending.size(); ++i) {
     Effect effect = std::move(pool.pending[i]);
-    if (auto* pull = std::get_if<PullEffect>(&effect)) {
-      if (!begin_pull(pool, pull->token, now, effects)) wait_for_pull(pool, pull->token);
-    } else if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
+    if (auto* pull = std::get_if<AdmitEffect>(&effect)) {
+      if (auto ended = pulls_.begin(pull->token, now, effects))
+        pool.sift->on_pulled(ended->number, std::move(ended->frame), now, pool.pending);
+    } else if (auto* answer = std::get_if<StoredEffect>(&effect)) {
       answered(pool, *answer, now, effects);
     } else if (auto* offered = std::get_if<PublishEffect>(&effect)) {
       publish(pool, *offered, now, effects);
@@ -271,18 +418,21 @@ void SiftService::carry_out(Pool& pool, TimeNs now, service::Effects& effects) {
       const auto node = sources_.extract(over->token);
       const Source& source = node.mapped();
       if (source.token != 0)
-        flushed(source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now,
+        flushed(pool, source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now,
                 effects);
       else if (over->status)
         effects.push_back(service::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else
         effects.push_back(service::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
     } else if (auto* kept = std::get_if<KeepEffect>(&effect)) {
-      keep(pool, *kept, now, effects);
+      if (kept->object != nullptr)
+        pool.kept->keep(std::move(*kept), now, effects);
+      else
+        pool.sift->on_kept(kept->token, fail(Error::no_memory, "no memory for {}", kept->name), now, pool.pending);
     } else if (auto* forgotten = std::get_if<ForgetEffect>(&effect)) {
-      pools_.forget(pool.own, {pool.row, std::move(forgotten->name)}, now, effects);
+      pool.kept->forget(std::move(forgotten->name), now, effects);
     } else if (auto* wanted = std::get_if<ReadEffect>(&effect)) {
-      read(pool, *wanted, now, effects);
+      pool.kept->read(*wanted, now, effects);
     }
   }
   pool.pending.clear();
@@ -291,7 +441,7 @@ void SiftService::carry_out(Pool& pool, TimeNs now, service::Effects& effects) {
   serve_deferred(pool, now, effects);
 }
 
-void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, service::Effects& effects) {
+void SiftService::answered(Pool& pool, const StoredEffect& answer, TimeNs now, service::Effects& effects) {
   const auto node = sources_.extract(answer.token);
   if (!node) return;
   const Source& source = node.mapped();
@@ -303,6 +453,7 @@ void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, s
       pool.sift->on_published(source.token, answer.status, now, pool.pending);
       return;
     case Source::Kind::offer:
+      pulls_.abandon(answer.token);
       if (answer.status)
         effects.push_back(service::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else
@@ -338,74 +489,31 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, servic
   effects.push_back(std::move(ask));
 }
 
-// False: there is no room, or its descriptor has not arrived.
-bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, service::Effects& effects) {
-  const auto source = sources_.find(token);
-  if (source == sources_.end()) return true;  // its channel is gone
-  const std::uint64_t mine = work(Work::Kind::pull, &pool, token);
-  auto begun = intake_.begin(mine, source->second.object, now, effects);
-  if (begun && *begun == pool::Intake::Begun::later) return true;
-  works_.erase(service::number_of(mine));
-  if (begun && *begun == pool::Intake::Begun::not_yet) return false;
-  if (begun)
-    pool.sift->on_pulled(token, intake_.end(mine, {}), now, pool.pending);
-  else
-    pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pool.pending);
-  return true;
-}
-
-void SiftService::wait_for_pull(Pool& pool, std::uint64_t token) {
-  waiting_.emplace_back(&pool, token);
-  if (const auto source = sources_.find(token); source != sources_.end())
-    waiting_times_.set(token, source->second.object.deadline());
+void SiftService::pulled(PiecePulls::Ended ended, TimeNs now, service::Effects& effects) {
+  const auto source = sources_.find(ended.number);
+  if (source == sources_.end()) return;
+  Pool& pool = *source->second.pool;
+  pool.sift->on_pulled(ended.number, std::move(ended.frame), now, pool.pending);
+  carry_out(pool, now, effects);
 }
 
 void SiftService::pull_waiting(TimeNs now, service::Effects& effects) {
-  (void)waiting_times_.take(now);
-  for (std::size_t left = waiting_.size(); left > 0; --left) {
-    const auto [pool, token] = waiting_.front();
-    waiting_.pop_front();
-    waiting_times_.erase(token);
-    if (!begin_pull(*pool, token, now, effects)) wait_for_pull(*pool, token);
-    carry_out(*pool, now, effects);
-  }
+  for (std::size_t left = pulls_.waiting(); left > 0 && pulls_.waiting() > 0; --left)
+    if (auto ended = pulls_.begin_waiting(now, effects)) pulled(std::move(*ended), now, effects);
 }
 
 // ---- completions
 
-void SiftService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
-  on_job(token, status, now, effects);
-}
-
 void SiftService::on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) {
-  const auto node = works_.extract(service::number_of(token));
-  if (!node) return;
-  const Work& done = node.mapped();
-  switch (done.kind) {
-    case Work::Kind::pull:
-      done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, done.pool->pending);
-      break;
-    case Work::Kind::job:
-      done.pool->sift->on_job(done.token, status, now, done.pool->pending);
-      break;
-    case Work::Kind::tracks: {
-      const auto read = reading_.extract(done.token);
-      const pool::FrameTable::Get& get = read.mapped().get;
-      if (status)
-        pools_.answer(get, *read.mapped().frame, now, effects);
-      else
-        effects.push_back(service::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
-      return;
-    }
-    case Work::Kind::publish:
-    case Work::Kind::flush:
-    case Work::Kind::keep:
-    case Work::Kind::read:
-    case Work::Kind::open:
-    case Work::Kind::tell:
-      return;
+  const std::uint64_t number = service::number_of(token);
+  if (reads_.has(number)) return reads_.on_job(number, status, now, effects);
+  if (pulls_.is_under_way(number)) {
+    if (auto ended = pulls_.end(number, status)) pulled(std::move(*ended), now, effects);
+  } else if (const auto node = works_.extract(number)) {
+    const Work& done = node.mapped();
+    done.pool->sift->on_job(done.token, status, now, done.pool->pending);
+    carry_out(*done.pool, now, effects);
   }
-  carry_out(*done.pool, now, effects);
   forget_dropped();
 }
 
@@ -414,38 +522,46 @@ void SiftService::on_answer(std::uint64_t token, Result<service::Answer> answer,
   const auto node = works_.extract(service::number_of(token));
   if (!node) return;
   const Work& done = node.mapped();
-  Status status;
-  if (!answer) status = tl::unexpected(answer.error());
-  if (done.kind == Work::Kind::tell) {
-    const auto known = by_name_.find(done.pool->name);
-    if (known != by_name_.end() && known->second.get() == done.pool)
-      on_told(*done.pool, done.member, answer, now, effects);
-    return forget_dropped();
+  Result<std::uint64_t> said = answer.map([](const auto&) { return std::uint64_t{0}; });
+  if (answer && done.kind != Work::Kind::publish) {
+    wire::Done message{};
+    said = wire::decode(answer->payload, message).map([&] { return message.value; });
   }
-  if (done.kind == Work::Kind::flush) {
-    wire::Done newer{};
-    if (answer) status = wire::decode(answer->payload, newer);
-    flushed(done.token, status ? Result<std::uint64_t>(newer.value) : tl::unexpected(status.error()), now, effects);
-    return forget_dropped();
+  switch (done.kind) {
+    case Work::Kind::ask:
+      if (const auto known = by_name_.find(done.pool->name);
+          known != by_name_.end() && known->second.get() == done.pool) {
+        Agreement::Asks asks;
+        const Agreement::Outcome outcome = done.pool->agreement.on_answer(done.member, said, alive_, now, asks);
+        after(*done.pool, outcome, asks, now, effects);
+      }
+      break;
+    case Work::Kind::flush:
+      flushed(*done.pool, done.token, said, now, effects);
+      break;
+    case Work::Kind::publish:
+    case Work::Kind::job:
+      done.pool->sift->on_published(done.token, answer ? Status{} : tl::unexpected(answer.error()), now,
+                                    done.pool->pending);
+      carry_out(*done.pool, now, effects);
+      break;
   }
-  done.pool->sift->on_published(done.token, status, now, done.pool->pending);
-  carry_out(*done.pool, now, effects);
   forget_dropped();
-}
-
-void SiftService::on_descriptor(TimeNs now, service::Effects& effects) {
-  if (!waiting_.empty()) pull_waiting(now, effects);
 }
 
 void SiftService::on_time(TimeNs now, service::Effects& effects) {
   pull_waiting(now, effects);
-  read_identities(now, effects);
+  unread_.read(now, effects);
   for (const std::string& name : times_.take(now)) {
     const auto known = by_name_.find(name);
     if (known == by_name_.end()) continue;
     Pool& pool = *known->second;
-    if (pool.ask_at <= now) work_on_agreement(pool, now, effects);
-    if (pool.due <= now) work_on_opening(pool, now, effects);
+    if (pool.agreement.next_deadline() <= now) {
+      Agreement::Asks asks;
+      const Agreement::Outcome outcome = pool.agreement.work(alive_, now, asks);
+      after(pool, outcome, asks, now, effects);
+    }
+    if (pool.kept && pool.kept->next_deadline() <= now) pool.kept->work(now, effects);
     if (pool.sift->next_deadline() <= now) {
       pool.sift->on_time(now, pool.pending);
       carry_out(pool, now, effects);
@@ -457,41 +573,22 @@ void SiftService::on_time(TimeNs now, service::Effects& effects) {
 
 TimeNs SiftService::next_deadline() const noexcept {
   if (forget_later_ && !dropped_.empty()) return 0;
-  TimeNs next = std::min(times_.first(), waiting_times_.first());
-  for (const auto& [own, unread] : unread_) next = std::min(next, unread.again_at);  // only after a restart
-  return next;
-}
-
-void SiftService::set_due(Pool& pool, TimeNs at) {
-  pool.due = at;
-  note_deadline(pool);
-}
-
-void SiftService::set_ask_at(Pool& pool, TimeNs at) {
-  pool.ask_at = at;
-  note_deadline(pool);
+  return std::min({times_.first(), pulls_.next_deadline(), unread_.next_deadline()});
 }
 
 // A dropped pool, or one that is being made, has none.
 void SiftService::note_deadline(const Pool& pool) {
   const auto known = by_name_.find(pool.name);
-  if (known != by_name_.end() && known->second.get() == &pool)
-    times_.set(pool.name, std::min({pool.sift->next_deadline(), pool.due, pool.ask_at}));
+  if (known != by_name_.end() && known->second.get() == &pool) times_.set(pool.name, pool.next_deadline());
 }
 
-void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, service::Effects& effects) {
+void SiftService::on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) {
   channels_.erase(channel);
   std::vector<std::pair<Pool*, std::uint64_t>> gone;
   for (const auto& [token, source] : sources_)
     if (source.kind == Source::Kind::offer && source.channel == channel) gone.emplace_back(source.pool, token);
   for (const auto& [pool, token] : gone) {
-    std::erase_if(waiting_, [&, number = token](const auto& each) { return each.second == number; });
-    waiting_times_.erase(token);
-    for (auto at = works_.begin(); at != works_.end();) {
-      const bool its = at->second.kind == Work::Kind::pull && at->second.token == token;
-      if (its) intake_.forget(service::token_of(service::ServiceId::sift, at->first));
-      at = its ? works_.erase(at) : std::next(at);
-    }
+    pulls_.forget(token);
     sources_.erase(token);
     pool->sift->on_offer_gone(token, now, pool->pending);
     carry_out(*pool, now, effects);

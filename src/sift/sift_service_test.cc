@@ -209,8 +209,10 @@ class Agents {
     Result<pool::Answer> answer = fail(Error::peer_lost, "not met");
     if (meet) {
       take(to);
-      agents_[to]->sifts.on_request(100 + from, {token, static_cast<std::uint8_t>(kind), payload}, true, now_,
-                                    agents_[to]->effects);
+      const channel::Entry entry{token, static_cast<std::uint8_t>(kind), payload};
+      const std::string program = name_of(from);
+      agents_[to]->sifts.on_request({.channel = 100 + from, .entry = entry, .program = program, .is_member = true},
+                                    now_, agents_[to]->effects);
       for (const service::Effect& effect : agents_[to]->effects) {
         if (const auto* failed = std::get_if<service::FailEffect>(&effect)) answer = tl::unexpected(failed->failure);
         if (const auto* reply = std::get_if<service::ReplyEffect>(&effect)) {

@@ -47,7 +47,7 @@ class OneAgent {
         any = true;
         sift->on_offer(own + each.token, each.header, each.frame ? each.frame->bytes : 0, each.frame, now, effects);
       }
-      for (const AnswerEffect& answer : take<AnswerEffect>()) {
+      for (const StoredEffect& answer : take<StoredEffect>()) {
         any = true;
         if (answer.token >= own) sift->on_published(answer.token - own, answer.status, now, effects);
       }
@@ -153,7 +153,7 @@ TEST(Sift, BadPutsAreAnsweredAndLeaveNothing) {
   OneAgent agent("sift:/t?key=id&threshold=64KiB&budget=1MiB");
   const auto refused = [&](std::string_view row_key, FramePtr frame) {
     agent.sift->on_put(1, row_key, std::move(frame), 0, agent.effects);
-    const auto answers = agent.take<AnswerEffect>();
+    const auto answers = agent.take<StoredEffect>();
     return answers.size() == 1 && !answers[0].status ? answers[0].status.error().message : std::string("taken");
   };
   EXPECT_THAT(refused("step", agent.frame(0, 10, 0)), HasSubstr("does not end in the number"));
@@ -182,20 +182,20 @@ TEST(Sift, APieceIsTakenOnceHoweverOftenItIsOffered) {
   const auto [header, frame] = offered(agent, index, 1, 100, 3);
   agent.sift->on_offer(1, header, frame->bytes, nullptr, 0, agent.effects);
   agent.sift->on_offer(2, header, frame->bytes, nullptr, 0, agent.effects);  // its answer took too long
-  auto pulls = agent.take<PullEffect>();
+  auto pulls = agent.take<AdmitEffect>();
   ASSERT_EQ(pulls.size(), 1u);
   EXPECT_EQ(pulls[0].token, 1u);
   agent.sift->on_pulled(1, fail(Error::peer_lost, "gone"), 0, agent.effects);
-  EXPECT_EQ(agent.take<AnswerEffect>().size(), 1u);
-  pulls = agent.take<PullEffect>();
+  EXPECT_EQ(agent.take<StoredEffect>().size(), 1u);
+  pulls = agent.take<AdmitEffect>();
   ASSERT_EQ(pulls.size(), 1u) << "the second offer is pulled in its place";
   EXPECT_EQ(pulls[0].token, 2u);
   agent.sift->on_pulled(2, frame, 0, agent.effects);
   agent.sift->on_offer(3, header, frame->bytes, nullptr, 0, agent.effects);
-  const auto answers = agent.take<AnswerEffect>();
+  const auto answers = agent.take<StoredEffect>();
   ASSERT_EQ(answers.size(), 2u);
-  for (const AnswerEffect& answer : answers) EXPECT_TRUE(answer.status);
-  EXPECT_EQ(agent.take<PullEffect>().size(), 0u);
+  for (const StoredEffect& answer : answers) EXPECT_TRUE(answer.status);
+  EXPECT_EQ(agent.take<AdmitEffect>().size(), 0u);
   EXPECT_EQ(agent.sift->counters(2).rows_taken, 100u);
 }
 
@@ -206,8 +206,8 @@ TEST(Sift, WrongPiecesAreRefusedAndComeAgain) {
   const auto [header, frame] = offered(agent, index, 1, 100, 3);
   const auto answer_to = [&](const PieceHeader& changed, std::uint64_t bytes, const FramePtr& brought) {
     agent.sift->on_offer(1, changed, bytes, nullptr, 0, agent.effects);
-    if (!agent.take<PullEffect>().empty()) agent.sift->on_pulled(1, brought, 0, agent.effects);
-    const auto answers = agent.take<AnswerEffect>();
+    if (!agent.take<AdmitEffect>().empty()) agent.sift->on_pulled(1, brought, 0, agent.effects);
+    const auto answers = agent.take<StoredEffect>();
     return answers.size() != 1 ? "no answer" : answers[0].status ? "taken" : answers[0].status.error().message;
   };
   PieceHeader wrong = header;
@@ -235,18 +235,18 @@ TEST(Sift, OffersWaitForRoomInTheirOrder) {
     pieces.push_back(offered(agent, index, sequence, 1500, 0));  // 58 KB, below the threshold
     agent.sift->on_offer(sequence, pieces.back().first, pieces.back().second->bytes, nullptr, 0, agent.effects);
   }
-  auto pulls = agent.take<PullEffect>();
+  auto pulls = agent.take<AdmitEffect>();
   ASSERT_GE(pulls.size(), 2u);
   ASSERT_LT(pulls.size(), 8u);
   EXPECT_EQ(agent.sift->counters(2).offers_waiting, 8 - pulls.size());
   std::uint64_t next = 1;
   while (!pulls.empty()) {
-    for (const PullEffect& pull : pulls) {
+    for (const AdmitEffect& pull : pulls) {
       EXPECT_EQ(pull.token, next++);
       agent.sift->on_pulled(pull.token, pieces[pull.token - 1].second, 0, agent.effects);
     }
     agent.run_jobs();
-    pulls = agent.take<PullEffect>();
+    pulls = agent.take<AdmitEffect>();
   }
   EXPECT_EQ(next, 9u);
   EXPECT_LE(agent.sift->counters(2).used_bytes_peak, 512u << 10);
@@ -424,15 +424,15 @@ TEST(Sift, DroppingAnswersEverything) {
   for (std::uint64_t token = 1; token <= 20; ++token)
     agent.sift->on_put(token, "0", agent.frame(0, 1500, 0), 0, agent.effects);
   agent.sift->on_flush(99, 1, never, 0, agent.effects);
-  const std::size_t answered = agent.take<AnswerEffect>().size();
+  const std::size_t answered = agent.take<StoredEffect>().size();
   const auto jobs = agent.take<JobEffect>();
   agent.sift->drop(agent.effects);
-  EXPECT_EQ(agent.take<AnswerEffect>().size(), 20 - answered);
+  EXPECT_EQ(agent.take<StoredEffect>().size(), 20 - answered);
   EXPECT_EQ(agent.take<FlushedEffect>().size(), 1u);
   for (const JobEffect& job : jobs) agent.sift->on_job(job.token, job.run(), 0, agent.effects);
   agent.sift->on_put(50, "0", agent.frame(0, 10, 0), 0, agent.effects);
   ASSERT_EQ(agent.effects.size(), 1u);
-  EXPECT_FALSE(std::get<AnswerEffect>(agent.effects[0]).status);
+  EXPECT_FALSE(std::get<StoredEffect>(agent.effects[0]).status);
 }
 
 }  // namespace

@@ -1,36 +1,35 @@
-// IPv4 addresses as the socket calls have them.
+// Addresses in the program's memory, which its calls name: kernel_terms.h has what they say.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 
-#include "connections/socket_area.h"
+#include "sockets/calls.h"
+#include "sockets/kernel_terms.h"
 
 namespace offpath::sockets {
 
-// nullopt: not an IPv4 address.
-[[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(const sockaddr* address,
+[[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(int family, const sockaddr* address,
                                                                                socklen_t length) {
-  sockaddr_in in{};
-  if (address == nullptr || length < sizeof in) return std::nullopt;
-  std::memcpy(&in, address, sizeof in);
-  if (in.sin_family != AF_INET) return std::nullopt;
-  return channel::SocketArea::Endpoint{ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
+  if (is_bad(address, length)) return std::nullopt;
+  return endpoint_of(family, Bytes(reinterpret_cast<const std::byte*>(address), length));
 }
 
-// Writes as much as fits; sets the length to the whole address's.
-inline void write_address(channel::SocketArea::Endpoint endpoint, sockaddr* to, socklen_t* length) {
-  if (to == nullptr || length == nullptr) return;
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_addr.s_addr = htonl(endpoint.address);
-  in.sin_port = htons(endpoint.port);
-  std::memcpy(to, &in, std::min<std::size_t>(*length, sizeof in));
-  *length = sizeof in;
+// Writes as much as fits, and sets `*length` to the length of the whole address. Returns 0, or -1 with errno.
+[[nodiscard]] inline int write_address(channel::SocketArea::Endpoint endpoint, int family, sockaddr* to,
+                                       socklen_t* length) {
+  if (is_bad(length, sizeof *length)) return failed(EFAULT);
+  if (static_cast<int>(*length) < 0) return failed(EINVAL);
+  const KernelAddress address = kernel_address(endpoint, family);
+  const std::size_t written = std::min(*length, address.length);
+  if (is_bad(to, written)) return failed(EFAULT);
+  std::memcpy(to, &address.storage, written);
+  *length = address.length;
+  return 0;
 }
 
 }  // namespace offpath::sockets

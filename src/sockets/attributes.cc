@@ -1,4 +1,4 @@
-// Options, addresses and FIONREAD. Options that only hint are kept without effect; unknown ones are refused.
+// Options, addresses and FIONREAD. Options that only hint are kept without effect (hints.h); unknown ones are refused.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -20,14 +20,17 @@ namespace {
 
 template <class Value>
 int give(const Value& value, void* to, socklen_t* length) {
-  std::memcpy(to, &value, std::min<std::size_t>(*length, sizeof value));
-  *length = std::min<socklen_t>(*length, sizeof value);
+  const auto written = std::min<socklen_t>(*length, sizeof value);
+  if (is_bad(to, written)) return failed(EFAULT);
+  std::memcpy(to, &value, written);
+  *length = written;
   return 0;
 }
 
 template <class Value>
 int take(Value& value, const void* from, socklen_t length) {
   if (length < sizeof value) return failed(EINVAL);
+  if (is_bad(from, sizeof value)) return failed(EFAULT);
   std::memcpy(&value, from, sizeof value);
   return 0;
 }
@@ -42,7 +45,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
     case SO_TYPE:
       return give(int{SOCK_STREAM}, to, length);
     case SO_DOMAIN:
-      return give(AF_INET, to, length);
+      return give(socket.family, to, length);
     case SO_PROTOCOL:
       return give(int{IPPROTO_TCP}, to, length);
     case SO_ACCEPTCONN:
@@ -53,8 +56,10 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.reuse_address, to, length);
     case SO_REUSEPORT:
       return give(socket.reuse_port, to, length);
-    case SO_PRIORITY:
-      return give(socket.priority, to, length);
+    case SO_RCVLOWAT:
+      return give(socket.receive_low_water, to, length);
+    case SO_SNDLOWAT:
+      return give(int{1}, to, length);
     case SO_SNDBUF:
       return give(socket.send_buffer, to, length);
     case SO_RCVBUF:
@@ -64,29 +69,16 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
     case SO_SNDTIMEO:
       return give(socket.send_timeout, to, length);
     case SO_LINGER:
-      return give(linger{socket.resets ? 1 : 0, 0}, to, length);
+      return give(socket.lingers, to, length);
     default:
       return failed(ENOPROTOOPT);
   }
 }
 
-// As of the last event.
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
-  tcp_info info{};
-  info.tcpi_state = socket.unconnected      ? TCP_CLOSE
-                    : socket.listener       ? TCP_LISTEN
-                    : !look || look->closed ? TCP_CLOSE
-                    : !look->connected      ? TCP_SYN_SENT
-                    : look->finished        ? TCP_CLOSE_WAIT
-                                            : TCP_ESTABLISHED;
-  if (!look || look->mss == 0) return info;
-  info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = look->mss;
-  info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);
-  info.tcpi_rtt = look->round_trip_us;
-  info.tcpi_snd_cwnd = std::max(look->window / look->mss, 1u);
-  info.tcpi_rcv_space = static_cast<std::uint32_t>(socket.receive_buffer);
-  return info;
+  const Role role = socket.unconnected ? Role::unconnected : socket.listener ? Role::listener : Role::connection;
+  return info_of(role, look ? &*look : nullptr, socket.receive_buffer);
 }
 
 int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
@@ -95,8 +87,6 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.no_delay, to, length);
     case TCP_CORK:
       return give(socket.cork, to, length);
-    case TCP_QUICKACK:
-      return give(socket.quick_ack, to, length);
     case TCP_KEEPIDLE:
       return give(socket.keepalive_idle_s, to, length);
     case TCP_KEEPINTVL:
@@ -105,6 +95,8 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.keepalive_probes, to, length);
     case TCP_USER_TIMEOUT:
       return give(socket.user_timeout_ms, to, length);
+    case TCP_CONGESTION:
+      return give(socket.hints.congestion, to, length);
     case TCP_INFO:
       return give(info_of(socket), to, length);
     case TCP_MAXSEG:
@@ -128,8 +120,6 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
   switch (name) {
     case TCP_NODELAY:
       return take(socket.no_delay, from, length);
-    case TCP_QUICKACK:
-      return take(socket.quick_ack, from, length);
     case TCP_CORK:
       return take_number(socket, socket.cork, from, length, INT_MIN, INT_MAX);
     case TCP_KEEPIDLE:
@@ -140,6 +130,8 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
       return take_number(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
     case TCP_USER_TIMEOUT:
       return take_number(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
+    case TCP_CONGESTION:
+      return set_congestion(socket.hints, socket.family, from, length, !program().confined());
     default:
       return failed(ENOPROTOOPT);
   }
@@ -155,8 +147,11 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
       return take(socket.reuse_address, from, length);
     case SO_REUSEPORT:
       return take(socket.reuse_port, from, length);
-    case SO_PRIORITY:
-      return take(socket.priority, from, length);
+    case SO_RCVLOWAT:
+      if (take(ignored, from, length) != 0) return -1;
+      socket.set_receive_low_water(ignored);
+      program().show(socket);
+      return 0;
     case SO_SNDBUF:
     case SO_RCVBUF:
       return take(ignored, from, length);
@@ -164,32 +159,18 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
       return take(socket.receive_timeout, from, length);
     case SO_SNDTIMEO:
       return take(socket.send_timeout, from, length);
-    case SO_LINGER: {
-      linger value{};
-      if (take(value, from, length) != 0) return -1;
-      socket.resets = value.l_onoff != 0 && value.l_linger == 0;
-      return 0;
-    }
+    case SO_LINGER:
+      return take(socket.lingers, from, length);
     default:
       return failed(ENOPROTOOPT);
   }
-}
-
-// A number of one byte or of four, as in ip(7).
-int set_ip_option(Socket& socket, int name, const void* from, socklen_t length) {
-  if (name != IP_TOS) return failed(ENOPROTOOPT);
-  if (length >= sizeof(int)) return take(socket.type_of_service, from, length);
-  if (length == 0) return failed(EINVAL);
-  socket.type_of_service = *static_cast<const unsigned char*>(from);
-  return 0;
 }
 
 int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
   const auto look = program().look(socket.handle);
   if (!look) return failed(EBADF);
   if (peer && (socket.listener || look->remote.port == 0 || !look->connected)) return failed(ENOTCONN);
-  write_address(peer ? look->remote : socket.listener ? socket.bound : look->local, to, length);
-  return 0;
+  return write_address(peer ? look->remote : socket.listener ? socket.bound : look->local, socket.family, to, length);
 }
 
 }  // namespace
@@ -201,24 +182,32 @@ using namespace offpath::sockets;
 OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::getsockopt(fd, level, name, to, length);
+  if (is_bad(length, sizeof *length)) return failed(EFAULT);
+  if (static_cast<int>(*length) < 0) return failed(EINVAL);
+  if (const auto hint = find_hint(level, name, socket->family)) return give(socket->hints.of(*hint), to, length);
   if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
-  if (level == IPPROTO_IP && name == IP_TOS) return give(socket->type_of_service, to, length);
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && socket->family == AF_INET6) return give(int{0}, to, length);
   return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
 }
 
 OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
+  if (const auto hint = find_hint(level, name, socket->family))
+    return set_hint(socket->hints, *hint, socket->family, from, length, !program().confined());
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
-  if (level == IPPROTO_IP) return set_ip_option(*socket, name, from, length);
+  // Refused once the socket is bound, as in the kernel.
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && socket->family == AF_INET6) return failed(EINVAL);
   return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);
 }
 
 OFP_CALL int getsockname(int fd, sockaddr* to, socklen_t* length) noexcept {
   if (const Use socket = descriptors().find(fd)) return name_of(*socket, false, to, length);
   if (const auto port = descriptors().bound(fd)) {
-    write_address({program().policy().own, *port}, to, length);
-    return 0;
+    int family = AF_INET;
+    socklen_t room = sizeof family;
+    kernel::getsockopt(fd, int{SOL_SOCKET}, int{SO_DOMAIN}, static_cast<void*>(&family), &room);
+    return write_address({program().policy().own, *port}, family, to, length);
   }
   return kernel::getsockname(fd, to, length);
 }
@@ -234,6 +223,7 @@ OFP_CALL int ioctl(int fd, unsigned long request, ...) noexcept {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const Use socket = descriptors().find(fd);
+  if (socket && (request == FIONBIO || request == FIONREAD) && is_bad(argument, sizeof(int))) return failed(EFAULT);
   if (socket && request == FIONBIO) socket->non_blocking = *static_cast<const int*>(argument) != 0;
   if (!socket || request != FIONREAD) return kernel::ioctl(fd, request, argument);
   const auto look = program().look(socket->handle);

@@ -8,29 +8,9 @@
 
 #include <cerrno>
 
-namespace offpath::sockets {
+#include "sockets/kernel_terms.h"
 
-int errno_of(wire::TcpError error) noexcept {
-  switch (error) {
-    case wire::TcpError::none:
-      return 0;
-    case wire::TcpError::refused:
-      return ECONNREFUSED;
-    case wire::TcpError::reset:
-      return ECONNRESET;
-    case wire::TcpError::timed_out:
-      return ETIMEDOUT;
-    case wire::TcpError::unreachable:
-      return EHOSTUNREACH;
-    case wire::TcpError::address_in_use:
-      return EADDRINUSE;
-    case wire::TcpError::no_room:
-      return ENOBUFS;
-    case wire::TcpError::denied:
-      return EACCES;
-  }
-  return EIO;
-}
+namespace offpath::sockets {
 
 int failed(int code) noexcept {
   errno = code;

@@ -1,8 +1,10 @@
-// What all calls of this library use.
+// The common part of all calls of this library.
 #pragma once
 
 #include <sys/time.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "sockets/program.h"
@@ -12,9 +14,18 @@
 
 namespace offpath::sockets {
 
-[[nodiscard]] int errno_of(wire::TcpError error) noexcept;
 // Sets errno and returns -1: how a call ends.
 int failed(int code) noexcept;
+// Whether an address cannot belong to the program's memory: it is null or in the kernel's half. Other bad addresses end
+// the program, where the kernel's calls return EFAULT.
+[[nodiscard]] inline bool is_kernels(const void* at, std::size_t length) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(at);
+  return length > 0 && (begin + length < begin || static_cast<std::intptr_t>(begin + length) < 0);
+}
+[[nodiscard]] inline bool is_bad(const void* at, std::size_t length) noexcept {
+  constexpr std::uintptr_t first_page = 4096;
+  return is_kernels(at, length) || (length > 0 && reinterpret_cast<std::uintptr_t>(at) < first_page);
+}
 // Whether a call on this socket must not block.
 [[nodiscard]] bool returns_at_once(const Socket& socket, int flags) noexcept;
 // Waits until the socket has one of `events`. Returns 0 or an errno: EINTR, or EAGAIN after `limit`. As in the kernel

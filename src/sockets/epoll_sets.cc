@@ -51,7 +51,7 @@ std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noex
   const std::uint32_t error = look.error != wire::TcpError::none && !socket.error_told ? std::uint32_t{EPOLLERR} : 0;
   if (socket.unconnected.load(std::memory_order_relaxed)) return EPOLLOUT | EPOLLWRNORM | EPOLLHUP | error;
   std::uint32_t events = error;
-  if (look.readable) events |= EPOLLIN | EPOLLRDNORM;
+  if (socket.is_readable(look)) events |= EPOLLIN | EPOLLRDNORM;
   if (socket.listener) return events;
   if (look.writable) events |= EPOLLOUT | EPOLLWRNORM;
   if (look.finished || socket.reads_ended) events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
@@ -172,7 +172,7 @@ bool EpollSets::may_be(const epoll_event& event, int operation, const Watch* wat
 }
 
 int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const epoll_event* event) {
-  if (event == nullptr && operation != EPOLL_CTL_DEL) return failed(EFAULT);
+  if (operation != EPOLL_CTL_DEL && is_bad(event, sizeof *event)) return failed(EFAULT);
   const std::lock_guard lock(lock_);
   const auto set = make(epoll);
   if (!set) return -1;
@@ -328,6 +328,7 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
   const auto set = find(epoll);
   if (!set || set->by_kernel) return std::nullopt;
   lock.unlock();
+  if (is_bad(events, sizeof *events * static_cast<std::size_t>(room))) return failed(EFAULT);
   TimeNs now = monotonic_ns();
   const TimeNs deadline = wait_ns == never ? never : deadline_after(now, wait_ns);
   for (;;) {

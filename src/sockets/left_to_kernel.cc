@@ -17,9 +17,10 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> names = {
-    "Unix",     "IPv6",        "datagrams", "other families", "loopback", "not named by --listen or --connect",
-    "no agent", "forked child"};
+constexpr std::array<std::string_view, 9> names = {
+    "Unix",           "IPv6",         "datagrams",
+    "other families", "loopback",     "not named by --listen or --connect",
+    "no agent",       "forked child", "another network namespace"};
 
 struct Counts {
   std::array<std::atomic<std::uint64_t>, names.size()> left;

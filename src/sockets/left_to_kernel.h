@@ -15,7 +15,8 @@ enum class Left : unsigned {
   loopback,
   not_named,
   no_agent,
-  forked_child
+  forked_child,
+  other_network  // another network namespace than the supervisor's (src/supervise)
 };
 
 void count_left(Left why) noexcept;

@@ -20,12 +20,6 @@ namespace offpath::sockets {
 
 namespace {
 
-// The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
-constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
-
-// Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
-[[nodiscard]] int backlog_max() { return static_cast<int>(program().policy().sockets / 8); }
-
 template <class Value>
 Value option_of(int fd, int level, int name) {
   Value value{};
@@ -34,8 +28,16 @@ Value option_of(int fd, int level, int name) {
   return value;
 }
 
-[[nodiscard]] bool is_tcp(int fd) {
-  return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
+// AF_INET or AF_INET6, if it is a socket of TCP that may carry IPv4.
+[[nodiscard]] std::optional<int> family_of(int fd) {
+  const int family = option_of<int>(fd, SOL_SOCKET, SO_DOMAIN);
+  const bool carries = family == AF_INET || (family == AF_INET6 && option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 0);
+  return carries && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM ? std::optional(family) : std::nullopt;
+}
+
+[[nodiscard]] bool is_ipv6(int fd) {
+  return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET6 &&
+         option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
 }
 
 // Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
@@ -44,6 +46,8 @@ void take_options(Socket& socket, int fd) {
     static_cast<Settings&>(socket) = *before;
     return;
   }
+  socket.family = option_of<int>(fd, SOL_SOCKET, SO_DOMAIN);
+  socket.hints = hints_of(fd, socket.family);
   socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
   socket.cork = option_of<int>(fd, IPPROTO_TCP, TCP_CORK);
   socket.keepalive_idle_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPIDLE), keepalive_s_max);
@@ -53,10 +57,8 @@ void take_options(Socket& socket, int fd) {
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
   socket.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
-  socket.type_of_service = option_of<int>(fd, IPPROTO_IP, IP_TOS);
-  socket.priority = option_of<int>(fd, SOL_SOCKET, SO_PRIORITY);
-  const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
-  socket.resets = linger_time.l_onoff != 0 && linger_time.l_linger == 0;
+  socket.lingers = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
+  socket.set_receive_low_water(option_of<int>(fd, SOL_SOCKET, SO_RCVLOWAT));
   socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);
   socket.send_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_SNDTIMEO);
 }
@@ -64,17 +66,6 @@ void take_options(Socket& socket, int fd) {
 [[nodiscard]] int flags_of(int fd) {
   return ((kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? SOCK_NONBLOCK : 0) |
          ((kernel::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? SOCK_CLOEXEC : 0);
-}
-
-int errno_of(const Failure& why) {
-  switch (why.code) {
-    case Error::no_space:
-      return EMFILE;  // --sockets
-    case Error::would_block:
-      return ENOBUFS;
-    default:
-      return EINVAL;
-  }
 }
 
 // Whether a socket that the policy names is left to the kernel because there is no agent. Never for a socket bound to
@@ -114,13 +105,6 @@ std::uint16_t reuse_of(int fd) {
                                     (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
 }
 
-// Whether a bind is for a listener that would be offloaded. Of the agent's own address any port is the agent's.
-bool binds_at_agent(SocketArea::Endpoint at) {
-  const Policy& policy = program().policy();
-  if (at.address != 0 && at.address == policy.own) return at.port == 0 || policy.listens(at.address, at.port);
-  return at.address == 0 && at.port != 0 && policy.listens(at.address, at.port);
-}
-
 // Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
 int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, socklen_t length) {
   const bool own = at.address != 0;
@@ -132,7 +116,7 @@ int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, sock
     if (!handle) return failed(errno_of(handle.error()));
     port = program().make(*handle, true);
     const auto look = program().decided(*handle);
-    if (look.closed) return failed(sockets::errno_of(look.error));
+    if (look.closed) return failed(errno_of(look.error));
     at.port = look.local.port;
     port->bound = at;
   }
@@ -148,12 +132,13 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
   const Use port = descriptors().port_of(fd);
-  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())),
-                                   flow_flags | reuse_of(fd), port ? port->handle : wire::tcp_no_handle);
+  const auto handle =
+      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, program().policy().backlog_max())),
+                   flow_flags | reuse_of(fd), port ? port->handle : wire::tcp_no_handle);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
-  if (look.closed) return failed(sockets::errno_of(look.error));
+  if (look.closed) return failed(errno_of(look.error));
   take_options(*socket, fd);
   socket->bound = at;
   if (socket->take_place(fd, flags_of(fd)) < 0) return -1;
@@ -211,16 +196,24 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
     if (program().lost()) return failed(ENETDOWN);
     if (!look || look->closed) return failed(EINVAL);
     if (look->readable) {
+      if (address != nullptr && is_bad(length, sizeof *length)) return failed(EFAULT);
       if (!ends && !(ends = Ends::make(flags))) return -1;
       if (const auto flow = area.accept(listener.handle)) {
         listener.hide_readable(fd, area);
         Use socket = program().make(*flow, false);
         static_cast<Settings&>(*socket) = listener;
+        socket->hints.forget_listeners();
         area.set_flow_settings(*flow, socket->flow_settings());
         const int made = socket->take(std::move(*ends));
         program().show(*socket);
         program().show_changed();
-        if (const auto known = area.known(*flow)) write_address(known->remote, address, length);
+        const auto known = area.known(*flow);
+        const bool told =
+            address == nullptr || !known || write_address(known->remote, listener.family, address, length) == 0;
+        if (!told) {
+          kernel::close(made);
+          return -1;
+        }
         descriptors().put(made, std::move(socket));
         return made;
       }
@@ -244,9 +237,7 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
   constexpr int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
   if (domain == AF_UNIX)
     count_left(Left::unix_domain);
-  else if (domain == AF_INET6)
-    count_left(Left::ipv6);
-  else if (domain != AF_INET)
+  else if (domain != AF_INET && domain != AF_INET6)
     count_left(Left::other_families);
   else if ((type & ~flags) != SOCK_STREAM)
     count_left(Left::datagrams);
@@ -255,9 +246,10 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
 
 // The kernel would refuse the agent's address, which is not this machine's.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
-  const auto at = read_address(address, length);
-  if (!at || program().policy().agent.empty() || !is_tcp(fd)) return kernel::bind(fd, address, length);
-  if (binds_at_agent(*at) && !program().left_out() && !program().vforked())
+  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
+  const auto at = family ? read_address(*family, address, length) : std::nullopt;
+  if (!at) return kernel::bind(fd, address, length);
+  if (program().policy().binds_at_agent(at->address, at->port) && !program().left_out() && !program().vforked())
     return bind_at_agent(fd, *at, address, length);
   if (at->address == 0 || at->address != program().policy().own) return kernel::bind(fd, address, length);
   descriptors().note_bound(fd, at->port);
@@ -270,15 +262,20 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
     if (socket->unconnected && socket->bound.port != 0) return offload_listener(fd, socket->bound, backlog);
     return socket->listener ? 0 : failed(EINVAL);
   }
-  if (program().policy().agent.empty() || !is_tcp(fd)) return kernel::listen(fd, backlog);
+  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (family && kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
+  const auto named = family ? read_address(*family, reinterpret_cast<const sockaddr*>(&name), length) : std::nullopt;
+  if (!named) {
+    if (!program().policy().agent.empty() && is_ipv6(fd)) count_left(Left::ipv6);
+    return kernel::listen(fd, backlog);
+  }
   if (program().left_out()) {
     count_left(Left::forked_child);
     return kernel::listen(fd, backlog);
   }
-  sockaddr_in name{};
-  socklen_t length = sizeof name;
-  if (kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
-  SocketArea::Endpoint at{ntohl(name.sin_addr.s_addr), ntohs(name.sin_port)};
+  SocketArea::Endpoint at = *named;
   if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
   if (const Use port = descriptors().port_of(fd)) return offload_listener(fd, port->bound, backlog);
   if (at.port == 0 || !program().policy().listens(at.address, at.port)) {
@@ -296,14 +293,20 @@ OFP_CALL int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accept4(fd, address, length, 0); }
 
 OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
-  const auto to = read_address(address, length);
   if (const Use socket = descriptors().find(fd)) {
+    if (is_bad(address, length)) return failed(EFAULT);
     if (!socket->unconnected) return go_on_connecting(*socket);
     if (program().left_out()) return failed(EOPNOTSUPP);
+    const auto to = read_address(socket->family, address, length);
     if (!to) return failed(EAFNOSUPPORT);
     return program().policy().connects(to->address) ? begin_connection(fd, *to, address, length) : failed(ENETUNREACH);
   }
-  if (!to || program().policy().agent.empty() || !is_tcp(fd)) return kernel::connect(fd, address, length);
+  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
+  const auto to = family ? read_address(*family, address, length) : std::nullopt;
+  if (!to) {
+    if (!program().policy().agent.empty() && is_ipv6(fd)) count_left(Left::ipv6);
+    return kernel::connect(fd, address, length);
+  }
   const bool named = program().policy().connects(to->address);
   if (named && !program().left_out()) return begin_connection(fd, *to, address, length);
   count_left(named ? Left::forked_child : Policy::is_loopback(to->address) ? Left::loopback : Left::not_named);

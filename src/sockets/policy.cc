@@ -62,6 +62,11 @@ bool Policy::connects(std::uint32_t address) const noexcept {
   return std::ranges::any_of(networks, [&](const Network& each) { return each.has(address); });
 }
 
+bool Policy::binds_at_agent(std::uint32_t address, std::uint16_t port) const noexcept {
+  if (address != 0 && address == own) return port == 0 || listens(address, port);
+  return address == 0 && port != 0 && listens(address, port);
+}
+
 Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect,
                            const char* fallback, const char* sockets) {
   Policy policy;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "wire/areas/tcp_area.h"
 
 namespace offpath::sockets {
 
@@ -28,7 +29,16 @@ struct Policy {
   [[nodiscard]] bool listens(std::uint32_t address, std::uint16_t port) const noexcept;
   [[nodiscard]] bool connects(std::uint32_t address) const noexcept;
   [[nodiscard]] static bool is_loopback(std::uint32_t address) noexcept;
+  // Whether a bind is for a listener that would be offloaded. Of the agent's own address any port is the agent's.
+  [[nodiscard]] bool binds_at_agent(std::uint32_t address, std::uint16_t port) const noexcept;
+  // Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
+  [[nodiscard]] int backlog_max() const noexcept { return static_cast<int>(sockets / 8); }
 };
+
+// Of each socket.
+inline constexpr std::uint32_t send_ring_bytes = 512 << 10, receive_ring_bytes = 1 << 20;
+// The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
+inline constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 
 // Each text is the value of its variable; null: not set, which allows every port or network.
 [[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen,

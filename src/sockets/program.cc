@@ -29,7 +29,6 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::uint32_t send_ring_bytes = 512 << 10, receive_ring_bytes = 1 << 20;
 constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
@@ -298,7 +297,7 @@ void Program::end(Socket& socket) {
   socket.end_signal();
   if (socket.own().listens.exchange(false)) listeners_.fetch_sub(1);
   if (left_out()) return;
-  if (socket.resets)
+  if (socket.resets())
     area().abort(socket.handle);
   else
     area().close(socket.handle);

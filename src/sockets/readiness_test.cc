@@ -1,4 +1,4 @@
-// What poll, select and epoll report about offloaded sockets, against a fake agent.
+// Reports of poll, select and epoll about offloaded sockets, against a fake agent.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -15,7 +15,7 @@ using wire::TcpError;
 class Readiness : public Offloaded {
  protected:
   static constexpr short all = POLLIN | POLLOUT | POLLRDHUP;
-  // What poll reports at once; with `wait`, as soon as it reports one of `events`.
+  // The events that poll reports at once; with `wait`, as soon as it reports one of `events`.
   static int poll(int fd, short events = all, bool wait = false) {
     pollfd watched{fd, events, 0};
     const int ready = ::poll(&watched, 1, wait ? -1 : 0);

@@ -120,7 +120,7 @@ void Socket::show(const SocketArea& area, bool lost) {
 void Socket::show_locked(const SocketArea::Look& look) {
   const int signal_end = own().signal;
   if (signal_end < 0) return;
-  if (look.readable && !readable_) {
+  if (is_readable(look) && !readable_) {
     put(signal_end, "", 1);
     readable_ = true;
   }
@@ -144,7 +144,7 @@ void Socket::hide_readable(int fd, const SocketArea& area) {
   const std::lock_guard lock(showing_);
   if (!shown_ || !readable_) return;
   const auto look = area.known(handle);
-  if (!look || look->readable) return;
+  if (!look || is_readable(*look)) return;
   char bytes[16];                      // one byte; more if a process died after it had written another
   take_away(fd, bytes, sizeof bytes);  // it does not wait: there is a byte
   readable_ = false;

@@ -7,10 +7,14 @@
 // poll and select are the kernel's own, with any mix of descriptors. The thread that takes in an event shows readiness;
 // a call that finds nothing to do hides it. Epoll does not use the pair (epoll_sets.h), and a socket that the kernel
 // was never asked about shows nothing. Close-on-exec is the descriptor's own flag.
+//
+// Read this first in src/sockets, then calls.h and program.h (what each call uses), descriptors.h, transfer.h (bytes),
+// epoll_sets.h (waits), policy.h and left_to_kernel.h (what is not offloaded).
 #pragma once
 
 #include <sys/time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -19,6 +23,7 @@
 
 #include "connections/process_mutex.h"
 #include "connections/sockets.h"
+#include "sockets/hints.h"
 
 namespace offpath::sockets {
 
@@ -39,12 +44,17 @@ inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // th
 // Options set by setsockopt. An accepted connection inherits them from its listener; a socket that begins anew keeps
 // them.
 struct Settings {
-  bool resets = false;  // SO_LINGER with time 0
+  int family = AF_INET;  // AF_INET6: IPv4 addresses are shown mapped
+  linger lingers{};
   timeval receive_timeout{}, send_timeout{};
   int no_delay = 0, cork = 0, reuse_address = 0, reuse_port = 0;
   int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
   int user_timeout_ms = 0;
-  int type_of_service = 0, priority = 0, quick_ack = 1;  // hints: kept for getsockopt, without effect
+  int receive_low_water = 1;  // SO_RCVLOWAT
+  HintValues hints{};
+
+  // Its end is a reset: SO_LINGER with time 0.
+  [[nodiscard]] bool resets() const noexcept { return lingers.l_onoff != 0 && lingers.l_linger == 0; }
 };
 
 // The pair of a future socket.
@@ -83,6 +93,15 @@ struct Socket : Settings {
   int send_buffer = 0, receive_buffer = 0;
 
   [[nodiscard]] OwnPart& own() const noexcept;
+  // As poll and epoll see it.
+  [[nodiscard]] bool is_readable(const SocketArea::Look& look) const noexcept {
+    return look.readable &&
+           (listener || look.finished || look.closed || look.unread >= static_cast<std::uint64_t>(receive_low_water));
+  }
+  // Bounded as in the kernel: the awaited bytes must fit into the ring.
+  void set_receive_low_water(int asked) noexcept {
+    receive_low_water = asked < 0 ? receive_buffer / 2 : std::clamp(asked, 1, receive_buffer / 2);
+  }
   [[nodiscard]] channel::FlowSettings flow_settings() const noexcept {
     return {.gathers = cork != 0,
             .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),

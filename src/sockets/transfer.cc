@@ -39,6 +39,13 @@ int refusal(const Socket& socket) {
   return program().left_out() ? EOPNOTSUPP : 0;
 }
 
+// Whether a call fails with EFAULT: as in the kernel, a null pointer does no harm before there are bytes to copy.
+bool is_fault(const Socket& socket, MutableBytes to, const SocketArea::Reading& reading) {
+  if (reading.discards || !is_bad(to.data(), to.size())) return false;
+  const auto look = program().look(socket.handle);
+  return is_kernels(to.data(), to.size()) || (look && look->unread > reading.skip);
+}
+
 ssize_t broken(Socket& socket, int flags) {
   const int code = take_error(socket, EPIPE);
   if (code == EPIPE && (flags & MSG_NOSIGNAL) == 0) ::raise(SIGPIPE);
@@ -55,15 +62,18 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
   SocketArea::Reading reading{.skip = 0, .peeks = (flags & MSG_PEEK) != 0, .discards = (flags & MSG_TRUNC) != 0};
   Parts parts(given);
   ssize_t total = 0;
+  const auto wants_more = [&] { return (flags & MSG_WAITALL) != 0 || total < socket.receive_low_water; };
   while (!parts.done()) {
-    const auto got = area.receive(socket.handle, parts.next(), reading);
+    const MutableBytes to = parts.next();
+    if (is_fault(socket, to, reading)) return total > 0 ? total : failed(EFAULT);
+    const auto got = area.receive(socket.handle, to, reading);
     if (got && *got > 0) {
       total += static_cast<ssize_t>(*got);
       if (reading.peeks)
         reading.skip += *got;
       else
         program().note_read();
-      const bool all = *got < parts.next().size() && (flags & MSG_WAITALL) == 0;
+      const bool all = *got < to.size() && !wants_more();
       parts.advance(*got);
       if (all) break;
       continue;
@@ -71,7 +81,7 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
     const bool waits = !got && got.error().code == Error::would_block && !program().lost();
     if (waits) socket.hide_readable(fd, area);
     program().show_changed();
-    if (total > 0 && ((flags & MSG_WAITALL) == 0 || !waits)) return total;
+    if (total > 0 && (!wants_more() || !waits)) return total;
     if (got || socket.reads_ended) return total;
     if (!waits) {  // an error is returned once, then the end of the stream
       const int code = take_error(socket, socket.unconnected ? ENOTCONN : 0);
@@ -95,7 +105,9 @@ ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
   Parts parts(given);
   ssize_t total = 0;
   while (!parts.done()) {
-    const auto sent = area.send(socket.handle, parts.next());
+    const MutableBytes from = parts.next();
+    if (is_bad(from.data(), from.size())) return total > 0 ? total : failed(EFAULT);
+    const auto sent = area.send(socket.handle, from);
     if (sent) {
       total += static_cast<ssize_t>(*sent);
       parts.advance(*sent);

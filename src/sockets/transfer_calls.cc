@@ -23,9 +23,20 @@ using Piece = std::array<std::byte, 65'536>;
 
 constexpr std::size_t parts_max = 1024;  // UIO_MAXIOV
 
-// Some calls count their parts by a signed number.
-[[nodiscard]] bool too_many(int count) { return static_cast<unsigned>(count) > parts_max; }
-[[nodiscard]] bool too_many(const msghdr& message) { return message.msg_iovlen > parts_max; }
+// Why the kernel would refuse these parts; 0: it would not. Some calls count them by a signed number.
+[[nodiscard]] int refusal(const iovec* parts, std::size_t count, int too_many) {
+  if (count > parts_max) return too_many;
+  if (is_bad(parts, count * sizeof *parts)) return EFAULT;
+  const auto is_negative = [](const iovec& part) { return static_cast<ssize_t>(part.iov_len) < 0; };
+  return std::any_of(parts, parts + count, is_negative) ? EINVAL : 0;
+}
+[[nodiscard]] int refusal(const iovec* parts, int count) {
+  return refusal(parts, static_cast<unsigned>(count), EINVAL);
+}
+[[nodiscard]] int refusal(const msghdr* message) {
+  if (is_bad(message, sizeof *message)) return EFAULT;
+  return refusal(message->msg_iov, message->msg_iovlen, EMSGSIZE);
+}
 
 std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{const_cast<void*>(bytes), length}}}; }
 
@@ -97,13 +108,14 @@ OFP_CALL ssize_t recvfrom(int fd, void* to, std::size_t length, int flags, socka
 OFP_CALL ssize_t readv(int fd, const iovec* parts, int count) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::readv(fd, parts, count);
-  return too_many(count) ? failed(EINVAL) : receive(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
+  if (const int code = refusal(parts, count)) return failed(code);
+  return receive(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
 }
 
 OFP_CALL ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::recvmsg(fd, message, flags);
-  if (too_many(*message)) return failed(EMSGSIZE);
+  if (const int code = refusal(message)) return failed(code);
   message->msg_namelen = 0;
   message->msg_controllen = 0;
   message->msg_flags = 0;
@@ -130,15 +142,15 @@ OFP_CALL ssize_t sendto(int fd, const void* from, std::size_t length, int flags,
 OFP_CALL ssize_t writev(int fd, const iovec* parts, int count) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::writev(fd, parts, count);
-  return too_many(count) ? failed(EINVAL)
-                         : offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
+  if (const int code = refusal(parts, count)) return failed(code);
+  return offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
 }
 
 OFP_CALL ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::sendmsg(fd, message, flags);
-  return too_many(*message) ? failed(EMSGSIZE)
-                            : offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
+  if (const int code = refusal(message)) return failed(code);
+  return offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
 }
 
 // Each message gets the bytes that are there. The time limit is checked between messages, as in the kernel.
@@ -197,7 +209,7 @@ OFP_CALL ssize_t sendfile64(int fd, int file, off64_t* offset, std::size_t count
   return sendfile(fd, file, offset, count);
 }
 
-// What -D_FORTIFY_SOURCE calls instead.
+// The functions that -D_FORTIFY_SOURCE calls instead.
 OFP_CALL ssize_t __recv_chk(int fd, void* to, std::size_t length, std::size_t room, int flags) {
   if (length > room) std::abort();
   return recv(fd, to, length, flags);

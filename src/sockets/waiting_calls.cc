@@ -96,7 +96,7 @@ OFP_CALL int pselect(int count, fd_set* reads, fd_set* writes, fd_set* errors, c
   return kernel::pselect(count, reads, writes, errors, limit, mask);
 }
 
-// What -D_FORTIFY_SOURCE calls instead.
+// The functions that -D_FORTIFY_SOURCE calls instead.
 OFP_CALL int __poll_chk(pollfd* watched, nfds_t count, int ms, std::size_t room) {
   if (count * sizeof *watched > room) std::abort();
   return poll(watched, count, ms);

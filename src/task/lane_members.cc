@@ -371,7 +371,7 @@ void LaneMessages::arrived(std::uint64_t number, Asked& asked, OperationAnswer g
   lane->receives.remove_if([&](const Pending& each) { return &each == pending; });
 }
 
-void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+void LaneMessages::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   const std::uint64_t number = service::number_of(token);
   if (const auto asked = asked_.find(number); asked != asked_.end() && asked->second.channel != 0) {
     Asked& coming = asked->second;

@@ -77,7 +77,7 @@ class LaneMessages final : public service::Service {
   void on_peer_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                        service::Effects& effects);
   void on_descriptor(TimeNs now, service::Effects& effects);  // a descriptor was offered
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
   void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
   // All living members, including this one; `anew`: name and previous process of members that restarted.
@@ -95,10 +95,6 @@ class LaneMessages final : public service::Service {
   }
   void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
     on_peer_request(asked.channel, asked.entry, asked.is_member, now, effects);
-  }
-  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   service::Effects& effects) override {
-    on_transfer(token, std::move(status), now, effects);
   }
   void on_descriptor(service::ChannelNumber /*channel*/, std::uint64_t /*number*/, Result<Fd>&, TimeNs now,
                      service::Effects& effects) override {

@@ -17,8 +17,7 @@ Result<TargetPtr> TargetMemory::make(std::uint64_t number, std::uint64_t bytes) 
   OFP_ASSIGN(made->fd_, memory_file("offpath-target"));
   if (ftruncate(made->fd(), static_cast<off_t>(made->capacity_)) != 0)
     return fail_errno(errno, fmt::format("ftruncate of room for an output of {} bytes", bytes));
-  if (fcntl(made->fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return fail_errno(errno, "sealing room for an output");
+  OFP_TRY(add_seals(made->fd(), F_SEAL_SHRINK | F_SEAL_GROW, "room for an output"));
   void* data = mmap(nullptr, made->capacity_, PROT_READ, MAP_SHARED, made->fd(), 0);
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of room for an output of {} bytes", bytes));
   made->data_ = static_cast<const std::byte*>(data);

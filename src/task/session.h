@@ -91,9 +91,6 @@ struct Session {
   };
   std::map<std::string, OwnPlugin> plugins{};  // named by the program
   ResidentMemory resident;
-  // All of it, used or not; tasks own the pieces that they use, too.
-  std::vector<MemoryPtr> memory;
-  std::vector<TargetPtr> targets;
   std::vector<std::unique_ptr<Task>> tasks;  // in the order of submission
   bool dirty = false;                        // a task of it may be able to continue
   bool looks_again = false;                  // at no known time: an abandoned call uses its memory

@@ -1,13 +1,9 @@
-// Memory for tasks. A session reuses its pieces. If there is no room for a new one, unused pieces are released, and the
-// task waits. Among one program's tasks the oldest gets room first.
+#include "task/task_room.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "task/task_service.h"
-
 namespace offpath::task {
-
-using service::Effects;
 
 namespace {
 
@@ -25,57 +21,56 @@ void drop_spare(Pieces& pieces, std::size_t most) {
 
 }  // namespace
 
-bool TaskService::has_room(const Task& task, std::uint64_t bytes) const {
-  const auto& waiting = channels_.at(task.session->channel).short_of_room;
-  if (!waiting.empty() && *waiting.begin() < task.number) return false;
-  return room_(bytes + counters_.target_bytes);
+bool TaskRoom::has_room(const Task& task, std::uint64_t bytes) const {
+  const auto waiting = waiting_.find(task.session->channel);
+  if (waiting != waiting_.end() && *waiting->second.begin() < task.number) return false;
+  return room_(bytes + target_bytes_);
 }
 
 // Error::would_block: there is no room now.
-Result<MemoryPtr> TaskService::take_memory(const Task& task, std::uint64_t bytes) {
-  Session& session = *task.session;
-  const auto spare = std::ranges::find_if(session.memory, [&](const MemoryPtr& each) {
+Result<MemoryPtr> TaskRoom::take_memory(const Task& task, uid_t user, std::uint64_t bytes) {
+  Pieces& pieces = pieces_[task.session->number];
+  const auto spare = std::ranges::find_if(pieces.memory, [&](const MemoryPtr& each) {
     return each.use_count() == 1 && !each->made && fits(bytes, each->capacity());
   });
-  MemoryPtr memory = spare != session.memory.end() ? *spare : nullptr;
+  MemoryPtr memory = spare != pieces.memory.end() ? *spare : nullptr;
   if (!memory) {
-    drop_spare(session.memory, spare_max);
+    drop_spare(pieces.memory, spare_max);
     if (!has_room(task, bytes)) return fail(Error::would_block, "there is no room for {} bytes of inputs", bytes);
     memory = std::make_shared<Memory>();
-    memory->number = next_memory_++;
-    OFP_ASSIGN(memory->buffer,
-               cache_->take_file(std::max<std::uint64_t>(bytes, 1), channels_.at(session.channel).user));
-    session.memory.push_back(memory);
+    memory->number = next_number_++;
+    OFP_ASSIGN(memory->buffer, cache_->take_file(std::max<std::uint64_t>(bytes, 1), user));
+    pieces.memory.push_back(memory);
   }
   memory->bytes = bytes;
   memory->state = Memory::State::filling;
   return memory;
 }
 
-Result<TargetPtr> TaskService::take_target(const Task& task, std::uint64_t bytes) {
-  Session& session = *task.session;
+Result<TargetPtr> TaskRoom::take_target(const Task& task, std::uint64_t bytes) {
+  Pieces& pieces = pieces_[task.session->number];
   const auto spare = std::ranges::find_if(
-      session.targets, [&](const TargetPtr& each) { return each.use_count() == 1 && fits(bytes, each->capacity()); });
-  if (spare != session.targets.end()) return *spare;
-  drop_spare(session.targets, spare_max);
+      pieces.targets, [&](const TargetPtr& each) { return each.use_count() == 1 && fits(bytes, each->capacity()); });
+  if (spare != pieces.targets.end()) return *spare;
+  drop_spare(pieces.targets, spare_max);
   if (!has_room(task, bytes)) return fail(Error::would_block, "there is no room for {} bytes of outputs", bytes);
-  OFP_ASSIGN(TargetPtr target, TargetMemory::make(next_memory_++, bytes));
+  OFP_ASSIGN(TargetPtr target, TargetMemory::make(next_number_++, bytes));
   // Counted until it is freed, perhaps after the end of its session: a worker that does not return keeps it.
   const auto count = [this, alive = std::weak_ptr<bool>(alive_), bytes = target->capacity(),
                       held = target](TargetMemory*) mutable {
     if (alive.lock()) {
-      counters_.target_bytes -= bytes;
+      target_bytes_ -= bytes;
       freed_ = true;
     }
     held.reset();
   };
-  counters_.target_bytes += target->capacity();
+  target_bytes_ += target->capacity();
   TargetPtr counted(target.get(), count);
-  session.targets.push_back(counted);
+  pieces.targets.push_back(counted);
   return counted;
 }
 
-Result<bool> TaskService::try_room(Task& task, std::vector<ResidentMemory::Found>& found) {
+Result<bool> TaskRoom::try_all(Task& task, uid_t user, std::vector<ResidentMemory::Found>& found) {
   const auto missing = [&](const Failure& why) -> Result<bool> {
     for (std::size_t i = 0; i < found.size(); ++i)
       if (found[i].need == ResidentMemory::Need::whole) found[i].memory.reset();
@@ -85,7 +80,7 @@ Result<bool> TaskService::try_room(Task& task, std::vector<ResidentMemory::Found
   };
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].need != ResidentMemory::Need::whole) continue;
-    auto taken = take_memory(task, task.inputs[i].bytes);
+    auto taken = take_memory(task, user, task.inputs[i].bytes);
     if (!taken) return missing(taken.error());
     found[i].memory = std::move(*taken);
   }
@@ -98,8 +93,7 @@ Result<bool> TaskService::try_room(Task& task, std::vector<ResidentMemory::Found
   return true;
 }
 
-// Takes all memory that a task needs, or none: then it returns false, and the task waits.
-Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Found>& found) {
+Result<bool> TaskRoom::take(Task& task, uid_t user, std::vector<ResidentMemory::Found>& found) {
   task.room_bytes = 0;
   for (std::size_t i = 0; i < found.size(); ++i)
     if (found[i].need == ResidentMemory::Need::whole) task.room_bytes += task.inputs[i].bytes;
@@ -108,46 +102,48 @@ Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Foun
   if (memory_max_ && task.room_bytes > memory_max_())
     return fail(Error::too_large, "{} needs {} bytes of the agent's memory, which has {}", task.name(), task.room_bytes,
                 memory_max_());
-  OFP_ASSIGN(const bool at_once, try_room(task, found));
+  OFP_ASSIGN(const bool at_once, try_all(task, user, found));
   if (at_once) return true;
   drop_spares();
-  OFP_ASSIGN(const bool then, try_room(task, found));
+  OFP_ASSIGN(const bool then, try_all(task, user, found));
   if (!then) drop_spares();  // a part of the memory is useless
   return then;
 }
 
 // Drops them in all sessions. Other tasks gain nothing: waiting tasks have looked before.
-void TaskService::drop_spares() {
+void TaskRoom::drop_spares() {
   const bool freed = freed_;
-  for (const auto& [number, session] : sessions_) {
-    drop_spare(session->memory, 0);
-    drop_spare(session->targets, 0);
+  for (auto& [session, pieces] : pieces_) {
+    drop_spare(pieces.memory, 0);
+    drop_spare(pieces.targets, 0);
   }
   freed_ = freed;
 }
 
 // ---- tasks waiting for room
 
-bool TaskService::waits_for_memory() const noexcept {
-  return std::ranges::any_of(channels_, [](const auto& each) { return !each.second.short_of_room.empty(); });
+void TaskRoom::stop_waiting(const Task& task) {
+  const auto at = waiting_.find(task.session->channel);
+  if (at == waiting_.end()) return;
+  at->second.erase(task.number);
+  if (at->second.empty()) waiting_.erase(at);
 }
 
-std::uint64_t TaskService::memory_wanted() const {
+bool TaskRoom::is_waiting(const Task& task) const {
+  const auto at = waiting_.find(task.session->channel);
+  return at != waiting_.end() && at->second.contains(task.number);
+}
+
+std::vector<std::uint64_t> TaskRoom::waiting() const {
+  std::vector<std::uint64_t> all;
+  for (const auto& [channel, numbers] : waiting_) all.insert(all.end(), numbers.begin(), numbers.end());
+  return all;
+}
+
+std::uint64_t TaskRoom::oldest() const noexcept {
   std::uint64_t oldest = UINT64_MAX;
-  for (const auto& [number, program] : channels_)
-    if (!program.short_of_room.empty()) oldest = std::min(oldest, *program.short_of_room.begin());
-  const auto at = tasks_.find(oldest);
-  return at == tasks_.end() ? 0 : at->second->room_bytes;
-}
-
-void TaskService::look_again_for_room() {
-  for (const auto& [number, program] : channels_)
-    for (const std::uint64_t task : program.short_of_room) tasks_.at(task)->session->dirty = true;
-}
-
-void TaskService::on_memory_freed(TimeNs now, Effects& effects) {
-  freed_ = true;
-  settle(now, effects);
+  for (const auto& [channel, numbers] : waiting_) oldest = std::min(oldest, *numbers.begin());
+  return oldest;
 }
 
 }  // namespace offpath::task

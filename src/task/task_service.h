@@ -12,8 +12,11 @@
 // without further memory. A task has all its memory when it begins, so a begun task always ends, and waiting tasks get
 // its room.
 //
-//   task_requests.cc   what programs ask for           task_steps.cc    waiting, pulling, ready, calling
-//   task_room.cc       memory for tasks                task_results.cc  what comes back, and how tasks end
+//   task_service.cc   what programs ask for           task_steps.cc   the steps of tasks, and how they end
+//
+// Read this first in src/task, then session.h and program.h (tasks, and which comes after which), memory.h,
+// resident_memory.h and task_room.h (what tasks hold), user_plugins.h, and lane_messages.h for messages between
+// functions.
 #pragma once
 
 #include <functional>
@@ -26,7 +29,9 @@
 #include "channel/ring.h"
 #include "service/service.h"
 #include "task/lane_messages.h"
+#include "task/program.h"
 #include "task/session.h"
+#include "task/task_room.h"
 #include "task/user_plugins.h"
 #include "wire/messages/task_messages.h"
 
@@ -58,35 +63,22 @@ class TaskService final : public service::Service {
               std::function<bool(std::uint64_t bytes)> room);
   ~TaskService() override;
 
-  void on_channel_open(service::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {});
-  void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
-  void on_request(service::ChannelNumber channel, const channel::Entry& request, TimeNs now, service::Effects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override;
+  void on_closed(service::ChannelNumber channel, bool usual, TimeNs now, service::Effects& effects) override;
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override;
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects& effects) override;
   void on_time(TimeNs now, service::Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
-  void set_memory_max(std::function<std::uint64_t()> bytes) {
-    memory_max_ = std::move(bytes);
-  }  // a task that needs more fails
   // Tasks that wait for room look again when there may be more.
-  [[nodiscard]] bool waits_for_memory() const noexcept override;
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return room_.waits(); }
   void on_memory_freed(TimeNs now, service::Effects& effects) override;
-  [[nodiscard]] std::uint64_t memory_wanted() const;  // by the task that has waited longest
 
-  // ---- Service
-  void on_opened(const service::OpenedChannel& channel) override {
-    on_channel_open(channel.number, channel.client.user, channel.client.group);
-  }
-  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
-    on_channel_closed(channel, now, effects);
-  }
-  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
-    on_request(asked.channel, asked.entry, now, effects);
-  }
-  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   service::Effects& effects) override {
-    on_transfer(token, std::move(status), now, effects);
-  }
+  void set_memory_max(std::function<std::uint64_t()> bytes) {
+    room_.set_memory_max(std::move(bytes));
+  }  // a task that needs more fails
+  [[nodiscard]] std::uint64_t memory_wanted() const;  // by the task that has waited longest
 
   [[nodiscard]] TaskCounters counters() const;
   // Messages between functions of its sessions. Sessions are opened and closed here; the owner makes all other calls.
@@ -94,15 +86,6 @@ class TaskService final : public service::Service {
   [[nodiscard]] const LaneMessages& messages() const noexcept { return messages_; }
 
  private:
-  static constexpr std::size_t failed_max = 4096;  // ended tasks that are remembered for their dependents
-  struct Channel {
-    uid_t user = 0;
-    std::optional<gid_t> group{};
-    std::size_t sessions = 0, tasks = 0;
-    std::map<std::uint64_t, Task*> by_ticket{};
-    std::map<std::uint64_t, Task::Reason> failed{};  // by ticket
-    std::set<std::uint64_t> short_of_room{};         // numbers of tasks: the oldest gets room first
-  };
   struct Transfer {
     enum class Kind : std::uint8_t { pull, told, push } kind;
     service::ChannelNumber channel;
@@ -139,35 +122,23 @@ class TaskService final : public service::Service {
   void cancel_task(Task& task, const std::string& why, TimeNs now, service::Effects& effects);
   void end_task(Task& task, Status status, TimeNs now, service::Effects& effects);
   [[nodiscard]] static Status comes_after(const Task& task);  // a failed earlier task's error
-  void end_one(Task& task, const Status& status, TimeNs now, service::Effects& effects);
-  [[nodiscard]] Result<bool> take_room(Task& task, std::vector<ResidentMemory::Found>& found);
-  [[nodiscard]] Result<bool> try_room(Task& task, std::vector<ResidentMemory::Found>& found);
-  [[nodiscard]] bool has_room(const Task& task, std::uint64_t bytes) const;
-  [[nodiscard]] Result<MemoryPtr> take_memory(const Task& task, std::uint64_t bytes);
-  [[nodiscard]] Result<TargetPtr> take_target(const Task& task, std::uint64_t bytes);
-  void drop_spares();
-  void look_again_for_room();
+  std::vector<std::uint64_t> end_one(Task& task, const Status& status, TimeNs now, service::Effects& effects);
   void answer_waiters(Task& task, service::Effects& effects);
   void enter(Task& task, Task::State state, TimeNs now);
   [[nodiscard]] Task* find(std::uint64_t number);
-  [[nodiscard]] Task* find_ticket(service::ChannelNumber channel, std::uint64_t ticket);
   [[nodiscard]] std::uint64_t begin_transfer(Transfer transfer);
   Limits limits_;
   UserPlugins user_plugins_;
-  std::shared_ptr<service::BufferCache> cache_;
-  std::function<bool(std::uint64_t)> room_;
+  TaskRoom room_;
   LaneMessages messages_;
-  std::map<service::ChannelNumber, Channel> channels_;
+  std::map<service::ChannelNumber, Program> programs_;
   std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<std::uint64_t, Task*> tasks_;  // by number
   std::map<std::uint64_t, Transfer> transfers_;
-  std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1, next_memory_ = 1;
+  std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1;
   std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has started
   TimeNs look_again_ = never;
-  std::function<std::uint64_t()> memory_max_;
-  bool freed_ = false;  // memory was freed since the waiting tasks last looked
   TaskCounters counters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks: whether this object lives
 };
 
 }  // namespace offpath::task

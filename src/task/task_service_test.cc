@@ -21,17 +21,26 @@ using wire::EntryKind;
 constexpr service::ChannelNumber program = 1, stranger = 2;
 constexpr wire::RegionId segment = wire::segment_flag | 1;
 
+void open_channel(TaskService& service, service::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {}) {
+  service.on_opened({.number = channel, .client = {.program = "test", .user = user, .group = group}});
+}
+void send_request(TaskService& service, service::ChannelNumber channel, const channel::Entry& entry, TimeNs now,
+                  service::Effects& effects) {
+  static const std::string name = "test";
+  service.on_request({.channel = channel, .entry = entry, .program = name}, now, effects);
+}
+
 class TaskServiceTest : public ::testing::Test {
  protected:
   TaskServiceTest() {
-    service_.on_channel_open(program, 1000);
-    service_.on_channel_open(stranger, 1001);
+    open_channel(service_, program, 1000);
+    open_channel(service_, stranger, 1001);
   }
   template <class Message>
   std::uint64_t post(EntryKind kind, const Message& message, service::ChannelNumber channel = program) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
-    service_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+    send_request(service_, channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
     return ticket_;
   }
   std::uint64_t open(std::uint32_t lane = wire::task_any_lane, std::uint32_t lanes = 0) {
@@ -119,7 +128,7 @@ TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
     const auto done = take<service::ReplyEffect>();
     return done ? std::get<wire::Done>(done->message).value : 0;
   };
-  service_.on_channel_open(3, 1000);  // another program of the first one's user
+  open_channel(service_, 3, 1000);  // another program of the first one's user
   const std::uint64_t session = claim(program);
   EXPECT_NE(session, 0u);
   EXPECT_NE(claim(stranger), 0u);  // another user's team
@@ -131,7 +140,7 @@ TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
   post(EntryKind::task_close, wire::TaskClose{session});
   EXPECT_TRUE(take<service::ReplyEffect>());
   EXPECT_NE(claim(3), 0u);
-  service_.on_channel_closed(3, now_, effects_);
+  service_.on_closed(3, true, now_, effects_);
   EXPECT_NE(claim(program), 0u);
   EXPECT_EQ(service_.messages().counters().lanes, 2u);
 }
@@ -173,6 +182,27 @@ TEST_F(TaskServiceTest, PullsRunsAndPushes) {
   EXPECT_EQ(over->ran_ns, 1000);
   EXPECT_EQ(over->pushed_ns, 10);
   EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
+}
+
+TEST_F(TaskServiceTest, AFunctionTakesAsLongAsItsWorkerSaysEvenWithinOneRound) {
+  const std::uint64_t session = open();
+  post(EntryKind::task_run, task(session));
+  ASSERT_TRUE(pull());
+  (void)told();
+  const auto call = called();
+  ASSERT_TRUE(call);
+  *call->call->report = {1, now_ + 20, now_ + 70};
+  plugin::Outputs outputs;
+  outputs.push_back(made("y", "12345"));
+  returns(*call, std::move(outputs));
+  const auto push = take<service::PushEffect>();
+  ASSERT_TRUE(push);
+  service_.on_transfer(push->token, {}, now_, effects_);
+  const auto over = done();
+  ASSERT_TRUE(over);
+  EXPECT_EQ(over->queued_ns, 20);
+  EXPECT_EQ(over->ran_ns, 50);
+  EXPECT_EQ(over->pushed_ns, 0);
 }
 
 TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
@@ -462,7 +492,7 @@ TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   const auto call = called();
   post(EntryKind::task_run, task(session));
   ASSERT_TRUE(pull());
-  service_.on_channel_closed(program, now_, effects_);
+  service_.on_closed(program, true, now_, effects_);
   EXPECT_EQ(take<service::CancelCallEffect>()->token, call->token);
   effects_.clear();
   returns(*call, {});
@@ -517,7 +547,7 @@ TEST_F(TaskServiceTest, ALongChainOfTasksFailsWithItsFirst) {
     const auto why = failed();
     ASSERT_TRUE(why);
     EXPECT_EQ(why->ticket, first + static_cast<std::uint64_t>(i));
-    EXPECT_EQ(why->failure.message, fmt::format("p/f comes after task {}, which failed: no particles", first));
+    EXPECT_EQ(why->failure.message, fmt::format("p/f depends on task {}, which failed: no particles", first));
   }
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
@@ -553,11 +583,11 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
   std::uint64_t free_bytes = 20;
   TaskService service({}, cache_, [&](std::uint64_t bytes) { return bytes <= free_bytes; });
   service.set_memory_max([] { return 100; });
-  service.on_channel_open(program, 1000);
+  open_channel(service, program, 1000);
   const auto ask = [&](EntryKind kind, const auto& message) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
-    service.on_request(program, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+    send_request(service, program, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
   };
   ask(EntryKind::task_open,
       wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
@@ -574,7 +604,7 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
       std::ranges::count_if(
           effects_, [](const service::Effect& each) { return std::holds_alternative<service::PullEffect>(each); }),
       2);
-  service.on_channel_closed(program, now_, effects_);
+  service.on_closed(program, true, now_, effects_);
   EXPECT_EQ(cache_->used_bytes(), 0u);
 }
 
@@ -596,14 +626,14 @@ TEST_F(TaskServiceTest, RoomThatATaskGivesBackIsTheNextOnes) {
 TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) {
   constexpr service::ChannelNumber known = 8, unknown = 9;
   TaskService service({.user_plugins = {.permitted = true, .agent = 1000}}, cache_, [](std::uint64_t) { return true; });
-  service.on_channel_open(known, 1000, 100);
-  service.on_channel_open(unknown, 1000);
+  open_channel(service, known, 1000, 100);
+  open_channel(service, unknown, 1000);
   std::vector<std::shared_ptr<plugin::Call>> calls;
   for (const service::ChannelNumber channel : {known, unknown}) {
     const auto ask = [&](EntryKind kind, const auto& message) {
       std::vector<std::byte> payload;
       wire::encode(message, payload);
-      service.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+      send_request(service, channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
     };
     ask(EntryKind::task_open,
         wire::TaskOpen{
@@ -623,7 +653,7 @@ TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) 
   const std::weak_ptr<const plugin::PluginOptions> owned = calls[0]->own;
   calls.clear();
   EXPECT_FALSE(owned.expired());
-  service.on_channel_closed(known, now_, effects_);
+  service.on_closed(known, true, now_, effects_);
   EXPECT_TRUE(owned.expired());
 }
 
@@ -647,6 +677,26 @@ TEST_F(TaskServiceTest, RequestsThatMakeNoSenseAreRefused) {
   part.changed_bytes = 5;
   EXPECT_EQ(code_of(task(session, {part})), Error::invalid);
   EXPECT_EQ(code_of(task(session + 1)), Error::not_found);
+}
+
+// A program chooses its tickets. Otherwise the first task's end would hide the second one, which its channel's end
+// would then leave behind.
+TEST_F(TaskServiceTest, ATicketOfATaskThatIsUnderWayIsRefused) {
+  const std::uint64_t session = open();
+  wire::TaskRun asked = task(session);
+  asked.wait_ns = 500;
+  const std::uint64_t ticket = post(EntryKind::task_run, asked);
+  ticket_ = ticket - 1;
+  EXPECT_EQ(post(EntryKind::task_run, asked), ticket);
+  const auto refused = failed();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->failure.code, Error::protocol);
+  EXPECT_EQ(service_.counters().waiting, 1u);
+  post(EntryKind::task_cancel, wire::TaskCancel{ticket});
+  service_.on_closed(program, true, now_, effects_);
+  now_ += 1000;
+  service_.on_time(now_, effects_);
+  EXPECT_EQ(service_.counters().waiting, 0u);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace offpath::task {
 
 namespace {
@@ -28,9 +30,7 @@ Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> grou
   if (user != options_.agent && !options_.may_change_user)
     return fail(Error::denied, "this agent is user {} and cannot run anything as user {}: it has to be started as root",
                 options_.agent, user);
-  if (std::ranges::any_of(path,
-                          [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }))
-    return fail(Error::denied, "its path has control characters");
+  if (std::ranges::any_of(path, is_control)) return fail(Error::denied, "its path has control characters");
   std::erase_if(all_, [](const auto& each) { return each.second.expired(); });
   const std::pair key(user, std::string(path));
   if (const auto at = all_.find(key); at != all_.end()) return at->second.lock();

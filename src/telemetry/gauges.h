@@ -62,8 +62,7 @@ class Gauges final : public service::Service {
   void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
     on_request(asked.channel, asked.program, asked.entry, now, effects);
   }
-  void on_transfer(std::uint64_t /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   service::Effects& effects) override {
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override {
     on_transfer(token, status, now, real_clock_ != nullptr ? real_clock_() : now, effects);
   }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/siphash.h"
+#include "base/text.h"
 #include "wire/cursor.h"
 
 namespace offpath::exchange {
@@ -16,14 +17,10 @@ constexpr std::array<std::uint8_t, 16> id_key{'o', 'f', 'f', 'p', 'a', 't', 'h',
 constexpr std::size_t field_bytes_min = 2 + 1 + 1 + 2 + 2;
 
 // UTF-8 beyond ASCII is checked by the code that prints it.
-bool is_printable(std::string_view text) noexcept {
-  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
-}
-
 Status check_text(std::string_view what, std::string_view text, std::size_t least, std::size_t most) {
   if (text.size() < least || text.size() > most)
     return fail(Error::invalid, "{} has {} bytes, {} to {} are allowed", what, text.size(), least, most);
-  if (!is_printable(text)) return fail(Error::invalid, "{} has control characters", what);
+  if (std::ranges::any_of(text, is_control)) return fail(Error::invalid, "{} has control characters", what);
   return {};
 }
 

@@ -14,6 +14,9 @@
 //
 // Positions count slots since the beginning and never wrap; the slot is position modulo ring size, the
 // lap is position / ring size + 1. The host writes slots, then the tail with release order.
+//
+// Read this first in src/wire, then slot.h (an entry of its rings), region.h (names for memory), control.h (the socket
+// beside it), and for messages coding.h and fields.h; stale_range.h has the texts for memory that is gone.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +40,16 @@ struct alignas(64) AgentLine {
   std::uint64_t reserved[6];
 };
 static_assert(sizeof(AgentLine) == 64);
+
+// The frame `requests` of a wake (control.h): what the agent would read of the ring, which it then need not read. The
+// slots from `position` on, as many as the frame holds, follow.
+struct SentRequests {
+  std::uint64_t position;  // the host's view of the ring's head
+  std::uint64_t tail;
+  std::uint64_t reply_head;
+};
+static_assert(sizeof(SentRequests) == 24);
+inline constexpr std::uint64_t sent_requests_max = 15;  // slots
 
 struct alignas(64) ReplyTailLine {
   std::uint64_t tail;  // reply slots published

@@ -68,10 +68,11 @@ Status finish(const Reader& reader, std::string_view what) {
 
 std::string_view control_type_name(ControlType type) noexcept {
   static constexpr std::string_view names[] = {
-      "frame of type 0", "hello",        "challenge",      "proof",      "welcome",    "refusal",  "segment",
-      "segment_ok",      "segment_gone", "wake",           "descriptor", "offer",      "read",     "read_data",
-      "read_done",       "write",        "write_data",     "write_done", "rendezvous", "withdraw", "withdrawn",
-      "memory_export",   "imported",     "segment_refused"};
+      "frame of type 0", "hello",         "challenge",  "proof",           "welcome",
+      "refusal",         "segment",       "segment_ok", "segment_gone",    "wake",
+      "descriptor",      "offer",         "read",       "read_data",       "read_done",
+      "write",           "write_data",    "write_done", "rendezvous",      "withdraw",
+      "withdrawn",       "memory_export", "imported",   "segment_refused", "requests"};
   static_assert(std::size(names) == control_types + 1);
   const auto number = static_cast<std::uint16_t>(type);
   return number <= control_types ? names[number] : "frame of an unknown type";

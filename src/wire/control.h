@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 11;
+inline constexpr std::uint16_t protocol_version = 12;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -50,8 +50,9 @@ enum class ControlType : std::uint16_t {
   imported = 22,       // agent -> host: Outcome; its token is the export's key
   // agent -> host, one machine, in place of segment_ok: Outcome; its token is the region. The host answers segment_gone
   segment_refused = 23,
+  requests = 24,  // host -> agent, where rings are not mapped: a wake, with what a look would read first (SentRequests)
 };
-inline constexpr std::uint16_t control_types = 23;
+inline constexpr std::uint16_t control_types = 24;
 [[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
 
 struct ControlHeader {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import typer
-from offpath.bench import control_group, finish, link
+from offpath.bench import control_group, finish, link, md
 from offpath.bench.move import CLAIMS, add_missing
-from offpath.bench.report import CLAIM_KEYS, Claim, Report, ReportError, Series
+from offpath.bench.report import CLAIM_KEYS, PAIRS_MIN, Claim, Report, ReportError, Series
 from rich.console import Console
 
 
@@ -91,6 +92,62 @@ def test_a_link_that_could_not_be_limited_has_claims_that_do_not_hold(monkeypatc
     assert [claim.claim for claim in report.claims] == expected
     assert not any(claim.holds for claim in report.claims)
     assert all("may not be made here" in claim.why for claim in report.claims)
+
+
+RULES = [
+    ({"target": None}, "no target, not marked shown"),
+    ({"shown": True}, "a target, marked shown"),
+    ({"value": None, "ratio": None, "holds": False, "why": None}, "not measured, and does not say why"),
+    ({"why": "the agent was awake"}, "holds, and says why it does not"),
+    ({"target": ">= 2x", "pairs": None}, "a ratio without pairs"),
+    ({"target": ">= 2x", "interval": None}, "a ratio without interval"),
+    ({"target": ">= 2x", "pairs": 20}, "holds over 20 pairs of 21"),
+    ({"peer_waits": "asleep"}, "none that spins is beside it"),
+]
+
+
+@pytest.mark.parametrize(("changes", "broken"), RULES)
+def test_each_rule_is_checked_of_what_a_report_says(changes, broken):
+    report = sample()
+    assert report.broken_rules() == []
+    for key, value in changes.items():
+        setattr(report.claims[0], key, value)
+    assert [broken in each for each in report.broken_rules()] == [True]
+    if changes.get("pairs") == 20:
+        assert report.broken_rules(quick=True) == []
+
+
+def test_a_peer_that_sleeps_needs_one_that_spins_for_the_same_figure():
+    report = sample()
+    report.claims[0].peer_waits = "asleep"
+    report.claims.append(holding("move.post_ns_p50 (peer spins)"))
+    report.claims[1].peer_waits = "spinning"
+    assert report.broken_rules() == []
+    report.claims[1].claim = "move.other (peer spins)"
+    assert len(report.broken_rules()) == 1
+
+
+def test_no_claim_is_a_size_that_the_compiler_knows():
+    """Static sizes are asserted, not measured."""
+    sources = Path(__file__).parents[2] / "bench"
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in sources.rglob("*.cc")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\.value = [^,]*(sizeof|bytes_per_)", line)
+    ]
+    assert found == []
+
+
+def test_every_benchmark_plans_as_many_pairs_as_a_claim_takes():
+    """The C++ programs' plan is 21 pairs; those of Python say it themselves."""
+    package = Path(md.__file__).parent
+    planned = {
+        (path.name, int(number))
+        for path in package.glob("*.py")
+        for number in re.findall(r"3 if quick else (\d+)", path.read_text(encoding="utf-8"))
+    }
+    assert md.ROUNDS >= PAIRS_MIN and {number for _, number in planned if number < PAIRS_MIN} == set(), planned
 
 
 @pytest.mark.parametrize("key", CLAIM_KEYS)

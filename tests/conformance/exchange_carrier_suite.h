@@ -1,4 +1,4 @@
-// What carrier.h promises, asked of every carrier by the same code. Under MPI each process is one member, and all of
+// The rules of carrier.h, tested for every carrier by the same code. Under MPI each process is one member, and all of
 // them run it; the others run all members in one process.
 #pragma once
 
@@ -28,8 +28,8 @@ class CarrierMembers {
 
 // Each says what is wrong; empty: nothing.
 [[nodiscard]] std::string parcels_arrive_whole(CarrierMembers& members, std::uint64_t bytes);
-// What a member takes makes it send the next parcel, as exchanges do, and others as well while some are still on their
-// way.
+// A parcel that a member takes makes it send the next one, as exchanges do, and others as well while some are still on
+// their way.
 [[nodiscard]] std::string parcels_sent_while_taking_arrive_whole(CarrierMembers& members, std::uint64_t bytes);
 [[nodiscard]] std::string views_become_complete(CarrierMembers& members, const std::string& shape,
                                                 std::uint64_t record_bytes, bool variable);

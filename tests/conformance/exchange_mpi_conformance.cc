@@ -36,7 +36,7 @@ class OverMpi final : public conformance::CarrierMembers {
     };
     world_.barrier(take_turn);
     for (int i = 0; i < 100; ++i) take_turn();
-    world_.barrier([this] { pause(); });  // who has left it sends for the next case
+    world_.barrier([this] { pause(); });  // a rank that has left it sends for the next case
   }
 
  private:

@@ -89,7 +89,7 @@ struct LinkKind {
   bool real_time = false;
   bool direct = false;   // ranges are read by process_vm_readv
   bool imports = false;  // the agent imports ranges one by one; the card of its tests pins nothing
-  bool pinned = false;   // what was announced stays readable as it was, even if the program unmaps it
+  bool pinned = false;   // announced memory stays readable as it was, even if the program unmaps it
   std::function<std::unique_ptr<LinkPair>()> connect;
   std::function<std::unique_ptr<LinkPair>()> connect_doomed;
 };

@@ -1,4 +1,4 @@
-// What can go wrong with a card's driver, its engine and the program beside it. The conformance suite runs over the
+// Failures of a card's driver, of its engine and of the program beside it. The conformance suite runs over the
 // software card as well (doca_conformance_test); here are its failures, one by one.
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -33,7 +33,7 @@ class DocaMove : public testing::Test {
     posix_spawn_file_actions_adddup2(&actions, to.get(), STDOUT_FILENO);
     std::vector<std::string> words{OFFPATH_AGENT_WITH_CARD, "--ready", "--listen", "doca:127.0.0.1:0", "--key-file",
                                    key_,
-                                   // What the software card does is what its sandbox is there to refuse.
+                                   // The sandbox would refuse the software card's calls.
                                    "--set", "security.sandbox=off"};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());

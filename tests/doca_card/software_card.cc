@@ -45,7 +45,7 @@ doca_error_t misuse(doca_error_t code = DOCA_ERROR_BAD_STATE) {
   return code;
 }
 
-// What an exporting process keeps for as long as the export lives; importers look at it. An address is never used
+// The exporting process's record, for as long as the export lives; importers look at it. An address is never used
 // again.
 std::uint64_t* new_cookie() {
   static std::mutex mutex;

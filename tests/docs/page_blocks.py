@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import offpath
+from offpath.sockets_policy import read_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("OFFPATH_BUILD_DIR", ROOT / "build" / "release"))
 SECONDS_MAX = 100
 
-# What a block may need and still run here. Any other word of a marker is the reason why it does not run.
+# Needs with which a block still runs here. Any other word of a marker is the reason why it does not run.
 CONTINUES, COMPILED_ONLY = "continues the block before", "compiled only"
 IN_PLUGIN = "inside a function of a plug-in"
 SETTINGS_ABOVE, CORRELATION = "agent with the settings above", "agent with the plug-in correlation of examples/09_task"
-AGENTS = {"agent", SETTINGS_ABOVE, CORRELATION}
-HERE = AGENTS | {"offpath", "numpy", "pyarrow", "pyarrow with Flight", "compiler", "a current directory to write to"}
+PARTICLES, MD = "agent with the plug-in particles of examples/05_plugin", "agent with the plug-in md"
+EXAMPLES = {CORRELATION: ("correlation", "09_task/correlate_plugin.c"),
+            PARTICLES: ("particles", "05_plugin/particles_plugin.c")}  # fmt: skip
+AGENTS = {"agent", SETTINGS_ABOVE, CORRELATION, PARTICLES, MD}
+SOURCES, INSTALLED, POLICY = "the sources", "the installed library", "a policy of sockets"
+HERE = AGENTS | {"offpath", "numpy", "pyarrow", "pyarrow with Flight", "compiler", "a current directory to write to",
+                 "offpath-md", SOURCES, INSTALLED, POLICY}  # fmt: skip
 KNOWN = HERE | {CONTINUES, COMPILED_ONLY, IN_PLUGIN}
 
 LANGUAGES = {"python", "sh", "c", "cpp", "fortran", "toml"}
@@ -169,19 +175,32 @@ class PageRun:
             return None
         kind = next(iter(wanted))
         if kind not in self.agents:
-            config = {SETTINGS_ABOVE: self.settings, CORRELATION: ""}.get(kind)
-            if kind == CORRELATION:
-                plugin = self.directory / "correlation.so"
-                source = ROOT / "examples/09_task/correlate_plugin.c"
-                self.command(block, ["cc", "-shared", "-fPIC", f"-I{ROOT / 'include'}", source, "-o", plugin, "-lm"])
-                config = f'[[plugin]]\nname = "correlation"\npath = "{plugin}"\n'
+            config = self.settings if kind == SETTINGS_ABOVE else self.plugin_for(block, kind)
             started = offpath.Agent.start(memory="512MiB", config=config)
             self.agents[kind] = self.resources.enter_context(started)
         return self.agents[kind]
 
+    def plugin_for(self, block: Block, kind: str) -> str | None:
+        """Settings with the plug-in that is asked for, in a folder that nobody else can write to."""
+        if kind == MD:
+            name, plugin = "md", Path(shutil.copy(BUILD / "lib" / "md_plugin.so", self.directory))
+        elif kind in EXAMPLES:
+            name, source = EXAMPLES[kind]
+            plugin = self.directory / f"{name}.so"
+            make = ["cc", "-shared", "-fPIC", f"-I{ROOT / 'include'}", ROOT / "examples" / source, "-o", plugin, "-lm"]
+            self.command(block, make)
+        else:
+            return None
+        return f'[[plugin]]\nname = "{name}"\npath = "{plugin}"\n'
+
     def environment(self, agent: offpath.Agent | None) -> dict[str, str]:
         package = os.pathsep.join(path for path in sys.path if path)
-        made = {**os.environ, "PATH": self.path, "PYTHONPATH": package}
+        made = {
+            **os.environ,
+            "PATH": self.path,
+            "PYTHONPATH": package,
+            "PKG_CONFIG_PATH": f"{sys.prefix}/lib/pkgconfig",  # of the library that ./dev build installs
+        }
         if agent is not None:
             made |= {"OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address or ""}
         return made
@@ -216,6 +235,10 @@ class PageRun:
         check_output(block, said.getvalue())
 
     def run_shell(self, block: Block) -> None:
+        if SOURCES in block.needs:
+            for name in ("include", "examples"):
+                with contextlib.suppress(FileExistsError):
+                    (self.directory / name).symlink_to(ROOT / name)
         script = self.directory / f"block{block.line}.sh"
         script.write_text(block.code)
         check_output(block, self.command(block, ["bash", "-eu", "-o", "pipefail", script], self.agent_for(block)))
@@ -241,7 +264,10 @@ class PageRun:
         """Settings are TOML; with `agent` in the marker, they are an agent's and right on this machine."""
         tomllib.loads(block.code)
         self.settings = block.code
-        if "agent" in block.needs:
-            file = self.directory / f"block{block.line}.toml"
-            file.write_text(block.code)
+        file = self.directory / f"block{block.line}.toml"
+        file.write_text(block.code)
+        if POLICY in block.needs:
+            read_policy(file)
+        elif wanted := block.needs & AGENTS:
+            file.write_text((self.plugin_for(block, next(iter(wanted))) or "") + block.code)
             self.command(block, ["offpath-agent", "--config", file, "--check-config"])

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
 
 from agent_process import AgentProcess, agent
+from kernel_or_agent import Place
 from network_pair import NetworkPair, network_pair
 from offloading_agents import SETUPS, Setup, with_device
 
@@ -61,3 +62,8 @@ def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Itera
         relay = ["--set", device, "--key-file", str(key)]
         with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
             yield running
+
+
+@pytest.fixture(params=["kernel", "agent", "supervised"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Place:
+    return Place(pair, tmp_path, request.param != "kernel", request.param == "supervised")

@@ -1,4 +1,4 @@
-"""What belonging to a group costs an idle agent: processor time, threads, tables and their bytes.
+"""What belonging to a group costs an idle agent: processor time, threads, memory, tables and their bytes.
 
     python tests/e2e/group_cost.py --agents 16,64 --link unix --seconds 10
 
@@ -57,15 +57,18 @@ def idle_group(directory: Path, agents: int, link: str, dead_after_s: int = 5) -
 
 
 def on_cpu_ns(pid: int) -> int:
-    """Processor time of all threads, from the scheduler's own account: ticks are too coarse for an idle process."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
-    return total
+    """Processor time of a process, those of its threads that have ended included (clock_getcpuclockid)."""
+    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def private_bytes_of(pid: int) -> int:
+    """Memory that no other process shares."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def counted(agents: list[AgentProcess]) -> dict[str, int]:
@@ -95,6 +98,7 @@ def measure(agents: list[AgentProcess], seconds: float) -> dict[str, Any]:
         "cpu_percent": round(cpu_ns / cpu_passed / 1e7, 2),  # of one core, all agents together
         "cpu_us_per_agent_and_s": round(cpu_ns / cpu_passed / 1e3 / len(agents), 1),
         "threads_max": max(threads_of(agent.pid) for agent in agents),
+        "private_mib_max": round(max(private_bytes_of(agent.pid) for agent in agents) / (1 << 20), 2),
         "per_agent_and_second": {key: rate for key, rate in sorted(rates.items()) if rate},
     }
 

@@ -105,7 +105,7 @@ def test_workers_have_the_user_that_is_named(tmp_path: Path) -> None:
         status = Path(f"/proc/{worker}/status").read_text()
         assert "Uid:\t65534\t65534\t65534\t65534" in status
         assert "CapPrm:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
-        # What the agent may do with that is permitted, but not in force.
+        # The capability is permitted, but not in force.
         own = dict(
             line.split(":\t", 1) for line in Path(f"/proc/{a.pid}/status").read_text().splitlines() if ":\t" in line
         )

@@ -29,16 +29,18 @@ def parse_metrics(text: str) -> dict[str, dict[str, float]]:
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             assert name not in types
-            assert kind in ("counter", "gauge")
+            assert kind in ("counter", "gauge", "histogram")
             types[name] = kind
         else:
             match = SAMPLE.match(line)
             assert match, line
             name, labels, value = match[1], match[2] or "", float(match[3])
-            assert name in types and name in helped, line
+            family = next((each for each in (name, re.sub("_(bucket|sum|count)$", "", name)) if each in types), "")
+            assert family in helped, line
+            assert (family != name) == (types[family] == "histogram"), line
             assert labels not in samples.setdefault(name, {}), line
             samples[name][labels] = value
-            if types[name] == "counter":
+            if types[family] == "counter":
                 assert name.endswith("_total") and value >= 0
     return samples
 

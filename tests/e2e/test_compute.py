@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import offpath
@@ -86,7 +88,7 @@ def test_functions_over_an_object_and_over_a_row(group: Group) -> None:
         assert np.array_equal(np.frombuffer(pool.get_bytes("step1", "inside"), np.uint32), expected)
         pool.compute("particles.mean", "step1", "x", result=("means", ""))
         assert len(pool.get_bytes("means", "mean")) == 16
-        # What could not be handed over was computed once, and lasts no longer than the push.
+        # A result that could not be handed over was computed once, and lasts no longer than the push.
         assert calls(group, "a") == 5
         del inside
         assert until(
@@ -95,6 +97,28 @@ def test_functions_over_an_object_and_over_a_row(group: Group) -> None:
                 and "offpath_pool_leases 0" in group.running["a"].get("/metrics")[2]
             )
         )
+
+
+def test_a_computation_that_waits_is_shown_with_what_it_waits_for(group: Group) -> None:
+    two_agents(group)
+    with group.connect("a") as session:
+        pool = session.pool("hash:/p?members=b")
+        pool.create()
+        future = pool.compute_async("particles.mean", "later", "x", timeout=PATIENCE_S)
+
+        def waiting(name: str) -> Any:
+            return group.running[name].status()["waiting_gets"]["longest"]
+
+        assert until(lambda: waiting("a") and waiting("b"))
+        (here,), (there,) = waiting("a"), waiting("b")
+        assert here["what"] == there["what"] == "the computation"
+        assert here["why"] == "member b has been asked to call particles.mean" and here["pid"] == os.getpid()
+        assert there["why"].startswith("particles.mean waits for its object: ")
+        assert there["waits_s"] >= 1 and there["row"] == "later"
+        assert "\noffpath_gets_waiting 1\n" in group.running["a"].get("/metrics")[2]
+        put(session, "hash:/p?members=b", "later", "x", np.ones(4, np.float32))
+        assert mean_of(future.result(PATIENCE_S)) == (4, 1.0)
+        assert until(lambda: not waiting("a") and not waiting("b"))
 
 
 def test_a_large_output_is_copied_off_the_loop(group: Group) -> None:
@@ -347,7 +371,14 @@ def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
         return  # the command takes its key from the environment, as its other commands do
     command = [sys.executable, "-m", "offpath", "pool", "compute", "--agent", group.address("a"), "local:/p"]
     out = tmp_path / "out"
-    subprocess.run([*command, "particles.mean", "r", "c", "--out", str(out)], check=True)
+    writes = [*command, "particles.mean", "r", "c", "--out", str(out)]
+    subprocess.run(writes, check=True)
+    assert np.frombuffer(out.read_bytes()[:8], np.uint64)[0] == 4
+    out.write_bytes(b"mine")
+    refused = subprocess.run(writes, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and "is there already; --force replaces it" in refused.stderr
+    assert out.read_bytes() == b"mine"
+    subprocess.run([*writes, "--force"], check=True)
     assert np.frombuffer(out.read_bytes()[:8], np.uint64)[0] == 4
     subprocess.run([*command, "particles.mean", "r", "c", "--result-column", "m"], check=True)
     failed = subprocess.run([*command, "hostile.fails", "r", "c"], capture_output=True, text=True, check=False)

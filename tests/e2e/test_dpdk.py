@@ -103,7 +103,7 @@ def test_programs_serve_and_connect_over_dpdk(tmp_path: Path, pair: NetworkPair,
         finally:
             server.kill()
             server.wait()
-    # What opening the device took is given up afterwards, and DPDK's own thread never had it.
+    # The rights for opening the device are given up afterwards, and DPDK's own thread never had it.
     ptrace = 1 << 19
     threads = capabilities(on_dpdk.pid)
     assert threads["eal-intr-thread"] == [0, 0]

@@ -6,14 +6,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import offpath
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 from agent_group import LINKS, PATIENCE_S, Group, new_group
 from agent_process import find_program, until
+from offpath.exchange_store import whole_batches
 
 NAMES = ["a", "b", "c", "d"]
 DEADLINE_S = 0.2
@@ -201,6 +205,33 @@ def test_what_is_wrong_is_said(group: Group) -> None:
     with pytest.raises(offpath.Closed):
         first.publish(power=1.0)
     session.exchange("load", publish=True).publish(power=1.0)  # the place is free again
+
+
+def records_in(directory: Path) -> int:
+    """Those that are appended to a file that has not ended."""
+    return sum(batch.num_rows for part in directory.glob("*.part") for batch in whole_batches(part))
+
+
+def test_records_are_stored_as_parquet_by_a_command(group: Group) -> None:
+    start(group, NAMES[:2])
+    parts = exchanges(group, NAMES[:2])
+    for number, name in enumerate(NAMES[:2]):
+        parts[name].publish(power=10.0 + number, jobs=number)
+    complete_view(parts["a"], 2)
+    directory = group.directory / "records"
+    command = [sys.executable, "-m", "offpath", "exchange", "store", "load", str(directory), "--days", "1"]
+    environment = {**os.environ, "OFFPATH_AGENT": group.address("b")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("storing exchange load of 2 members")
+        assert until(lambda: records_in(directory) >= 8, PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    table = ds.dataset(sorted(directory.glob("*.parquet"))).to_table()
+    for number, name in enumerate(NAMES[:2]):
+        rows = table.filter(pc.field("member") == name)
+        assert set(rows["power"].to_pylist()) == {10.0 + number} and set(rows["jobs"].to_pylist()) == {number}
+    assert len(set(zip(table["member"].to_pylist(), table["epoch"].to_pylist(), strict=True))) == len(table) >= 8
 
 
 def test_a_tree_that_makes_no_sense_is_refused_at_start(tmp_path: Path) -> None:

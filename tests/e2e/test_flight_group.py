@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,20 @@ def put_all(client: Any, pool: str) -> pa.Table:
 
 
 def get(client: Any, descriptor: Any) -> pa.Table:
-    """By every endpoint, as Flight's clients do it."""
+    """By every endpoint, as clients do it that know one address: over the connection they have."""
     info = client.get_flight_info(descriptor, options())
     tables = [client.do_get(endpoint.ticket, options()).read_all() for endpoint in info.endpoints]
     return pa.concat_tables(tables).sort_by("id").combine_chunks()
+
+
+def answered_bytes(group: Group, name: str, queries: int) -> int:
+    """What a member has answered, when so many queries have ended there."""
+
+    def counters() -> dict[str, int]:
+        return dict(group.running[name].status()["queries"])
+
+    assert until(lambda: counters()["queries"] == queries and counters()["open"] == 0, PATIENCE_S), counters()
+    return int(counters()["answered_bytes"])
 
 
 def objects_at(group: Group, name: str, pool: str) -> int:
@@ -111,6 +122,45 @@ def test_a_pool_of_several_members_is_there_through_any(group: Group, names: lis
             get(second, fl.FlightDescriptor.for_path("hash:/none"))
         with pytest.raises(KeyError, match="no objects whose keys match"):
             get(second, fl.FlightDescriptor.for_path("rank:/p", "nothing"))
+
+
+def test_clients_read_each_part_from_its_member_at_the_same_time(group: Group, names: list[str]) -> None:
+    with connect(group, "a") as client:
+        rows = put_all(client, "rank:/p")
+        chosen = encode_query(pc.field("x") > 0.5, ["id"])
+        by_query = fl.FlightDescriptor.for_command(flight_command("rank:/p", query=chosen))
+        for queries, descriptor, expected in (
+            (1, fl.FlightDescriptor.for_path("rank:/p"), rows),
+            (3, by_query, rows.filter(pc.field("x") > 0.5).select(["id"]).combine_chunks()),
+        ):
+            info = client.get_flight_info(descriptor, options())
+            flights = [group.running[name].ready["flight"] for name in names]
+            for endpoint, flight in zip(info.endpoints, flights, strict=True):
+                locations = [location.uri.decode() for location in endpoint.locations]
+                assert locations == [flight, "arrow-flight-reuse-connection://?"]
+            before = {name: answered_bytes(group, name, queries) for name in names}  # one for the columns
+
+            def read(endpoint: Any) -> pa.Table:
+                with fl.connect(endpoint.locations[0]) as beside:
+                    return beside.do_get(endpoint.ticket, options()).read_all()
+
+            with ThreadPoolExecutor(len(names)) as threads:
+                tables = list(threads.map(read, info.endpoints))
+            assert pa.concat_tables(tables).sort_by("id").combine_chunks().equals(expected)
+            for name, table in zip(names, tables, strict=True):  # its own part, and nothing for another member
+                answered = answered_bytes(group, name, queries + 1) - before[name]
+                assert table.nbytes <= answered < 1.1 * table.nbytes + 20_000
+
+
+def test_a_ticket_of_other_members_is_refused(group: Group, names: list[str]) -> None:
+    with connect(group, "a") as client:
+        put_all(client, "hash:/p")
+        info = client.get_flight_info(fl.FlightDescriptor.for_path("hash:/p"), options())
+        group.start("z", "--join", group.address("a"))
+        everybody = [*names, "z"]
+        assert until(lambda: group.all_know(everybody, dict.fromkeys(everybody, "alive")), PATIENCE_S)
+        with pytest.raises(fl.FlightUnavailableError, match="its members have changed since"):
+            client.do_get(info.endpoints[0].ticket, options()).read_all()
 
 
 def test_keys_with_the_signs_of_patterns_are_found(group: Group) -> None:

@@ -55,6 +55,7 @@ def expressions(dashboard: dict) -> list[str]:
 def unknown(names: set[str], metrics: str) -> list[str]:
     """Neither shown by this agent nor a field of a ready set of sources, which needs a device."""
     shown = set(re.findall(r"^# TYPE (\S+)", metrics, re.MULTILINE))
+    shown |= {f"{name}_bucket" for name in re.findall(r"^# TYPE (\S+) histogram", metrics, re.MULTILINE)}
     fields = set(re.findall(r'"(\w+)"', (ROOT / "src/telemetry/host_sampler/source_sets.c").read_text()))
     return sorted(
         name for name in names - shown if name.removeprefix("offpath_host_").removesuffix("_total") not in fields

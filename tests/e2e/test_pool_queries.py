@@ -105,6 +105,26 @@ def test_figures_are_those_over_all_members(group: Group) -> None:
         assert all(until(lambda name=name: open_answers(group, name) == 0, PATIENCE_S) for name in NAMES)
 
 
+def test_histograms_are_those_over_all_members(group: Group) -> None:
+    with group.connect("a") as writer, group.connect("c") as reader:
+        rows = put_all(writer, "rank:/p")
+        assert all(until(lambda name=name: frames_of(group, name, "rank:/p") == 3, PATIENCE_S) for name in NAMES)
+        ids, x = rows["id"].to_numpy(), rows["x"].to_numpy()
+        pool = reader.pool("rank:/p")
+        for found, expected in (
+            (pool.histogram("x", 37), np.histogram(x, 37)),
+            (pool.histogram("x", 9, (-0.3, 0.2)), np.histogram(x, 9, (-0.3, 0.2))),
+            (pool.histogram2d("id", "x", (11, 24)), np.histogram2d(ids, x, (11, 24))),
+            (pool.histogram("id", 5, filter=pc.field("x") > 0), np.histogram(ids[x > 0], 5)),
+            (pool.histogram(pc.field("x") * pc.field("x"), 8), np.histogram(x * x, 8)),
+        ):
+            assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+        with pytest.raises(offpath.Invalid, match="cannot be divided into bins"):
+            pool.histogram(pc.field("x") * 1e308 * 1e308, 8)
+        with pytest.raises(offpath.NotFound, match='no column "speed"'):
+            pool.histogram("speed", 8)
+
+
 def test_a_row_with_copies_is_counted_once(group: Group) -> None:
     with group.connect("a") as session:
         rows = put_all(session, "hash:/safe?replicas=2")
@@ -171,7 +191,7 @@ def test_rows_that_a_lost_member_alone_had_are_missed_unless_the_answer_may_be_p
                 return False
 
         assert until(copies_answer, PATIENCE_S)
-        # What is dropped is not missed any more.
+        # Dropped rows are not missed any more.
         pool.drop()
         pool.put(step_of(0), "step0", timeout=PATIENCE_S)
         assert pool.query().num_rows == ROWS[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -293,7 +294,7 @@ def test_a_get_that_waits_at_a_member_is_shown_by_both(tmp_path: Path) -> None:
         group.stop_all()
 
 
-def test_a_put_that_waits_for_members_names_them(tmp_path: Path) -> None:
+def test_a_put_that_waits_for_members_names_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     group = Group(tmp_path)
     patient = ["--set", "group.dead_after=60s"]
     try:
@@ -311,8 +312,21 @@ def test_a_put_that_waits_for_members_names_them(tmp_path: Path) -> None:
             wide = {**os.environ, "COLUMNS": "200"}
             shown = subprocess.run(command, capture_output=True, text=True, env=wide, timeout=30, check=True).stdout
             assert "put of (step7, ) into hash:/p" in shown and "members b: " in shown
+            waiting = threading.Thread(target=lambda: session.pool("hash:/p?members=b").put(b"y", "step8"))
+            waiting.start()
+            told = ""
+
+            def is_told() -> bool:
+                nonlocal told
+                told += capfd.readouterr().err
+                return "has waited 1 s to be stored" in told
+
+            assert until(is_told), told
+            assert re.search(r'pool "hash:/p\?members=b": the put of \(step\d, \) waits for members b: ', told), told
             group.running["b"].process.send_signal(signal.SIGCONT)
             future.result(PATIENCE_S)
+            waiting.join(PATIENCE_S)
+            assert not waiting.is_alive()
             assert until(lambda: group.running["a"].status()["waiting_puts"]["count"] == 0)
     finally:
         group.stop_all()

@@ -39,10 +39,10 @@ def parse_openmetrics(text: str) -> dict[str, dict[str, float]]:
             families[name][what] = rest
             assert what != "UNIT" or name.endswith("_" + rest), line
         else:
-            match = VALUE.match(line)
+            match = VALUE.match(line.partition(" # ")[0])  # behind it is an exemplar
             assert match, line
-            kind = families[family]["TYPE"]
-            assert match[1] == family + ("_total" if kind == "counter" else ""), line
+            suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
+            assert match[1].removeprefix(family) in suffixes.get(families[family]["TYPE"], [""]), line
             labels = match[2] or ""
             assert labels not in samples.setdefault(match[1], {}), line
             samples[match[1]][labels] = float(match[3])

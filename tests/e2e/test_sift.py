@@ -310,7 +310,7 @@ def test_an_export_during_which_a_member_is_killed_leaves_no_file_that_is_not_wh
         monkeypatch.setattr(Tracks, "tables", killing)
         with pytest.raises(offpath.Error, match="member c"):
             tracks.write(path)
-        # What was there is there, and nothing beside it.
+        # The former rows are there, and no others.
         assert path.read_bytes() == before
         assert [each.name for each in tmp_path.iterdir() if each.name.startswith("tracks.")] == [path.name]
         with pytest.raises(offpath.Error, match="member c"):

@@ -194,7 +194,7 @@ def test_pages_and_ss_have_the_flows_of_all_cores(
         assert sum(each["flows"] for each in tcp["cores"]) == tcp["flows"]
         assert tcp["programs"][0]["flows"] == 64
         assert tcp["programs"][0]["listeners"] == 1
-        assert tcp["programs"][0]["seats"] >= 512
+        assert tcp["programs"][0]["accept_slots"] >= 512
         listed = [each for each in tcp["connections"] if each["state"] == "LISTEN"]
         assert len(listed) == 1
         words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock"]

@@ -6,72 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess, until
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
-from offpath import sockets
+from agent_process import until
+from kernel_or_agent import Place, line_of, say
+from network_pair import missing
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
-
-
-@dataclass
-class Place:
-    """Where a program runs whose sockets are looked at: its address, as seen by peers in the namespace ``far``."""
-
-    pair: NetworkPair
-    tmp_path: Path
-    offloaded: bool
-
-    @property
-    def address(self) -> str:
-        return AGENT_ADDRESS if self.offloaded else KERNEL_ADDRESS
-
-    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
-        """Python, with its input and output as pipes."""
-        enter = self.pair.near_command if self.offloaded else self.pair.far_command
-        agent = f"unix:{self.tmp_path}/agent.sock"
-        env = sockets.environment(agent, address=AGENT_ADDRESS) if self.offloaded else dict(os.environ)
-        return subprocess.Popen(enter(sys.executable, "-c", program, *words), env=env, stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
-
-    @contextmanager
-    def running(self, program: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """Once it has written a line, "ready"."""
-        started = self.start(program, *words)
-        try:
-            assert line_of(started) == "ready"
-            yield started
-        finally:
-            os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
-
-    def peer(self, program: str, *words: str) -> str:
-        """What a program of the kernel's sockets in ``far`` writes."""
-        done = subprocess.run(self.pair.far_command(sys.executable, "-c", program, self.address, *words),
-                              capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-
-def line_of(program: subprocess.Popen[str]) -> str:
-    assert program.stdout is not None
-    return program.stdout.readline().strip()
-
-
-def say(program: subprocess.Popen[str], line: str = "") -> None:
-    assert program.stdin is not None
-    program.stdin.write(line + "\n")
-    program.stdin.flush()
-
-
-@pytest.fixture(params=["kernel", "agent"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Place:
-    return Place(pair, tmp_path, request.param == "agent")
 
 
 SERVER_THAT_IS_KILLED = """
@@ -431,13 +372,16 @@ made = [socket.create_connection((sys.argv[1], 7612), timeout=20) for _ in range
 for number, each in enumerate(made):
     each.sendall(b"%4d" % number)
 print(all(each.recv(4, socket.MSG_WAITALL) == b"%4d" % number for number, each in enumerate(made)))
+for each in made:
+    each.shutdown(socket.SHUT_WR)
+print(all(each.recv(1) == b"" for each in made))  # the server has closed it
 """
 
 
-# libuv has an io_uring carry its calls of epoll_ctl.
+# libuv has an io_uring carry its calls of epoll_ctl, and closes descriptors by number.
 def test_an_event_loop_of_libuv_serves(place: Place) -> None:
     with place.running(UVLOOP_ECHO):
-        assert place.peer(ASKS_FOR_ECHOES) == "True"
+        assert place.peer(ASKS_FOR_ECHOES) == "True\nTrue"
 
 
 # As the process of sshd that speaks to peers before they are known: a filter kills it for calls that it does not need.

@@ -25,7 +25,7 @@ def serving_command(tmp_path: Path, pair: NetworkPair, *command: str) -> Iterato
     """A program whose sockets are offloaded, once it has said that it listens; its processes end with it."""
     server = subprocess.Popen(pair.near_command(*command),
                               env=sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS),
-                              stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
     try:
         assert server.stdout is not None
         assert server.stdout.readline() == b"listening\n"
@@ -487,6 +487,33 @@ def test_nothing_of_processes_that_were_killed_is_left(
     for number in range(4):
         assert peer.ask("line", number) in {"the end", "ConnectionResetError"}
     assert until(lambda: b"LISTEN" not in connections_of(tmp_path) and b"ESTABLISHED" not in connections_of(tmp_path))
+
+
+# A child has the only connection; its parent makes no call on sockets.
+IDLE_PARENT = """
+import os, socket, sys
+listener = socket.create_server(("0.0.0.0", 7214))
+print("listening", flush=True)
+connection, _ = listener.accept()
+listener.close()
+child = os.fork()
+if child != 0:
+    connection.close()
+    connection = None
+    sys.stdin.readline()
+connection.sendall(b"%d\\n" % os.getpid())
+connection.recv(1)
+"""
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_the_end_of_a_child_ends_its_connection_though_its_parent_does_nothing(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer, times: int
+) -> None:
+    with serving(tmp_path, pair, IDLE_PARENT):
+        assert peer.ask("connect", AGENT_ADDRESS, 7214) == "done"
+        os.kill(int(peer.ask("line", 0)), signal.SIGKILL)
+        assert peer.ask("line", 0) in {"the end", "ConnectionResetError"}
 
 
 TWO_LISTENERS = """

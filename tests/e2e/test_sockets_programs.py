@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,23 +16,11 @@ import pytest
 from agent_process import AgentProcess, connections_of, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
+from unpacked_programs import LIBRARIES, UNPACKED, program
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 LONG = "OFFPATH_LONG" in os.environ  # ./dev test --long
-
-# Of packages/programs.txt, which `./dev test` unpacks there.
-UNPACKED = Path(__file__).resolve().parents[2] / "build" / "programs"
-PLACES = [UNPACKED / "usr" / "bin", UNPACKED / "usr" / "sbin"]
-LIBRARIES = next(UNPACKED.glob("usr/lib/*-linux-gnu*"), UNPACKED)
-
-
-def program(name: str) -> str:
-    places = os.pathsep.join([*map(str, PLACES), os.environ.get("PATH", ""), "/usr/sbin"])
-    found = shutil.which(name, path=places)
-    if found is None:
-        pytest.skip(f"there is no {name}")
-    return found
 
 
 class Sides:
@@ -147,7 +134,7 @@ def test_connections_that_end_leave_nothing(tmp_path: Path, sides: Sides, site: 
         for state in (b"ESTABLISHED", b"CLOSE-WAIT"):
             assert until(lambda state=state: state not in connections_of(tmp_path))
         assert until(lambda: descriptors() <= before)  # fewer: lighttpd has given up a file that it kept open
-        # What ends is remembered for a minute, and no more than 16,385 of them: 256 bytes each, and what leads to them.
+        # Ended connections are remembered for a minute, at most 16,385 of them: 256 bytes each and their index.
         assert served.resident_bytes() - resident < 16 << 20
 
 
@@ -226,8 +213,7 @@ CLIENT_PORTS_OF_ONE_CORE = ["--cport", "20009"]  # and 20010
 def test_iperf3(sides: Sides, cores: int, offloaded: str, way: list[str]) -> None:
     iperf3 = program("iperf3")
     serves = offloaded == "server"
-    # -4: what listens for both is one socket of IPv6, which is the kernel's.
-    with sides.server(serves, iperf3, "-4", "--server", "--port", "7405"):
+    with sides.server(serves, iperf3, "--server", "--port", "7405"):  # for both families
         address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
         client = [iperf3, "--client", address, "--port", "7405", "--bytes", "20M", *way]
         if serves and cores > 1 and "--bidir" in way:  # once in a namespace, where the ports stay in use for a minute

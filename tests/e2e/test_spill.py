@@ -75,7 +75,7 @@ def test_an_agent_killed_and_started_again_has_everything_that_was_stored(tmp_pa
         session.pool(pool).put(b"old", "twice")
         session.pool(pool).put(b"new", "twice")
         session.pool(pool).drop("step11")
-        # What is dropped or replaced leaves the disk a moment later.
+        # Dropped and replaced objects leave the disk a moment later.
         assert until(lambda: len([*spill.glob("*.arrow"), *spill.glob("*.bytes")]) == 11 + len(odd) + 1)
         order = session.pool(pool).keys()
         # Whatever is under way when it is killed; nothing of it was reported stored.
@@ -311,7 +311,7 @@ def test_a_corrupt_copy_is_repaired_from_the_other_member(group: Group) -> None:
     assert until(
         lambda: disk_of(group.running["a"])["corrupt"] == 3 and len([*spilled.glob("*.arrow")]) == 6, PATIENCE_S
     )
-    # What was repaired is whole, and nobody else is asked for it.
+    # The repaired object is whole, and no other member is asked for it.
     group.running["b"].stop(signal.SIGKILL)
     group.running["a"].stop(signal.SIGKILL)
     with agent(group.directory, "--name", "a", "--spill", str(spilled)) as running, connect(running) as session:

@@ -146,6 +146,22 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
     assert document.count("<details") == 3 and 'id="failing"' in document
 
 
+def test_the_last_minutes_are_drawn_when_the_page_is_opened(group: Group, tmp_path: Path) -> None:
+    """Nothing moves any more when the browser comes: what it draws is what the agent has kept."""
+    group.start("a", "--memory", "64MiB")
+    with offpath.connect(group.address("a"), name="solver") as session:
+        stream = session.stream("particles", {"v": "int64"}, rows_max=1 << 16)
+        for step in range(3):
+            stream.send({"v": np.arange(1 << 16)}, key=f"step{step}").wait_stored(20)
+        assert until(lambda: group.running["a"].status()["streams"][0]["recent"]["bytes_per_s"])
+        document = page(group, "a", tmp_path / "browser")
+    drawn = re.search(r'<svg[^>]*aria-label="rate of each stream over time".*?</svg>', document, re.DOTALL)
+    assert drawn and "particles (solver, process" in drawn[0]
+    (line,) = re.findall(r'<polyline class="line"[^>]*points="([^"]*)"', drawn[0])
+    assert len(line.split()) >= 2
+    assert "/s" in text(document, "streams"), "a rate at once, too"
+
+
 MEASURE = """<script>
 addEventListener("load", () => {
   document.getElementById("columns").open = true;

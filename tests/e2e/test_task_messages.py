@@ -307,7 +307,7 @@ def test_a_team_that_nobody_listens_to_holds_nobody_up(tmp_path: Path, agents: i
         assert codes[:4] == [OK] * 4 and codes[4] == TIMEOUT
         quiet[0].begin([send(1, 100_000)])
         assert quiet[1].run([receive(0, 100_000)]) == [Outcome(OK, False, 100_000)]
-        # Who waits for room goes on when there is some.
+        # A sender that waits for room goes on when there is some.
         loud[0].begin([send(1, MIB)] * 4)
         assert [outcome.code for outcome in loud[1].run([receive(0, MIB)] * 8)] == [OK] * 8
         assert [outcome.code for outcome in loud[0].end()] == [OK] * 4

@@ -154,7 +154,7 @@ def test_tasks_after_others(session: offpath.Session) -> None:
         behind = others.submit("t/nothing", after=[task, failing])
         with pytest.raises(offpath.FunctionFailed, match="there are no particles"):
             failing.wait(PATIENCE_S)
-        with pytest.raises(offpath.Cancelled, match=r"comes after task .* there are no particles"):
+        with pytest.raises(offpath.Cancelled, match=r"depends on task .* there are no particles"):
             behind.wait(PATIENCE_S)
         with pytest.raises(offpath.Cancelled, match="there are no particles"):
             tasks.submit("t/nothing", after=[failing]).wait(PATIENCE_S)

@@ -56,14 +56,14 @@ def test_all_agents_and_their_hosts(group: Group) -> None:
 
     group.running["b"].process.kill()
     assert until(lambda: group.states("a")["b"] != "alive")
-    assert row(top(group, "a"), "b ")[2:7] == ["-"] * 5
+    assert row(top(group, "a"), "b ")[2:8] == ["-"] * 6
 
 
 def test_a_member_that_does_not_answer_is_a_row(tmp_path: Path) -> None:
     members = [{"name": "a", "self": True, "state": "alive", "why": ""},
                {"name": "b", "self": False, "state": "alive", "why": ""}]  # fmt: skip
     found = Look(0.0, members, {}, {"b": "no agent answers HTTP at dpu02"})
-    assert agents_rows(found, None)[1] == ["b", "alive", *"-----", "no agent answers HTTP at dpu02"]
+    assert agents_rows(found, None)[1] == ["b", "alive", *"------", "no agent answers HTTP at dpu02"]
 
 
 def sampled(seconds: dict[str, float], **others: float) -> dict[str, Any]:

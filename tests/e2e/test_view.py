@@ -1,4 +1,5 @@
-"""``offpath view``: counts are NumPy's, a step that arrives is drawn without a reload, and strangers get nothing."""
+"""``offpath view``: numbers are those of NumPy, tracks and exchanges; a step that arrives is drawn without a reload;
+strangers get nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import offpath
+import offpath.view.paths
 import pyarrow as pa
 import pytest
 from agent_process import agent
-from offpath.view import Pictures, ViewServer, pictures
+from offpath.view import Pictures, ViewServer
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 SCHEMA = pa.schema([("x", pa.float64()), ("y", pa.int32()), ("name", pa.string())])
@@ -58,15 +61,33 @@ class Viewed:
         connection.close()
         return answer.status, answer.headers, body
 
+    def gauges(self) -> list[dict[str, Any]]:
+        """Waits until the agent has read some."""
+        until_s = time.monotonic() + 30
+        listed: list[dict[str, Any]] = []
+        while not listed and time.monotonic() < until_s:
+            listed = json.loads(self.get("agents")[2])["gauges"]
+        return listed
+
     def density(self, **fields: Any) -> tuple[int, dict[str, Any]]:
         asked = urllib.parse.urlencode({"pool": self.pool.name, "x": "x", "y": "y", "bins": 16, **fields})
         code, _, body = self.get(f"density?{asked}")
         return code, json.loads(body)
 
 
+EXCHANGE = """
+[[exchange]]
+name = "load"
+interval = "100ms"
+deadline = "80ms"
+fields = ["power:f64:watts", "jobs:u64"]
+"""
+
+
 @pytest.fixture
 def viewed(tmp_path: Path) -> Iterator[Viewed]:
-    with agent(tmp_path) as running:
+    (tmp_path / "agent.toml").write_text(EXCHANGE)
+    with agent(tmp_path, "--config", str(tmp_path / "agent.toml")) as running:
         with (
             offpath.connect(f"unix:{tmp_path}/agent.sock") as session,
             ViewServer(Following(session, running.ready["http"].removeprefix("http://").rstrip("/"))) as server,
@@ -92,7 +113,7 @@ def test_counts_are_those_of_numpy(viewed: Viewed) -> None:
     assert viewed.density(state=told["state"]) == (200, {"state": told["state"]}), "nothing new, nothing read"
 
 
-def test_what_cannot_be_drawn_is_refused(viewed: Viewed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_drawn_is_refused(viewed: Viewed) -> None:
     assert viewed.density() == (200, {"state": ""})
     viewed.put("step0")
     assert viewed.density(bins=513)[0] == 422 and viewed.density(bins=0)[0] == 422
@@ -101,8 +122,6 @@ def test_what_cannot_be_drawn_is_refused(viewed: Viewed, monkeypatch: pytest.Mon
     assert viewed.density(x="absent")[0] in (404, 502)
     assert viewed.density(pool="local:/absent")[0] in (200, 404)
     assert viewed.get("density?pool=local:/points")[0] == 400
-    monkeypatch.setattr(pictures, "ROWS_MAX", 999)
-    assert viewed.density() == (422, {"error": "step step0 has 1000 rows; at most 999 are drawn"})
 
 
 def test_strangers_get_nothing(viewed: Viewed) -> None:
@@ -121,11 +140,84 @@ def test_strangers_get_nothing(viewed: Viewed) -> None:
     assert viewed.server.server_address[0] == "127.0.0.1"
 
 
+def send_tracks(session: offpath.Session, steps: int) -> None:
+    """Particles 10 to 12; x is the identifier and a tenth of the step, y is NaN at odd steps."""
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float32())])
+    stream = session.stream("moving", schema, rows_max=3, pool="sift:/points?key=id")
+    for step in range(steps):
+        ids = np.arange(10, 13)
+        y = np.full(3, np.nan if step % 2 else step, np.float32)
+        stream.send({"id": ids, "x": ids + step / 10, "y": y}, f"step{step}").wait_stored(30)
+    session.tracks("sift:/points?key=id").flush(30)
+
+
+def test_paths_are_those_of_the_tracks(viewed: Viewed) -> None:
+    send_tracks(viewed.session, 5)
+    (name,) = json.loads(viewed.get("agents")[2])["tracks"]
+    told = json.loads(viewed.get("track-columns?" + urllib.parse.urlencode({"tracks": name}))[2])
+    assert told["columns"] == ["x", "y"] and set(told["examples"]) == {10, 11, 12}
+
+    def paths(**fields: Any) -> tuple[int, dict[str, Any]]:
+        asked = {"tracks": name, "ids": "11, 99 10", "x": "step", "y": "x", **fields}
+        code, _, body = viewed.get("paths?" + urllib.parse.urlencode(asked))
+        return code, json.loads(body)
+
+    code, told = paths()
+    assert code == 200, told
+    assert [each["id"] for each in told["paths"]] == ["11", "10"]
+    assert told["paths"][0]["x"] == [0, 1, 2, 3, 4]
+    assert told["paths"][0]["y"] == pytest.approx([11, 11.1, 11.2, 11.3, 11.4])
+    assert paths(y="y")[1]["paths"][1]["y"] == [0, None, 2, None, 4]
+    assert paths(ids="7")[1] == {"paths": []}
+    assert paths(ids="1 2 3 4 5 6 7 8 9")[0] == 422 and paths(ids="seven")[0] == 422
+    assert paths(ids=str(2**63))[0] == 422
+    assert paths(y="absent")[0] in (404, 502)
+    assert viewed.get("paths?tracks=sift:/absent&ids=1&x=step&y=x")[0] == 404
+
+
+def test_long_tracks_are_thinned(viewed: Viewed, monkeypatch: pytest.MonkeyPatch) -> None:
+    send_tracks(viewed.session, 7)
+    monkeypatch.setattr(offpath.view.paths, "POINTS_MAX", 3)
+    (path,) = viewed.server.pictures.paths.paths("sift:/points?key=id", "10", "step", "x")["paths"]
+    assert path["rows"] == 7 and path["x"] == [0, 3, 6]
+
+
+def test_an_exchange_is_a_table_of_its_newest_view(viewed: Viewed) -> None:
+    assert json.loads(viewed.get("agents")[2])["exchanges"] == ["load"]
+    with viewed.session.exchange("load", publish=True) as publisher:
+        publisher.publish(power=71.5)
+        until_s = time.monotonic() + 30
+        while time.monotonic() < until_s:
+            code, _, body = viewed.get("exchange?name=load")
+            told = json.loads(body)
+            assert code == 200, told
+            if told["members"] and told["members"][0]["values"][0] is not None:
+                break
+        (member,) = told["members"]
+        assert member["values"] == [71.5, None] and member["present"]
+        assert told["fields"] == [{"name": "power", "unit": "watts"}, {"name": "jobs", "unit": ""}]
+        assert (told["present"], told["expected"]) == (1, 1)
+    assert viewed.get("exchange?name=absent")[0] in (404, 502)
+
+
+def test_gauges_of_programs_are_listed(viewed: Viewed) -> None:
+    with viewed.session.gauges("solver", ["residual", "never_set"]) as gauges:
+        gauges["residual"] = 0.25
+        listed = viewed.gauges()
+        assert [(each["name"].split()[-2:], each["value"]) for each in listed] == [(["solver", "residual"], 0.25)]
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
 def test_a_step_that_arrives_is_drawn(viewed: Viewed, tmp_path: Path) -> None:
     viewed.put("step0")
     following: Any = viewed.server.pictures
     following.arrives = lambda: viewed.put("step1", 1234)
+    send_tracks(viewed.session, 5)
+    publisher = viewed.session.exchange("load", publish=True)
+    publisher.publish(power=71.5, jobs=3)
+    gauges = viewed.session.gauges("solver", ["residual"])
+    gauges["residual"] = 0.25
+    assert viewed.gauges()
     command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
                f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000", "--timeout=20000",
                "--dump-dom", viewed.server.url]  # fmt: skip
@@ -135,3 +227,8 @@ def test_a_step_that_arrives_is_drawn(viewed: Viewed, tmp_path: Path) -> None:
     assert "CONSOLE" not in done.stderr, done.stderr
     assert 'id="alarm" role="alert" hidden' in done.stdout
     assert "1 agent, 1 pool" in done.stdout and "<td>int32</td>" in done.stdout
+    assert "step from 0 to 4" in done.stdout and "10 (5 steps)" in done.stdout
+    assert "<th>power (watts)</th>" in done.stdout and "<td style=" in done.stdout
+    assert "solver residual</td>" in done.stdout
+    publisher.close()
+    gauges.close()

@@ -12,7 +12,7 @@ import polars
 import pyarrow as pa
 from nanoarrow._utils import NanoarrowException
 
-# What a reader raises for a type it does not know.
+# The exceptions of a reader for a type that it does not know.
 UNREADABLE = (
     polars.exceptions.PolarsError,
     polars.exceptions.PanicException,

@@ -44,7 +44,7 @@ struct ProbeFrame {
   std::uint64_t blocks = 0;
   std::uint64_t steps = 0;
   std::uint64_t body = 0;
-  Plan plan;  // what a compressed one is made by
+  Plan plan;  // of a compressed one
 };
 
 thread_local std::string last_error;

@@ -186,20 +186,20 @@ def test_a_thousand_columns() -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (pa.string_view(), 'string_view ("vu")'),
-        (pa.binary_view(), 'binary_view ("vz")'),
-        (pa.list_view(pa.int8()), 'list_view ("+vl")'),
-        (pa.large_list_view(pa.int8()), 'large_list_view ("+vL")'),
-        (pa.dense_union([pa.field("a", pa.int8())]), 'dense_union ("+ud:0")'),
-        (pa.sparse_union([pa.field("a", pa.int8())]), 'sparse_union ("+us:0")'),
-        (pa.run_end_encoded(pa.int32(), pa.int8()), 'run_end_encoded column ("+r")'),
+        (pa.string_view(), "string_view"),
+        (pa.binary_view(), "binary_view"),
+        (pa.list_view(pa.int8()), "list_view"),
+        (pa.large_list_view(pa.int8()), "large_list_view"),
+        (pa.dense_union([pa.field("a", pa.int8())]), "dense_union"),
+        (pa.sparse_union([pa.field("a", pa.int8())]), "sparse_union"),
+        (pa.run_end_encoded(pa.int32(), pa.int8()), "run_end_encoded"),
     ],
 )
 def test_types_that_cannot_be_stored_are_named(kind: pa.DataType, name: str) -> None:
     schema = pa.schema([("outer", pa.struct([("inner", kind)]))])
     with pytest.raises(FrameError) as caught:
         Stream(schema)
-    assert f"unsupported: field 'outer.inner' is a {name}, which cannot be stored" in str(caught.value)
+    assert f"unsupported: field 'outer.inner' is a {name}, which cannot be stored: " in str(caught.value)
 
 
 @pytest.mark.parametrize(

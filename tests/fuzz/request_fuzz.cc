@@ -128,7 +128,7 @@ std::uint8_t kind_of(std::uint8_t number) {
   return static_cast<std::uint8_t>(service::request_rows[number % std::size(service::request_rows)].kind);
 }
 
-// What may never change, as it was when it was first seen.
+// Values that may never change, as first seen.
 class Unchanged {
  public:
   void look(const pool::FrameTable& table, const std::string& pool, bool all) {

@@ -1,4 +1,4 @@
-// What tests against the kernel's own TCP stand on: a pair of namespaces for the whole program, connected once. Where
+// The basis of tests against the kernel's own TCP: a pair of namespaces for the whole program, connected once. Where
 // none can be made they are skipped, with the reason.
 #pragma once
 

@@ -79,7 +79,7 @@ TEST_F(DpdkAndTheKernel, StreamsBothWaysOverAfPacket) {
 // The kernel would have a card complete them. DPDK's driver does not tell which these are, so they look like damage.
 TEST_F(DpdkAndTheKernel, FramesWhoseChecksumNobodyCompletedAreDroppedAndCounted) {
   set_partial_checksums(true);
-  Machine<TestOwner> machine(open(on_veth), {}, 1);
+  Machine<MemoryOwner> machine(open(on_veth), {}, 1);
   ASSERT_TRUE(machine.stack->listen(port, 1, 65'536));
   machine.run({[] {
     in_far([] {
@@ -236,7 +236,7 @@ TEST_F(DpdkCards, WakeWhoSleeps) {
   }
 }
 
-// What is to be cut goes over in pieces, and comes whole to whoever reads it; its payload was copied before transmit
+// A super-segment crosses in pieces, and its reader gets the whole; its payload was copied before transmit
 // returned.
 TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
   ASSERT_TRUE(driver->capabilities().checksum);

@@ -71,7 +71,7 @@ inline Exchanged exchange(int fd, std::uint64_t send_stream, std::uint64_t sends
     for (ssize_t i = 0; i < got; ++i)
       result.wrong += chunk[static_cast<std::size_t>(i)] != tcp::stream_byte(receive_stream, result.received++);
   writer.join();
-  // What was lost on the way is sent again after the other side has said its end: until it has everything, too.
+  // Lost data is sent again after the other side has sent its FIN: until it has everything, too.
   int unacknowledged = 1;
   for (int i = 0; i < 30'000 && unacknowledged > 0; ++i) {
     if (::ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) break;

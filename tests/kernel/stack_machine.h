@@ -59,7 +59,7 @@ struct Machine {
   }
 };
 
-inline void expect_whole(const std::vector<Exchanged>& results, const TestOwner& owner, std::uint64_t bytes) {
+inline void expect_whole(const std::vector<Exchanged>& results, const MemoryOwner& owner, std::uint64_t bytes) {
   for (const Exchanged& result : results) {
     EXPECT_TRUE(result.whole);
     EXPECT_EQ(result.received, bytes);
@@ -77,7 +77,7 @@ template <class InPeer>
 StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad, std::size_t clients,
                             std::uint64_t bytes, InPeer in_peer) {
   if (device == nullptr) return ADD_FAILURE() << "there is no device", StackCounters{};
-  Machine<TestOwner> machine(std::move(device), bad, 5);
+  Machine<MemoryOwner> machine(std::move(device), bad, 5);
   machine.owner.plan = {bytes, 256 << 10};
   EXPECT_TRUE(machine.stack->listen(port, 1, 256 << 10));
   std::vector<Exchanged> results(clients);
@@ -104,7 +104,7 @@ template <class InPeer>
 void expect_connected(std::unique_ptr<Port> device, const Impairments& bad, std::size_t count, std::uint64_t bytes,
                       InPeer in_peer) {
   ASSERT_NE(device, nullptr);
-  Machine<TestOwner> machine(std::move(device), bad, 6);
+  Machine<MemoryOwner> machine(std::move(device), bad, 6);
   std::vector<Exchanged> results(count);
   Fd listening;
   in_peer([&] {

@@ -217,7 +217,7 @@ TEST_P(ProgramsAndTheKernel, AProgramConnects) {
   EXPECT_EQ(got.error().code, Error::peer_lost);
 }
 
-// What concerned it may have been told before the agent knew where to.
+// Its first events may have come before the agent knew whom to tell.
 TEST_P(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);

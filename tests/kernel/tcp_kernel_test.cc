@@ -139,7 +139,7 @@ TEST_F(TcpAndTheKernel, EchoesEachMessageAndALongStream) {
 TEST_F(TcpAndTheKernel, UnderstandsResetsAndSaysThem) {
   auto device = veth();
   ASSERT_NE(device, nullptr);
-  Machine<TestOwner> machine(std::move(device), {}, 8);
+  Machine<MemoryOwner> machine(std::move(device), {}, 8);
   machine.owner.plan = {0, 65'536};
   ASSERT_TRUE(machine.stack->listen(port, 1, 65'536));
   int refused = 0;

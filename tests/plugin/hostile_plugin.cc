@@ -107,7 +107,7 @@ int32_t counts_calls(ofp_context* context) {
   return say(context, std::to_string(++calls));
 }
 
-// What a worker is left with.
+// The rights that a worker keeps.
 int32_t rights(ofp_context* context) {
   std::string text = "fds:";
   for (int fd = 0; fd < 4096; ++fd) {

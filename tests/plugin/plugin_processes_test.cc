@@ -141,6 +141,21 @@ TEST_F(PluginProcessesTest, AFunctionGetsItsArgumentsAndItsResultIsSealed) {
   EXPECT_EQ(processes_->status()[0].functions[0].doc, "Its arguments.");
 }
 
+// Every round has the same time here, as if the loop had been held up within one.
+TEST_F(PluginProcessesTest, ACallTakesTimeEvenIfItEndsInTheRoundThatSentIt) {
+  with(hostile());
+  expect_served();
+  Call call = of("echo", "quick");
+  const auto report = call.report = std::make_shared<plugin::CallReport>();
+  const TimeNs round = monotonic_ns(), end = round + link::patience_ns();
+  bool is_over = false;
+  ASSERT_TRUE(processes_->call(std::move(call), round, [&](const Outcome&, TimeNs) { is_over = true; }));
+  while (!is_over && monotonic_ns() < end) loop_->round(round);
+  ASSERT_TRUE(is_over);
+  EXPECT_GT(report->began, round);
+  EXPECT_GT(report->ended, report->began);
+}
+
 TEST_F(PluginProcessesTest, InputsArriveWithTheirKeysAndPageAligned) {
   with(hostile());
   Fd memory = sealed_memory(std::string(4096, 'a') + "second", F_SEAL_FUTURE_WRITE);  // as frames are
@@ -302,7 +317,7 @@ TEST_F(PluginProcessesTest, WhatAWorkerForgesIsRefused) {
     loop_->remove(*processes_);
     processes_.reset();
   }
-  with(hostile());  // what is sealed and as long as it says is taken, whoever made it
+  with(hostile());  // any sealed memory of the announced length is taken, whichever process made it
   const Outcome outcome = run(of("answers_sealed", "1"));
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
   EXPECT_EQ(outcome->at(0).bytes, 4096u);

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
+import warnings
 
 import numpy as np
 import offpath
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from offpath.agent_http import fetch_status
 
 PATIENCE_S = 20  # less than puts wait for members
 
@@ -128,7 +130,7 @@ def test_more_rows_than_are_shown(run, session, name):
     pool.put(pa.table({"text": ["a", "b"]}), "short")
     shown = run("pool", "get", pool.name, "long")
     assert "[red]9" in shown and "[red]10" not in shown
-    assert "and 2 more rows; --out FILE takes all of them" in shown
+    assert "and 2 more rows; --out FILE writes all of them" in shown
     assert "more rows" not in run("pool", "get", pool.name, "short")
 
 
@@ -159,6 +161,9 @@ def test_a_file_is_replaced_only_by_force(run, pool, tmp_path):
         assert out.read_text() == "mine"
     run("pool", "get", pool.name, "step1", "rank0", "--out", out, "--force")
     assert pyarrow.csv.read_csv(out).num_rows == 10
+    assert "--force replaces it" in run("pool", "write", pool.name, out, fails=True)
+    run("pool", "write", pool.name, out, "--force")
+    assert pa.ipc.open_stream(out.read_bytes()).read_all().num_rows > 10
 
 
 def test_a_name_that_says_no_form_is_refused(run, session, pool, tmp_path):
@@ -400,6 +405,18 @@ def test_a_pool_without_members_is_told_at_once(run, session, agent, name, tmp_p
     assert f"members=dpu*; the members are {session.info.agent_name}" in created.stderr
 
 
+def test_a_pool_without_members_is_told_to_who_makes_it(session, agent, name, monkeypatch):
+    monkeypatch.setenv("OFFPATH_AGENT_HTTP", agent.http_address)
+    pattern = rf"pool hash:/{name}\?.*members=dpu\*; the members are {session.info.agent_name}"
+    fetch_status(agent.http_address)  # what the agent has made for this one it gives to the next one as well
+    with pytest.warns(offpath.NoMembersWarning, match=pattern) as told:
+        session.pool(f"hash:/{name}?members=dpu*").create()
+    assert told[0].filename == __file__, "the line that makes the pool"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.pool(f"hash:/{name}-here?members={session.info.agent_name}").create()
+
+
 def cells(words):
     """Of a row of a table."""
     return [word for word in words if word not in "│┃|"]
@@ -482,6 +499,10 @@ def test_tracks_by_identifier_and_by_an_expression(run, session, name, tmp_path)
     whole = json.loads(run("track", pool, "--where", "x == 3.125", "--whole", "--key", "particle", "--json"))
     assert [(row["particle"], row["step"]) for row in whole] == [(3, 0), (3, 1), (3, 2)]
     out = tmp_path / "found.parquet"
-    assert "3 rows written" in run("track", pool, 4, "--key", "particle", "--out", out)
+    command = ["track", pool, 4, "--key", "particle", "--out", out]
+    assert "3 rows written" in run(*command)
+    out.write_bytes(b"mine")
+    assert "--force replaces it" in run(*command, fails=True) and out.read_bytes() == b"mine"
+    assert "3 rows written" in run(*command, "--force") and out.read_bytes() != b"mine"
     assert pyarrow.parquet.read_table(out).num_rows == 3
     assert "there is no column" in run("track", pool, "--where", "speed > 1", fails=True)

@@ -98,7 +98,7 @@ def test_it_is_counted(name, data):
         assert mover["packed_bytes"] == session.pool(stream.pool_name).get_frame("a").nbytes
         assert mover["plain_bytes"] > 16 * ROWS > mover["packed_bytes"]
         assert mover["pack_s"] > 0
-        # What it was pulled into is for other frames again.
+        # The memory that it was pulled into is free for other frames again.
         assert status["memory"]["used_bytes"] < 13 * ROWS
         metrics = fetch(agent.http_address, "/metrics")
         assert "offpath_compressed_frames_total 1" in metrics

@@ -207,6 +207,41 @@ def test_only_named_columns_move():
         asked = polars.scan_pyarrow_dataset(dataset).filter(polars.col("c4") < 100).select("c3")
         found, read, answered = moved(lambda: asked.collect())
         assert found["c3"].sum() == 4950 and answered < 0.1 * column and read < 2.2 * column
+        datafusion = pytest.importorskip("datafusion")
+        context = datafusion.SessionContext()
+        context.register_dataset("rows", dataset)
+        asked = context.sql("SELECT sum(c3) AS s FROM rows WHERE c4 < 100")
+        found, read, answered = moved(lambda: asked.to_pylist())
+        assert found == [{"s": 4950.0}] and answered < 0.1 * column and read < 2.2 * column
+        frame, read, answered = moved(lambda: dataset.to_table(["c3"], few).to_pandas())
+        assert frame["c3"].sum() == 4950 and answered < 0.1 * column and read < 2.2 * column
+        sql = pytest.importorskip("offpath.sql")
+        queries += 1  # for the schema, which reads one object
+        text = "SELECT sum(c3) AS s FROM pool('local:/columns') WHERE c4 < 100"
+        table, read, answered = moved(lambda: sql.run_sql(session, text))
+        assert table.to_pylist() == [{"s": 4950.0}] and answered < 0.1 * column
+
+
+def test_only_named_columns_of_tracks_move():
+    rows, columns = 1000, [f"c{number}" for number in range(20)]
+    schema = pa.schema([pa.field(name, pa.float64(), nullable=False) for name in columns])
+    schema = schema.insert(0, pa.field("id", pa.int64(), nullable=False))
+    with offpath.Agent.start(memory="1GiB") as agent, offpath.connect(agent.address) as session:
+        stream = session.stream("s", schema, rows_max=rows, pool="sift:/tracks?key=id")
+        for step in range(10):
+            values = {name: np.arange(rows) + float(step) for name in columns}
+            stream.send({"id": np.arange(rows), **values}, key=(f"step{step}", "0"), snapshot=True).wait_stored(20)
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(20)
+        dataset = tracks.dataset()
+        before = counted(agent, 1)["answered_bytes"]
+        found = dataset.to_table(["c3"], (pc.field("step") >= 5) & (pc.field("c4") < 105.0))
+        expected = [track + step for track in range(rows) for step in range(5, 10) if track + step < 105]
+        assert found["c3"].to_pylist() == expected
+        assert 8 * len(expected) <= counted(agent, 2)["answered_bytes"] - before < 8 * len(expected) + 5_000
+        assert dataset.to_table(["c3"]).num_rows == 10 * rows
+        moved = counted(agent, 3)["answered_bytes"] - before
+        assert 80 * rows < moved < 1.5 * 80 * rows  # of 22 columns
 
 
 def counted(agent, queries):

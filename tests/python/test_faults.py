@@ -1,5 +1,5 @@
 """What bad input and faults get, in real processes: a clear error that names the field and both values, nothing lost,
-nobody else disturbed. docs/operate/faults.md lists every fault with its tests."""
+nobody else disturbed. tests/faults.toml lists every fault of docs/operate/faults.md with its tests."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_a_program_killed_in_a_transfer_returns_memory_and_credit_within_a_secon
         after = fetch_status(own_agent.http_address)
         assert [each["program"] for each in after["channels"]] == ["bystander"]
         assert all(each["name"] != "victim" for each in after["streams"])
-        # What stays of it is what it stored; nothing is promised to it any more.
+        # Only its stored objects stay; nothing is promised to it any more.
         kept = pool_bytes(own_agent, "local:/victim")
         assert after["memory"]["promised_bytes"] <= memory["promised_bytes"]
         assert after["memory"]["used_bytes"] <= memory["used_bytes"] + kept + MIB

@@ -40,6 +40,13 @@ def test_types_may_be_those_of_numpy(session, name):
         session.stream(name, 5, rows_max=1)
 
 
+def test_types_by_arrows_names_and_by_names_that_there_are_not(session, name):
+    stream = session.stream(name, {"text": "string", "when": "timestamp[us]", "x": "float"}, rows_max=9)
+    assert stream.schema.types == [pa.string(), pa.timestamp("us"), pa.float64()], "NumPy's name where both have one"
+    with pytest.raises(offpath.SchemaError, match=r"column 'x': 'int65' names no type .* string or timestamp"):
+        session.stream(f"{name}-odd", {"x": "int65"}, rows_max=9)
+
+
 def test_sends_without_a_key_are_numbered(session, name):
     stream = session.stream(name, TYPES, rows_max=10)
     for _ in range(3):

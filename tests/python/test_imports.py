@@ -113,7 +113,7 @@ def test_modules_import_each_other_in_no_circle():
     while ready := [module for module, others in left.items() if not others & left.keys()]:
         for module in ready:
             del left[module]
-    # What is left lies on a circle, or imports one.
+    # The remaining modules lie on a circle, or import one.
     assert not left, {module: sorted(others & left.keys()) for module, others in left.items()}
 
 

@@ -9,7 +9,7 @@ from offpath.errors import Error
 from offpath.sockets_policy import Policy, read_policy
 
 EVERYTHING = """
-# What this service offloads.
+# The sockets that this service offloads.
 [sockets]
 agent = "unix:/run/offpath/agent.sock"
 address = "10.9.0.2"

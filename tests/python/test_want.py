@@ -121,3 +121,22 @@ def test_closing_the_session_and_losing_the_agent_end_them(name):
         with pytest.raises(offpath.PeerLost):
             future.result(PATIENCE_S)
     session.close()
+
+
+def test_the_end_of_a_request_that_was_freed_ends_no_other(session, name):
+    """A new request often lies where a freed one lay, whose end was told but not looked at."""
+    stream = session.stream(name, SCHEMA, rows_max=1000)
+    put(stream, ROWS[0])
+
+    def want(row: str):
+        request = session._native.pool_want(stream.pool_name, row, "c", PATIENCE_S)
+        request.tell_end()
+        return request
+
+    for _ in range(20):
+        there = want(ROWS[0])
+        assert there.wait(PATIENCE_S)
+        there.free()
+        other = want("never")
+        assert other.key not in session._native.take_ended()
+        other.free()

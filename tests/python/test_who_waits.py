@@ -82,6 +82,12 @@ def test_a_send_without_credit_is_shown_with_what_it_lacks(small):
         longer = status_when(small, lambda status: waits(status)[0]["waits_for_credit_s"] > first["waits_for_credit_s"])
         assert waits(longer)[0]["waits_for_credit_s"] > first["waits_for_credit_s"]
         assert "credit: " in shown(small) and "stream filling of" in shown(small)
+
+        def lines(status):
+            return [each["what"] for each in status["events"] if "for credit" in each["what"]]
+
+        (line,) = lines(status_when(small, lines))
+        assert f"(process {os.getpid()}) has waited" in line and "open the stream with keep" in line
         metrics = fetch(small.http_address, "/metrics")
         assert "\noffpath_streams_waiting 1\n" in metrics and "\noffpath_stream_longest_wait_seconds " in metrics
         while filling.is_alive():
@@ -115,6 +121,35 @@ def test_a_get_that_waits_is_shown_with_what_it_lacks_and_since_when(small):
         wanted.result(PATIENCE_S)
         assert status_when(small, lambda status: not gets(status))["waiting_gets"] == {"count": 0, "longest": []}
         assert "\noffpath_gets_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
+def test_the_rates_of_the_last_minutes_are_kept_by_the_agent(small):
+    with offpath.connect(small.address) as session:
+        with session.stream("gone", SCHEMA, rows_max=10) as closed:
+            closed.send({"v": np.arange(10)}, key="a").wait_stored(PATIENCE_S)
+        with session.stream("kept", SCHEMA, rows_max=1000) as stream, session.stream("idle", SCHEMA, rows_max=10):
+            stream.send({"v": np.arange(1000)}, key="b").wait_stored(PATIENCE_S)
+
+            def curve(status):
+                (kept,) = [each for each in status["streams"] if each["name"] == "kept"]
+                return kept["recent"]["bytes_per_s"]
+
+            status = status_when(small, curve)
+            assert curve(status) and sum(curve(status)) > 0
+            assert sum(status["recent"]["bytes_per_s"]) > 0 and status["recent"]["every_s"] == 5
+            (idle,) = [each for each in status["streams"] if each["name"] == "idle"]
+            assert "recent" not in idle, "it has moved nothing"
+            assert re.search(r"│ kept .*│ [▁▂▃▄▅▆▇█]+ \d+(\.\d)? (B|KiB)/s", shown(small)), shown(small)
+            assert re.search(r"last 5 min [▁▂▃▄▅▆▇█]+ \d", shown(small))
+        assert status_when(small, lambda status: not status["streams"])["streams"] == []
+
+
+def test_a_curve_in_letters():
+    from offpath.status_view import recent_text
+
+    assert recent_text(None) == recent_text({"bytes_per_s": []}) == recent_text({"bytes_per_s": [0, 0]}) == "-"
+    assert recent_text({"bytes_per_s": [0, 1024, 2048]}) == "▁▅█ 1.0 KiB/s"
+    assert recent_text({"bytes_per_s": [0] * 30 + [7] * 30}) == "▁▁▁▁▁█████ 4 B/s"
 
 
 def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
@@ -213,6 +248,10 @@ def test_a_dead_rank_is_named_by_who_waits_for_it(small):
         assert re.search(r"it waits for rank 1 *│ +\d+ s", shown(small))
         longer = status_when(small, lambda status: of_pool(status)["steps"][0]["waits_s"] > 1)
         assert of_pool(longer)["steps"][0]["waits_s"] > 1
+        wanted = pool.want("step2", "0")
+        (get,) = status_when(small, lambda status: status["waiting_gets"]["longest"])["waiting_gets"]["longest"]
+        assert get["what"] == "the object" and "1 of 2 ranks have ended" in get["why"] and get["waits_s"] >= 1
+        wanted.cancel()
         metrics = fetch(small.http_address, "/metrics")
         assert "\noffpath_steps_waiting 1\n" in metrics
         assert float(re.search(r"\noffpath_step_longest_wait_seconds (\S+)", metrics)[1]) > 1

@@ -3,6 +3,10 @@
 import json
 import mmap
 import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +62,25 @@ def test_every_step_arrives_bit_for_bit(tmp_path: Path, layout: str, snapshot: b
     compare_readers(tmp_path / "particles.arrows", layout)
 
 
+def test_a_page_draws_steps_while_the_simulation_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "offpath", "run", "--view", "--no-check", "--atoms", str(ATOMS), "--steps", "4000",
+               "--every", str(EVERY), "--out", str(tmp_path)]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            page = next(line for line in running.stdout if line.startswith("the page: ")).split()[-1]
+            told: dict[str, Any] = {}
+            while "counts" not in told and running.poll() is None:
+                try:
+                    with urllib.request.urlopen(f"{page}density?pool=local:/particles&x=x&y=vy&bins=8") as answer:
+                        told = json.load(answer)
+                except urllib.error.HTTPError as error:
+                    assert error.code == 404, error.read()  # the pool is not there yet
+            assert np.sum(told["counts"]) == told["counted"] == told["rows"] == ATOMS
+        finally:
+            running.kill()
+
+
 def compare_readers(path: Path, layout: str) -> None:
     """polars and DuckDB see in the file what pyarrow sees."""
     with pa.memory_map(str(path)) as source:
@@ -89,7 +112,7 @@ def test_several_ranks_are_one_step(tmp_path: Path) -> None:
     assert [check["atoms"] for check in found["check"]["steps"]] == [ATOMS] * 5
 
 
-@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize("agents", [2, 3, 5])
 def test_ranks_with_agents_of_their_own_are_one_step_and_have_common_tracks(tmp_path: Path, agents: int) -> None:
     found = run_small(tmp_path, "--ranks", "3", "--agents", str(agents))
     assert found["simulation"]["agents"] == agents

@@ -15,7 +15,7 @@ from offpath.run.settings import DESTINATIONS, RunError, Settings
         ({"atoms": 100}, ("--atoms 100", "256")),
         ({"atoms": 500, "input": Path(__file__)}, ("--atoms 500", "--input")),
         ({"ranks": 0}, ("--ranks 0", "1 to 256")),
-        ({"ranks": 2, "agents": 3}, ("--agents 3", "1 to 2")),
+        ({"ranks": 2, "agents": 65}, ("--agents 65", "1 to 64")),
         ({"ranks": 2, "agents": 2, "agent": "tcp:a:1"}, ("--agents 2", "--agent tcp:a:1")),
         ({"layout": "rows"}, ("'rows'", "list, columns")),
         ({"destination": "native"}, ("'native'", "ipc-page")),

@@ -14,8 +14,8 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "mover/body_compressor_undone.h"
 #include "testing/link/fault_link.h"
+#include "testing/mover/decompressed.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
@@ -149,7 +149,7 @@ class World {
   }
 
   void act(Program& program) {
-    switch (random_.below(12)) {
+    switch (random_.below(13)) {
       case 0:
       case 1:
       case 2:
@@ -171,6 +171,8 @@ class World {
       case 11:
         if (random_.chance(0.1)) kill(program);
         return;
+      case 12:
+        return ask_why_it_waits(program);
     }
   }
 
@@ -187,6 +189,14 @@ class World {
     if (!ticket) return lose(program, ticket.error());
     sent.ticket = *ticket;
     program.sent.push_back(std::move(sent));
+  }
+
+  // A ticket that is on its way, is stored, or was never given.
+  void ask_why_it_waits(Program& program) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::WhyWaits{program.host->stream(), random_.below(program.sent.size() + 2)}, payload);
+    const auto why = program.host->end().call(wire::EntryKind::why_waits, payload, deadline());
+    if (!why && why.error().code != Error::would_block) lose(program, why.error());
   }
 
   // A generation that was, or never was: the host refuses it, and nothing is posted.

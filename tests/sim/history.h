@@ -1,5 +1,5 @@
-// What clients of a pool saw, and whether some serial order of their puts explains it. Knows nothing of agents: a test
-// tells it when members were cut off from each other, and when all that follows from that had come to rest.
+// The reads of a pool's clients, and whether some serial order of their puts explains them. Knows nothing of agents: a
+// test tells it when members were cut off from each other, and when all that follows from that had come to rest.
 //
 // A stored put replaces those that it had to know of: a put that ended before it began, on its own side of a cut, or
 // before the cut, when members were at rest. Of puts that are not ordered so any may be the one that lasts. A read
@@ -42,7 +42,7 @@ class History {
     put.ended_in = period_;
   }
 
-  // What is wrong with a read that began then; nothing, if it is right. No value: there was no object.
+  // The error of a read that began then; nothing, if it is right. No value: there was no object.
   [[nodiscard]] std::string judge_read(const std::string& key, std::optional<std::uint64_t> value, unsigned side,
                                        TimeNs began) const {
     const Moment read = moment(side);

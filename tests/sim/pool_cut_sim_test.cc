@@ -234,7 +234,7 @@ class World {
                                << describe();
   }
 
-  // What all rows of the object say; nothing, if they say different things.
+  // The value that all rows of the object have; nothing, if they differ.
   static std::optional<std::uint64_t> value_of(Bytes object) {
     auto view = frame::parse_frame(object);
     if (!view) return std::nullopt;
@@ -296,7 +296,7 @@ class World {
   void empty_disks() {
     for (const auto& disk : disks_) disk->bytes_max = UINT64_MAX;
   }
-  // What was in memory alone is lost there, so that each row needs a copy that is whole elsewhere.
+  // Objects in memory alone are lost there, so each row needs a whole copy elsewhere.
   void kill_and_start_at_rest() {
     --kills_left_;
     std::ranges::fill(sides_, 0);
@@ -312,7 +312,7 @@ class World {
     reap();
     for (Program& program : programs_)
       if (program.place == place && !program.over) {
-        program.over = true;  // what it had posted may be stored or not
+        program.over = true;  // its posts may be stored or not
         program.posted.clear();
       }
     lost_conflicts_ += cluster_->dispatcher(place).pools().counters().conflicts;

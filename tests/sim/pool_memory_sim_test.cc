@@ -42,7 +42,7 @@ class World : public SmallMemoryWorld {
     program.tickets.clear();
   }
 
-  // What was stored is taken out, by a reader at another time than its writers.
+  // A reader takes stored objects out, at another time than their writers.
   void drop_all() {
     std::vector<std::byte> payload;
     wire::encode(wire::PoolDrop{"rank:/p", "*", "*"}, payload);

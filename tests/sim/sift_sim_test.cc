@@ -54,7 +54,7 @@ struct Agent {
   TimeNs job_ns = millisecond_ns;
   std::uint64_t next_token = 1;
   std::map<std::uint64_t, std::function<void(const Status&)>> answers;  // of its puts and of offers to it
-  std::map<std::uint64_t, FramePtr> offered;                            // what a pull of an offer brings
+  std::map<std::uint64_t, FramePtr> offered;                            // the result of a pull of an offer
   std::map<std::uint64_t, std::function<void(const Status&)>> flushes;
   TimeNs away_until = 0;
   TimeNs timer_at = never;
@@ -132,7 +132,7 @@ class World {
       check_tracks();
     }
     for (const Agent& agent : agents_) EXPECT_LE(agent.copies.used_peak, agent.copies.room);
-    for (const Agent& agent : agents_)  // of a former life, something may still come
+    for (const Agent& agent : agents_)  // something from before a restart may still arrive
       for (std::uint32_t stage = 1; stage <= settings_.stages && (!kills_ || kept_); ++stage)
         EXPECT_EQ(agent.sift->counters(stage).offers_waiting, 0u);
   }
@@ -228,7 +228,7 @@ class World {
 
   // ---- the store of a pool that is kept
 
-  // Who has copies of what this agent keeps.
+  // The agents that have copies of this agent's kept objects.
   [[nodiscard]] Agent::Copies* copies_of(std::size_t i) {
     return settings_.replicas < 2 || agents_.size() < 2 ? nullptr : &agents_[holders_[i]].copies;
   }
@@ -244,7 +244,7 @@ class World {
     const std::uint64_t token = effect.token;
     const auto begin = [this, i, life, copies, bytes, over, effect = std::move(effect)] {
       if (*over || agents_[i].incarnation != life) return true;
-      std::uint64_t& before = copies->held[{i, effect.name}];  // what failed may be there
+      std::uint64_t& before = copies->held[{i, effect.name}];  // an object may exist although keeping it failed
       if (copies->used - before + bytes > copies->room) return false;
       copies->used += bytes - before;
       copies->used_peak = std::max(copies->used_peak, copies->used);
@@ -300,7 +300,7 @@ class World {
   }
 
   void forget(std::size_t i, const ForgetEffect& effect) {
-    // who has a copy is asked again; that the agent itself still has it does no harm
+    // every agent with a copy is asked again; that the agent itself still has it does no harm
     const bool lost = random_.chance(0.05);
     at(now_ + 1 + (lost ? 5 * second_ns : random_.below(5 * millisecond_ns)),
        [this, i, lost, life = agents_[i].incarnation, name = effect.name] {
@@ -468,14 +468,14 @@ class World {
     Agent& agent = agents_[i];
     const std::uint64_t life = agent.incarnation;
     for (Effect& effect : effects) {
-      if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
+      if (auto* answer = std::get_if<StoredEffect>(&effect)) {
         const auto node = agent.answers.extract(answer->token);
         ASSERT_FALSE(node.empty()) << "an answer nobody waits for, or the second one";
         agent.offered.erase(answer->token);
         node.mapped()(answer->status);
       } else if (auto* publish = std::get_if<PublishEffect>(&effect)) {
         offer(i, std::move(*publish));
-      } else if (auto* wanted = std::get_if<PullEffect>(&effect)) {
+      } else if (auto* wanted = std::get_if<AdmitEffect>(&effect)) {
         at(now_ + 1 + random_.below(faults_.delay_max_ns), [this, i, life, token = wanted->token] {
           if (agents_[i].incarnation != life) return;
           Effects next;
@@ -529,7 +529,7 @@ class World {
       ASSERT_LE(counters.used_bytes_peak, settings_.budget_bytes);
       allowed += counters.used_bytes;
     }
-    // What leaves counts as used until a job has returned it to the kernel, which nobody runs here at once.
+    // Freed memory counts as used until a job has returned it to the kernel, and that job does not run at once here.
     ASSERT_LE(agent.memory.cache->used_bytes(), allowed + agent.memory.cache->leaving_bytes());
   }
 

@@ -141,7 +141,7 @@ class SimCluster {
                          dispatcher.on_job(token, std::move(status), now);
                        });
                      }),
-          group({name_of(place), 0, process, address_of(place), ""}, cluster.options_.group,
+          group({name_of(place), 0, process, address_of(place), "", "", ""}, cluster.options_.group,
                 surroundings(cluster, place), cluster.fabric_->now()) {}
 
     group::Reach::Surroundings surroundings(SimCluster& cluster, std::size_t place) {

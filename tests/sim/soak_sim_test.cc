@@ -26,7 +26,7 @@ constexpr std::size_t members = 2;
 constexpr int warm_up_visits = 24;  // until what is made once is there: pools up to their limit above all
 constexpr std::uint64_t rows_max = 500, steps = 3, pools_max = 12;
 
-// What an agent holds, by name.
+// The resources that an agent holds, by name.
 using Held = std::map<std::string, std::uint64_t>;
 
 Held held_by(const agent::Dispatcher& dispatcher) {
@@ -66,7 +66,7 @@ Held held_by(const agent::Dispatcher& dispatcher) {
           {"messages", messages.held}};
 }
 
-// What this process holds of its machine: both agents, and no program by then.
+// The resources of this process: both agents, and no program by then.
 Held held_by_process() {
   std::uint64_t mappings = 0;
   std::ifstream maps("/proc/self/maps");
@@ -145,7 +145,7 @@ class World {
               const TimeNs due = fabric_->now() + 100 * microsecond_ns;
               const auto number = next_call_++;
               calls_.insert(number);
-              const auto kept = std::make_shared<plugin::Call>(std::move(call));  // what it names stays until its end
+              const auto kept = std::make_shared<plugin::Call>(std::move(call));  // its memory stays until its end
               fabric_->at(due, [this, kept, done, number, due] {
                 if (calls_.erase(number) == 0) return;
                 ++ran_;

@@ -35,7 +35,7 @@ void expect_nothing_is_left(TestNetwork& network) {
   }
 }
 
-// What all worlds together have seen, so that it is known to be tried.
+// The events of all worlds together, which show that each kind was tried.
 struct Tried {
   std::uint64_t retransmitted = 0, timeouts = 0, repairs = 0, out_of_order = 0, cookies = 0;
 };

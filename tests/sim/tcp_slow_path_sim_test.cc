@@ -22,7 +22,7 @@ using namespace tcp;
 
 constexpr std::uint16_t port = 80;
 
-// What all worlds together have seen.
+// The events of all worlds together.
 struct Tried {
   std::uint64_t adopted = 0, declined = 0, handed_back = 0, cookies = 0, deaths = 0, hung = 0, whole = 0, lost = 0;
 };
@@ -165,7 +165,7 @@ TEST(TcpSlowPathSim, ProcessesComeAndGo) {
   EXPECT_GT(tried.adopted, 0u);
 }
 
-// What is established when the process dies loses nothing by it.
+// Established connections lose nothing when the process dies.
 TEST(TcpSlowPathSim, EstablishedConnectionsSurviveEveryDeath) {
   each_seed(20, [&](std::uint64_t seed) {
     NetworkRandom random(seed);

@@ -41,7 +41,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// What is left when the programs have gone.
+// The state that is left when the programs have gone.
 struct Left {
   loop::JobPoolCounters jobs, file_jobs, disk_jobs;
   mover::MoverCounters mover;
@@ -49,7 +49,8 @@ struct Left {
   std::uint64_t worker_starts = 0;
 };
 
-// What src/agent/agent.cc joins, on a thread of its own, without configuration, status, other members and network.
+// The parts that src/agent/agent.cc joins, on a thread of its own, without configuration, status, other members and
+// network.
 class RunningAgent {
  public:
   explicit RunningAgent(const TemporaryFolder& folder) : folder_(folder) {
@@ -113,8 +114,8 @@ class RunningAgent {
     };
     Channels channels(*this);
     loop_->add(channels);
-    group_ = std::make_unique<group::Group>(group::Identity{"alone", 0, 1, address(), ""}, group::GroupOptions{},
-                                            group::Reach::Surroundings{}, monotonic_ns());
+    group_ = std::make_unique<group::Group>(group::Identity{"alone", 0, 1, address(), "", "", ""},
+                                            group::GroupOptions{}, group::Reach::Surroundings{}, monotonic_ns());
     dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
     loop_->add(*group_);
     make_plugins();

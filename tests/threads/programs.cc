@@ -34,7 +34,7 @@ struct Batch {
 
 std::string row_of(int round) { return fmt::format("step{:04}", round); }
 
-// What the others find from the beginning.
+// The objects that the others find from the beginning.
 void put_first(Channel& channel) {
   const Batch batch(4096, -1);
   Stream stream(channel, "first", two_columns, {.pool = "local:/plain", .rows_max = 4096});
@@ -186,7 +186,7 @@ void run_functions(const std::string& address) {
   }
 }
 
-// What goes wrong in a program fails the test, not the process.
+// An error in a program fails the test, not the process.
 template <class Work>
 std::thread program(const char* name, Work work) {
   return std::thread([name, work = std::move(work)] {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,12 @@ TCP_PARTS = (
     *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
 )
 TASK_PARTS = ("calls", "bytes")
+# As in the modules, which are imported only when they are needed.
+MOVE_PARTS = ("posts", "bandwidth", "placement", "flight", "memory", "buffers")
+POOL_PARTS = ("objects", "queries")
+SIFT_PARTS = ("split", "impulse", "injection", "tracks")
+EXCHANGE_PARTS = ("samples", "peers", "overhead", "region", "ranks", "model")
+GROWTH_PARTS = ("streams", "objects", "frames", "columns", "programs")
 MD_PARTS = ("rates", "memory", "gains", "auto", "model", "ranks", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
@@ -37,10 +44,23 @@ SizesOption = Annotated[str, typer.Option("--sizes-max", help="Largest size: 64K
 
 
 @app.callback()
-def all_benchmarks() -> None:
+def all_benchmarks(
+    context: typer.Context,
+    weak_agent: Annotated[
+        bool,
+        typer.Option("--weak-agent", help="Agents share 20 % of a core, as slow as a BlueField-2's (control groups)."),
+    ] = False,
+) -> None:
     """Measure claims beside their peers, on this machine."""
     if "--help" not in sys.argv:
         check_installed()
+    if weak_agent:
+        from . import agent_process, control_group
+
+        try:
+            context.with_resource(agent_process.weak_agents())
+        except control_group.ControlGroupError as error:
+            raise typer.BadParameter(str(error), param_hint="--weak-agent") from error
 
 
 def part_option(parts: tuple[str, ...]) -> object:
@@ -50,7 +70,7 @@ def part_option(parts: tuple[str, ...]) -> object:
 def chosen(asked: list[str] | None, parts: tuple[str, ...]) -> list[str]:
     """The parts asked for, or all of them. Raises BadParameter for one that there is not."""
     if unknown := [each for each in asked or () if each not in parts]:
-        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(parts)}", param_hint="--part")
+        raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(parts)}", param_hint="--part")
     return asked or list(parts)
 
 
@@ -62,7 +82,12 @@ def make_console() -> Console:
 
 def finish(report: Report, json_path: Path | None, check: bool) -> None:
     """Writes the JSON and ends the command with its status."""
+    from . import agent_process
+
+    if agent_process.are_weak():
+        report.be_of_weak_agents()
     if json_path is not None:
+        report.date = f"{datetime.now(UTC):%Y-%m-%d}"
         report.write(json_path)
     if check and not report.all_hold():
         raise typer.Exit(1)
@@ -75,6 +100,7 @@ def move_command(
     check: CheckOption = False,
     quick: QuickOption = False,
     sizes_max: SizesOption = "1G",
+    part: Annotated[list[str] | None, part_option(MOVE_PARTS)] = None,
     ahead: Annotated[
         bool, typer.Option("--ahead", help="Ahead of everything else, for a machine that is not idle (control groups).")
     ] = False,
@@ -84,7 +110,8 @@ def move_command(
 
     try:
         with control_group.ahead_of_others() if ahead else nullcontext():
-            report = move.run(out, "1M" if quick else sizes_max, quick, make_console())
+            parts = chosen(part, MOVE_PARTS)
+            report = move.run(out, "1M" if quick else sizes_max, quick, make_console(), parts)
     except control_group.ControlGroupError as error:
         raise typer.BadParameter(str(error), param_hint="--ahead") from error
     finish(report, json_path, check)
@@ -121,7 +148,7 @@ def link_command(
     from . import link as link_bench
 
     if unknown := [each for each in link or () if each not in LINKS]:
-        raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(LINKS)}", param_hint="--link")
+        raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(LINKS)}", param_hint="--link")
     try:
         report = link_bench.run(out, link or link_bench.links_here(), sizes_max, quick, make_console())
     except link_bench.NoDevice as error:
@@ -135,11 +162,28 @@ def pool_command(
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
+    part: Annotated[list[str] | None, part_option(POOL_PARTS)] = None,
 ) -> None:
     """Small objects, and queries where the data lies; figures 3 and 4 of the paper on data services."""
     from . import pool
 
-    finish(pool.run(out, quick, make_console()), json_path, check)
+    finish(pool.run(out, quick, make_console(), chosen(part, POOL_PARTS)), json_path, check)
+
+
+@app.command("adios2")
+def adios2_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
+    """The engine for ADIOS2 beside SST and BP5 of the same wheel: time of a step in the writer, memory, reading."""
+    from . import adios2_engines
+
+    finish(adios2_engines.run(quick, make_console()), json_path, check)
+
+
+@app.command("lammps")
+def lammps_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
+    """The fixes for LAMMPS: a hand-over beside a dump, an analysis on the agent beside LAMMPS's own."""
+    from . import lammps_fixes
+
+    finish(lammps_fixes.run(quick, make_console()), json_path, check)
 
 
 @app.command("exchange")
@@ -151,13 +195,18 @@ def exchange_command(
     loggp: Annotated[
         str, typer.Option(help="L,o,g,G of the network, in ns and ns a byte; without: InfiniBand HDR.")
     ] = "",
+    part: Annotated[list[str] | None, part_option(EXCHANGE_PARTS)] = None,
+    peer_program: Annotated[
+        str, typer.Option("--peer-program", help="Path of LDMS's ldmsd, built outside; without: of the PATH.")
+    ] = "",
 ) -> None:
-    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter. Exchange time
-    between MPI's ranks, and of up to 1600 members by LogGP (--loggp)."""
+    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter and LDMS. Exchange
+    time between MPI's ranks, and of up to 1600 members by LogGP (--loggp)."""
     from . import exchange_time, sampling
 
-    report = sampling.run(out, quick, make_console())
-    exchange_time.run(report, out, quick, make_console(), loggp)
+    parts = chosen(part, EXCHANGE_PARTS)
+    report = sampling.run(out, quick, make_console(), parts, peer_program)
+    exchange_time.run(report, out, quick, make_console(), loggp, parts)
     finish(report, json_path, check)
 
 
@@ -184,11 +233,55 @@ def sift_command(
     check: CheckOption = False,
     quick: QuickOption = False,
     particles: Annotated[int, typer.Option(help="The smaller of the two sizes of the impulse.")] = 10_000_000,
+    part: Annotated[list[str] | None, part_option(SIFT_PARTS)] = None,
 ) -> None:
     """Particles into tracks: split, injection, impulse, reading; figures 6 to 9 of the paper on data services."""
     from . import sift
 
-    finish(sift.run(out, 100_000 if quick else particles, quick, make_console()), json_path, check)
+    parts = chosen(part, SIFT_PARTS)
+    finish(sift.run(out, 100_000 if quick else particles, quick, make_console(), parts), json_path, check)
+
+
+@app.command("growth")
+def growth_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    part: Annotated[list[str] | None, part_option(GROWTH_PARTS)] = None,
+) -> None:
+    """What a service costs as its load grows: programs, streams, objects, size and columns of frames; slopes."""
+    from . import growth
+
+    finish(growth.run(out, quick, chosen(part, GROWTH_PARTS), make_console()), json_path, check)
+
+
+@app.command("all")
+def all_command(
+    folder: Annotated[Path, typer.Option("--json", help="Directory for a JSON file of each part's claims.")],
+    out: OutOption = Path("offpath-bench"),
+    quick: QuickOption = False,
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", help="Which: a benchmark (move) or its part (move.posts); all of them."),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also parts whose file is there.")] = False,
+    parts: Annotated[bool, typer.Option("--list", help="Only list the parts with their minutes and commands.")] = False,
+) -> None:
+    """Everything, part by part, the most wanted claims first; goes on where it was stopped. The tables of the
+    documentation are made of these files (tools/results.py)."""
+    from . import everything
+
+    try:
+        wanted = everything.chosen(part or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--part") from error
+    if parts:
+        for each in wanted:
+            typer.echo(f"{each.name:<20} {each.minutes:>4g} min   {' '.join(each.command())}")
+        return
+    if not everything.run(wanted, folder, out, again, quick, make_console()):
+        raise typer.Exit(1)
 
 
 @app.command("task")
@@ -226,7 +319,7 @@ def tcp_command(
         if part or breakdown:
             raise typer.BadParameter("goes without --part and --breakdown", param_hint="--link")
         if unknown := [each for each in link if each not in TCP_LINKS]:
-            raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(TCP_LINKS)}", param_hint="--link")
+            raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(TCP_LINKS)}", param_hint="--link")
         return finish(tcp_linked.run(quick, link, make_console()), json_path, check)
     parts = ["breakdown"] if breakdown else chosen(part, TCP_PARTS)
     finish(tcp.run(out, quick, parts, make_console()), json_path, check)

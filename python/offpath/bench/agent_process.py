@@ -15,10 +15,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import control_group
 from .programs import ProgramError, find_program
 
 PR_SET_PDEATHSIG = 1
 START_SECONDS_MAX = 10.0
+_quota: list[str] = []  # words before an agent's command, while agents are weak
+
+
+@contextmanager
+def weak_agents() -> Iterator[None]:
+    """Agents that start meanwhile share what a core of a BlueField-2 does. Raises ControlGroupError."""
+    with control_group.bluefield_quota() as launcher:
+        _quota[:] = launcher
+        try:
+            yield
+        finally:
+            _quota.clear()
+
+
+def are_weak() -> bool:
+    return bool(_quota)
 
 
 class AgentUnavailableError(RuntimeError):
@@ -89,7 +106,7 @@ def launch(place: Path, core: int, chosen: list[str], configuration: Path | None
         arguments += ["--config", str(configuration)]
     with open(place / "agent.log", "wb") as log:
         return subprocess.Popen(
-            [*launcher, str(program), "--ready", *arguments],
+            [*launcher, *_quota, str(program), "--ready", *arguments],
             stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=prepare,
         )  # fmt: skip
 

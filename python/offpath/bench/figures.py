@@ -48,11 +48,11 @@ def new_figure(rows: int, columns: int, width: float = 6.4, height: float = 4.2)
     return plt.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained")
 
 
-def save(figure, out: Path, name: str) -> Path:
+def save(figure, out: Path, name: str, form: str = "png") -> Path:
     import matplotlib.pyplot as plt
 
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{name}.png"
+    path = out / f"{name}.{form}"
     figure.savefig(path, dpi=120)
     plt.close(figure)
     return path

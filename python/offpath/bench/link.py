@@ -20,7 +20,7 @@ from . import control_group, figures
 from .programs import default_cores, run_program
 from .report import Report, Series
 
-# Who holds the memory, and who fetches from it.
+# The owner of the memory, and the side that reads it.
 PLACES = ("host-host", "host-agent", "agent-agent")
 QUANTITIES = (("latency", "us"), ("bandwidth", "GB/s"), ("rate", "M/s"), ("all_gather", "us"))
 DEVICES = Path("/sys/class/infiniband")

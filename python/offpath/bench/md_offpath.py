@@ -12,6 +12,7 @@ from statistics import mean, median, quantiles, stdev
 from typing import Any
 
 from .md_run import run_md
+from .pool import median_interval
 from .report import Claim, Report, Series
 
 INTERVALS = (1, 5, 10, 20)
@@ -46,8 +47,9 @@ def measure_gains(report: Report, cores: tuple[int, int], address: str, cells: i
     }
     times: dict[str, list[float]] = defaultdict(list)
     bounds: dict[str, list[float]] = defaultdict(list)
-    for _ in range(rounds):
-        for name, (words, where) in runs.items():
+    for number in range(rounds):
+        for name in list(runs) if number % 2 else reversed(list(runs)):
+            words, where = runs[name]
             times[name].append(seconds_of(run_md([*size, *words], where, address)))
         model = run_md(["model", *size, "--intervals", "1", "--measure", "0"], str(host), address)
         predicted = {row["mode"]: row["predicted_s"] for row in model["rows"]}
@@ -56,9 +58,8 @@ def measure_gains(report: Report, cores: tuple[int, int], address: str, cells: i
     for mode, name in (("force", "formula (3)"), ("list", "its counterpart for lists")):
         gains = [gain(alone, seconds) for alone, seconds in zip(times["none"], times[mode], strict=True)]
         # Where the bound says that there is nothing to gain, nothing can be held to it.
-        ratio = median(
-            reached / bound if bound > 0 else 0.0 for reached, bound in zip(gains, bounds[mode], strict=True)
-        )
+        ratios = [reached / bound if bound > 0 else 0.0 for reached, bound in zip(gains, bounds[mode], strict=True)]
+        ratio = median(ratios)
         report.claims.append(
             Claim(
                 f"md.{mode}_mode_gain",
@@ -69,11 +70,13 @@ def measure_gains(report: Report, cores: tuple[int, int], address: str, cells: i
                 ratio,
                 ">= 0.8",
                 ratio >= 0.8,
-                pairs=rounds,
+                median_interval(ratios),
+                rounds,
             )
         )
     for peer in ("interval 20", "displacement", "two cores"):
-        ratio = median(other / ours for other, ours in zip(times[peer], times["list"], strict=True))
+        ratios = [other / ours for other, ours in zip(times[peer], times["list"], strict=True)]
+        ratio = median(ratios)
         report.claims.append(
             Claim(
                 f"md.list_mode_vs_{peer.replace(' ', '_')}",
@@ -83,6 +86,7 @@ def measure_gains(report: Report, cores: tuple[int, int], address: str, cells: i
                 1e3 * median(times[peer]),
                 ratio,
                 holds=True,
+                interval=median_interval(ratios),
                 pairs=rounds,
             )
         )
@@ -90,7 +94,8 @@ def measure_gains(report: Report, cores: tuple[int, int], address: str, cells: i
 
 def measure_auto(report: Report, core: int, address: str, sizes: tuple[tuple[int, int, int], ...]) -> None:
     """Short runs rank the modes; the best two (those within a tenth of the best) and auto run long, in turns."""
-    worst, worst_at, phases = 9.9, "", []
+    worst: list[float] = []  # of each turn, at the worst point
+    worst_at, phases = "", []
     for cells, short, long in sizes:
         atoms = 4 * cells**3
         found: dict[tuple[str, int], float] = {}
@@ -108,15 +113,28 @@ def measure_auto(report: Report, core: int, address: str, sizes: tuple[tuple[int
                 for mode in (*near, "auto"):
                     one = run_md([*words, "-n", str(long), "--offload", mode], str(core), address)
                     times[mode].append(seconds_of(one))
-            ratio = min(median(times[mode]) for mode in near) / median(times["auto"])
+            ratios = [min(times[mode][turn] for mode in near) / seconds for turn, seconds in enumerate(times["auto"])]
+            ratio = median(ratios)
             report.series.append(Series("md_auto", f"{atoms} atoms", "interval", "best / auto", [interval], [ratio]))
-            if ratio < worst:
-                worst, worst_at = ratio, f"{atoms} atoms, interval {interval}"
+            if not worst or ratio < median(worst):
+                worst, worst_at = ratios, f"{atoms} atoms, interval {interval}"
         for mode in ("force", "list"):
             gains = [gain(found["none", interval], found[mode, interval]) for interval in INTERVALS]
             report.series.append(Series("md_fig11", f"{mode}, {atoms} atoms", "interval", "%", [*INTERVALS], gains))
     report.claims.append(
-        Claim("md.auto_vs_best", worst, "", f"the best mode, {worst_at}", None, worst, ">= 0.95", worst >= 0.95)
+        Claim(
+            "md.auto_vs_best",
+            median(worst),
+            "",
+            "the best mode",
+            None,
+            median(worst),
+            ">= 0.95",
+            median(worst) >= 0.95,
+            median_interval(worst),
+            len(worst),
+            detail=f"worst of all: {worst_at}",
+        )
     )
     add_phases(report, phases)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,33 +21,46 @@ from .agent_process import AgentProcess, AgentUnavailableError
 from .programs import ProgramError, default_cores, run_program
 from .report import Claim, Report
 
-# Every claim of the table: name, unit, target. What no part reports is shown as not holding, with the reason.
-CLAIMS = [
-    ("move.post_ns_p50", "ns", "<= 400 ns"),
-    ("move.post_python_us_p50", "us", "<= 15 us"),
-    ("move.post_asleep_us_p50", "us", ">= 0.83"),
-    ("move.post_rhythm_us_p50", "us", "<= 10 us"),
-    ("move.rhythm_agent_cpu", "%", "<= 5 %"),
-    ("move.idle_agent_cpu", "%", "<= 1 %"),
-    ("move.post_size_spread", "x", "<= 1.5 x"),
-    ("move.post_to_seen_ns_p50", "ns", "<= 250 ns"),
-    ("move.bandwidth_vs_raw_one (from 256 KiB)", "GB/s", ">= 0.95"),
-    ("move.bandwidth_vs_raw_one (64-128 KiB)", "GB/s", ">= 0.85"),
-    ("move.bandwidth_vs_raw_many", "GB/s", ">= 0.95"),
-    ("move.columns_vs_ucx (16 x 4 KiB)", "us", ">= 2x"),
-    ("move.columns_vs_ucx (16 x 64 KiB)", "us", ">= 1.2x"),
-    ("move.ipc_page_vs_host_serialised_1col (from 128 KiB)", "GB/s", ">= 0.95"),
-    ("move.ipc_page_vs_host_serialised_1col (from 1 MiB)", "GB/s", ">= 0.98"),
-    ("move.ipc_page_vs_host_serialised_4col (from 1 MiB)", "GB/s", ">= 0.95"),
-    ("move.ipc_page_vs_host_serialised_16col (from 4 MiB)", "GB/s", ">= 0.95"),
-    ("move.host_cpu_ratio", "us", ">= 100x"),
-    ("move.vs_flight_doput", "GB/s", ">= 2x"),
-    ("move.tcp_vs_flight_doput", "GB/s", ">= 1x"),
-    ("move.agent_rss_over_payload", "MiB", "<= 64 MiB + 5 %"),
-    ("move.host_library_rss", "MiB", "<= 4 MiB"),
-    ("move.host_library_threads", "threads", "<= 0 threads"),
-    ("move.host_library_libraries", "libraries", "<= 0 libraries"),
-]
+# Every claim of the table by its part: name, unit, target. What a part does not report is shown as not holding, with
+# the reason.
+CLAIMS_OF: dict[str, list[tuple[str, str, str]]] = {
+    "posts": [
+        ("move.post_ns_p50", "ns", "<= 400 ns"),
+        ("move.post_asleep_us_p50", "us", ">= 0.83"),
+        ("move.post_rhythm_us_p50", "us", "<= 10 us"),
+        ("move.rhythm_agent_cpu", "%", "<= 5 %"),
+        ("move.idle_agent_cpu", "%", "<= 1 %"),
+        ("move.post_size_spread", "x", "<= 1.5 x"),
+        ("move.post_to_seen_ns_p50", "ns", "<= 250 ns"),
+        ("move.post_python_us_p50", "us", "<= 15 us"),
+    ],
+    "bandwidth": [
+        ("move.bandwidth_vs_raw_one (from 256 KiB)", "GB/s", ">= 0.95"),
+        ("move.bandwidth_vs_raw_one (64-128 KiB)", "GB/s", ">= 0.85"),
+        ("move.bandwidth_vs_raw_many", "GB/s", ">= 0.95"),
+        ("move.columns_vs_ucx (16 x 4 KiB)", "us", ">= 2x"),
+        ("move.columns_vs_ucx (16 x 64 KiB)", "us", ">= 1.2x"),
+    ],
+    "placement": [
+        ("move.ipc_page_vs_host_serialised_1col (from 128 KiB)", "GB/s", ">= 0.95"),
+        ("move.ipc_page_vs_host_serialised_1col (from 1 MiB)", "GB/s", ">= 0.98"),
+        ("move.ipc_page_vs_host_serialised_4col (from 1 MiB)", "GB/s", ">= 0.95"),
+        ("move.ipc_page_vs_host_serialised_16col (from 4 MiB)", "GB/s", ">= 0.95"),
+        ("move.host_cpu_ratio", "us", ">= 100x"),
+    ],
+    "flight": [
+        ("move.vs_flight_doput", "GB/s", ">= 2x"),
+        ("move.tcp_vs_flight_doput", "GB/s", ">= 1x"),
+    ],
+    "memory": [
+        ("move.agent_rss_over_payload", "MiB", "<= 64 MiB + 5 %"),
+        ("move.host_library_rss", "MiB", "<= 4 MiB"),
+        ("move.host_library_threads", "threads", "<= 0 threads"),
+        ("move.host_library_libraries", "libraries", "<= 0 libraries"),
+    ],
+    "buffers": [],  # figure 4
+}
+CLAIMS = [claim for claims in CLAIMS_OF.values() for claim in claims]
 
 
 @dataclass
@@ -65,43 +78,48 @@ class Setting:
         return [*cores, "--sizes-max", self.sizes_max, *quick, *others]
 
 
-def run(out: Path, sizes_max: str, quick: bool, console: Console) -> Report:
-    """Runs every part, prints the table and draws the figures into ``out``. Returns the report."""
+# What each part runs.
+PARTS: dict[str, list[Callable[[Setting], Report]]] = {
+    "posts": [lambda s: with_agent(s, "bench_move_post"), lambda s: measure_python(s)],
+    "bandwidth": [lambda s: with_agent(s, "bench_move_bandwidth")],
+    "placement": [lambda s: with_agent(s, "bench_move_arrow")],
+    "flight": [lambda s: measure_flight(s)],
+    "memory": [lambda s: with_agent(s, "bench_move_memory")],
+    "buffers": [
+        lambda s: with_agent(s, "bench_move_bandwidth", "--part", "buffers"),
+        lambda s: measure_without_cache(s),
+    ],
+}
+
+
+def run(out: Path, sizes_max: str, quick: bool, console: Console, parts: Sequence[str] = tuple(PARTS)) -> Report:
+    """Runs the parts, prints the table and draws the figures into ``out``. Returns the report."""
     host_core, agent_core = default_cores()
     setting = Setting(host_core, agent_core, sizes_max, quick)
     report = Report("move")
     failures: list[str] = []
-    parts: list[tuple[str, Callable[[Setting], Report]]] = [
-        ("posting", lambda s: with_agent(s, "bench_move_post")),
-        ("posting from Python", measure_python),
-        ("bandwidth", lambda s: with_agent(s, "bench_move_bandwidth")),
-        ("placement", lambda s: with_agent(s, "bench_move_arrow")),
-        ("buffers, cache on", lambda s: with_agent(s, "bench_move_bandwidth", "--part", "buffers")),
-        ("buffers, cache off", measure_without_cache),
-        ("Arrow Flight", measure_flight),
-        ("memory", lambda s: with_agent(s, "bench_move_memory")),
-    ]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(parts))
-        for name, measure in parts:
-            progress.update(task, description=name)
-            try:
-                report.absorb(measure(setting))
-            except (AgentUnavailableError, ProgramError) as error:
-                failures.append(f"{name}: {error}")
+        for part in parts:
+            progress.update(task, description=part)
+            for measure in PARTS[part]:
+                try:
+                    report.absorb(measure(setting))
+                except (AgentUnavailableError, ProgramError) as error:
+                    failures.append(f"{part}: {error}")
             progress.advance(task)
-    add_missing(report, failures)
+    add_missing(report, failures, parts)
     report.conclude(console, quick=quick)
     for path in figures.draw_move(report, out):
         console.print(f"drawn: {path}")
     return report
 
 
-def add_missing(report: Report, failures: list[str]) -> None:
-    """Adds the claims that no part reported, with what went wrong."""
+def add_missing(report: Report, failures: list[str], parts: Sequence[str] = tuple(PARTS)) -> None:
+    """Adds the claims that their part did not report, with what went wrong."""
     reported = {claim.claim for claim in report.claims}
-    missing = [entry for entry in CLAIMS if entry[0] not in reported]
+    missing = [entry for part in parts for entry in CLAIMS_OF[part] if entry[0] not in reported]
     report.add_unmeasured(missing, "; ".join(failures) or "no part reported it")
     order = {name: index for index, (name, _, _) in enumerate(CLAIMS)}
     report.claims.sort(key=lambda claim: order.get(claim.claim, len(order)))

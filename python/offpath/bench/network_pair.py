@@ -108,7 +108,7 @@ def bad_network(path_program: str, *impairments: str) -> Iterator[NetworkPair]:
         pair = NetworkPair(near, far)
         for namespace, device in ((near, "near"), (near, "kernel"), (far, "far")):
             _connect(namespace, device, path, f"{device}-path")
-            # What the kernel's own sockets send counts its segments; what comes from a packet socket has only its size.
+            # Frames of the kernel's own sockets count their segments; those of a packet socket have only a size.
             cut = ("gso_max_size", "1000") if device == "near" else ("gso_max_segs", "1")
             _run(_enter(namespace, "ip", "link", "set", device, *cut))
         # Of two devices in one network the kernel answers for its address on that which has it.

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from .report import Claim, Report, Series
 if TYPE_CHECKING:
     from ..pool import Pool
 
+PARTS = ("objects", "queries")
 RECORD_BYTES = 37
 FRAMES = 8
 PARTICLES = 8_000_000
@@ -76,6 +77,10 @@ class Answering:
     def ask(self, query: str) -> tuple[float, tuple[float, ...]]:
         self._process.stdin.write(query + "\n")
         self._process.stdin.flush()
+        return self.next()
+
+    def next(self) -> tuple[float, tuple[float, ...]]:
+        """What it says next, asked or not."""
         spent_ns, *answer = self._line().split()
         return int(spent_ns) / 1e9, tuple(float(value) for value in answer)
 
@@ -166,10 +171,20 @@ def put_when_joined(pool: Pool) -> None:
             time.sleep(0.02)
 
 
-def run(out: Path, quick: bool, console: Console) -> Report:
+def run(out: Path, quick: bool, console: Console, parts: Sequence[str] = PARTS) -> Report:
     """Measures, draws figures 3 and 4 into ``out`` and prints the table. Returns the report."""
     report = empty_report("pool")
-    measure_objects(report, quick, console)
+    if "objects" in parts:
+        measure_objects(report, quick, console)
+    if "queries" in parts:
+        measure_queries(report, quick, console)
+    report.conclude(console, quick=quick)
+    for path in figures.draw_pool(report, out):
+        console.print(f"drawn: {path}")
+    return report
+
+
+def measure_queries(report: Report, quick: bool, console: Console) -> None:
     engines = [name for name in pool_peer.ENGINES if importlib.util.find_spec(name)]
     particles, turns = (80_000, 3) if quick else (PARTICLES, 21)
     cores = len(os.sched_getaffinity(0))
@@ -182,11 +197,22 @@ def run(out: Path, quick: bool, console: Console) -> Report:
                 for query in QUERIES:
                     costs = take_turns(sides, query, turns)
                     add(report, lines, query, threads, particles, costs)
+    for name in TARGETS:
+        if name not in engines:  # a peer that is not there is no claim won
+            report.add_unmeasured(
+                [(claim_name(query, name, threads), "GB/s", target_text(name))
+                 for query in QUERIES for threads in range(1, cores + 1)],
+                f"{NAMES[name]} is not installed",
+            )  # fmt: skip
     report.series += lines.values()
-    report.conclude(console, quick=quick)
-    for path in figures.draw_pool(report, out):
-        console.print(f"drawn: {path}")
-    return report
+
+
+def claim_name(query: str, engine: str, threads: int) -> str:
+    return f"pool.query_vs_{engine} ({QUERIES[query]}, {threads} thread{'s' if threads > 1 else ''})"
+
+
+def target_text(engine: str) -> str | None:
+    return f">= {TARGETS[engine]:g}x" if engine in TARGETS else None
 
 
 def add(
@@ -197,7 +223,7 @@ def add(
     particles: int,
     costs: dict[str, list[float]],
 ) -> None:
-    """A claim against DuckDB, rows for the others, a point of each line."""
+    """A claim against DuckDB and Polars each, a row for the others, a point of each line."""
     rate = {name: particles * RECORD_BYTES / 1e9 / statistics.median(spent) for name, spent in costs.items()}
     for name, value in rate.items():
         label = {"loops": "Offpath", "acero": "Offpath, Acero alone"}.get(name) or NAMES[name]
@@ -208,17 +234,16 @@ def add(
             continue
         ratios = [peer / ours for peer, ours in zip(costs[name], costs["loops"], strict=True)]
         ratio = statistics.median(ratios)
-        target = TARGETS.get(name)
         report.claims.append(
             Claim(
-                f"pool.query_vs_{name} ({QUERIES[query]}, {threads} threads)",
+                claim_name(query, name, threads),
                 rate["loops"],
                 "GB/s",
                 label,
                 value,
                 ratio,
-                f">= {target:g}x" if target else None,
-                ratio >= (target or 0),
+                target_text(name),
+                ratio >= TARGETS.get(name, 0),
                 median_interval(ratios),
                 len(ratios),
             )

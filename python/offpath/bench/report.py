@@ -2,7 +2,7 @@
 
 The form is the one of ``bench/report.h``::
 
-    {"bench": "move", "commit": "1a2b3c", "machine": "...",
+    {"bench": "move", "commit": "1a2b3c", "machine": "...", "date": "2026-11-27", "command": "offpath bench move",
      "claims": [{"claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds"}],
      "series": [{"figure", "name", "x_unit", "y_unit", "x", "y"}]}
 """
@@ -15,10 +15,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CLAIM_KEYS = ("claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds")
 PAIRS_MIN = 21  # of Offpath and peer by turns, for a published ratio: pairs_min of bench/measure.h
@@ -34,7 +34,8 @@ class Claim:
     """One figure with what it is compared to. ``None`` where something was not measured or does not apply.
 
     ``interval`` is the 95 % interval of ``ratio`` over ``pairs`` interleaved pairs; ``why`` tells why a claim could not
-    be measured or does not hold.
+    be measured or does not hold. ``detail`` says what differs from run to run, so that names stay the same.
+    ``peer_waits`` says how a peer waits whose cost is mostly that: "asleep" or "spinning".
     """
 
     claim: str
@@ -49,15 +50,26 @@ class Claim:
     pairs: int | None = None
     why: str | None = None
     shown: bool | None = None  # True: a figure without a target, which claims nothing
+    detail: str | None = None
+    peer_waits: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a claim that holds though nothing was measured."""
         if self.holds and self.value is None and self.ratio is None:
             raise ValueError(f"claim {self.claim!r} holds, though neither a value nor a ratio was measured")
 
+    @property
+    def of_a_ratio(self) -> bool:
+        """Whether the target is one of the ratio to the peer."""
+        return self.target is not None and OF_A_RATIO.fullmatch(self.target) is not None
+
+    @property
+    def measured(self) -> bool:
+        return self.value is not None or self.ratio is not None
+
     def hold_to_rules(self) -> None:
         """A claim about a ratio to a peer holds only over 21 pairs or more, with its interval."""
-        if not self.holds or self.target is None or not OF_A_RATIO.fullmatch(self.target):
+        if not self.holds or not self.of_a_ratio:
             return
         if (self.pairs or 0) < PAIRS_MIN:
             self.holds, self.why = False, f"measured in {self.pairs or 'no'} pairs; a claim takes {PAIRS_MIN}"
@@ -91,6 +103,8 @@ class Report:
     machine: str = "unknown"
     claims: list[Claim] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
+    date: str = ""  # of the run, in UTC
+    command: str = ""  # that ran it
 
     @classmethod
     def parse(cls, text: str) -> Report:
@@ -119,7 +133,8 @@ class Report:
         for index, line in enumerate(series):
             if len(line.x) != len(line.y):
                 raise ReportError(f"series[{index}]: {len(line.x)} x and {len(line.y)} y")
-        return cls(loaded["bench"], loaded["commit"], loaded["machine"], claims, series)
+        about = {key: loaded.get(key, "") for key in ("date", "command")}
+        return cls(loaded["bench"], loaded["commit"], loaded["machine"], claims, series, **about)
 
     def absorb(self, other: Report) -> None:
         """Adds another program's claims and series; commit and machine are those of the last that knew them."""
@@ -140,20 +155,53 @@ class Report:
                 claim.hold_to_rules()
         self.print(console)
 
+    def broken_rules(self, quick: bool = False) -> list[str]:
+        """What contradicts the rules of docs/results/benchmarks.md; with ``quick`` the number of pairs is free."""
+        broken = []
+        for claim in self.claims:
+            if (claim.target is None) != bool(claim.shown):
+                broken.append(f"{claim.claim}: {'no target' if claim.target is None else 'a target'}, "
+                              f"{'not ' if claim.target is None else ''}marked shown")  # fmt: skip
+            if claim.holds and claim.why:
+                broken.append(f"{claim.claim}: holds, and says why it does not: {claim.why}")
+            if not claim.measured and not claim.why:
+                broken.append(f"{claim.claim}: not measured, and does not say why")
+            if claim.of_a_ratio and claim.ratio is not None and not claim.why:
+                if not claim.pairs or claim.interval is None:
+                    broken.append(f"{claim.claim}: a ratio without {'interval' if claim.pairs else 'pairs'}")
+                elif claim.holds and not quick and claim.pairs < PAIRS_MIN:
+                    broken.append(f"{claim.claim}: holds over {claim.pairs} pairs of {PAIRS_MIN}")
+            if claim.peer_waits == "asleep" and claim.ratio is not None and not self.has_spinning_peer(claim):
+                broken.append(f"{claim.claim}: its peer sleeps while it waits, and none that spins is beside it")
+        return broken
+
+    def has_spinning_peer(self, claim: Claim) -> bool:
+        """Whether the same figure is also compared with a peer that spins."""
+        name = claim.claim.partition(" ")[0]
+        return any(each.peer_waits == "spinning" and each.claim.partition(" ")[0] == name for each in self.claims)
+
+    def be_of_weak_agents(self) -> None:
+        """Figures of agents with a fraction of a core: shown, under names of their own, as targets are for a core."""
+        for claim in self.claims:
+            claim.claim, claim.target, claim.shown = f"{claim.claim} (weak agent)", None, True
+            claim.holds, claim.why = claim.measured, None if claim.measured else claim.why or "not measured"
+
     def all_hold(self) -> bool:
         return all(claim.holds for claim in self.claims)
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "bench": self.bench,
-                "commit": self.commit,
-                "machine": self.machine,
-                "claims": [claim.as_json() for claim in self.claims],
-                "series": [asdict(line) for line in self.series],
-            },
-            indent=1,
-        )
+        about = {"bench": self.bench, "commit": self.commit, "machine": self.machine}
+        about |= {key: text for key, text in (("date", self.date), ("command", self.command)) if text}
+        claims = [claim.as_json() for claim in self.claims]
+        return json.dumps({**about, "claims": claims, "series": [asdict(line) for line in self.series]}, indent=1)
+
+    def to_result(self) -> str:
+        """What `bench/results` keeps: without the series, a claim on a line."""
+        about = {"bench": self.bench, "commit": self.commit, "machine": self.machine, "date": self.date,
+                 "command": self.command}  # fmt: skip
+        head = "".join(f" {json.dumps(key)}: {json.dumps(text)},\n" for key, text in about.items())
+        claims = ",\n".join(f"  {json.dumps(claim.as_json())}" for claim in self.claims)
+        return f'{{\n{head} "claims": [\n{claims}\n ]\n}}\n'
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,6 +209,8 @@ class Report:
 
     def print(self, console: Console) -> None:
         """The table: claim, value, peer, ratio with its interval, target, whether it holds."""
+        from rich.table import Table  # the tools that read reports run without it
+
         table = Table(title=f"{self.bench} at {self.commit} on {self.machine}", title_justify="left")
         table.add_column("claim")
         for column in ("value", "peer", "ratio", "target"):
@@ -178,8 +228,8 @@ class Report:
             )
         console.print(table)
         for claim in self.claims:
-            if claim.why:
-                console.print(f"{claim.claim}: {claim.why}", highlight=False)
+            if said := claim.why or claim.detail:
+                console.print(f"{claim.claim}: {said}", highlight=False)
 
 
 def figure_text(value: float | None, unit: str) -> str:

@@ -76,8 +76,8 @@ def measure(report: Report, host_core: int, agent_core: int, quick: bool) -> Non
                 raise ProgramError(f"track 0 has {tracks.track(0).num_rows} rows of {steps} steps")
     p99 = float(np.quantile(spent, 0.99))
     report.claims.append(
-        Claim(f"sift.track_ms_p99 ({ids:,} ids x {steps} steps, {len(spent):,} asked while sifting)", p99, "ms",
-              target=f"<= {TARGET_MS:g} ms", holds=p99 <= TARGET_MS)
+        Claim("sift.track_ms_p99", p99, "ms", target=f"<= {TARGET_MS:g} ms", holds=p99 <= TARGET_MS,
+              detail=f"{ids:,} identifiers, {steps} steps, {len(spent):,} asked while sifting")
     )  # fmt: skip
     report.claims.append(Claim("sift.track_ms_p50 (of these)", float(np.median(spent)), "ms", holds=True))
 

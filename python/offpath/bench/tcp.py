@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -32,18 +32,21 @@ from .network_pair import (
     network_pair,
 )
 from .pool import median_interval
+from .process_cost import cpu_seconds, on_core
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report
-from .sampling import cpu_seconds, on_core
 
 PORT = 7000
 REDIS_PORT = 6379
-CLAIMS = [
-    ("tcp.echo_us_p50_vs_kernel (64 B, client on the agent's core)", "us", ">= 0.5"),
-    ("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, client on the agent's core)", "us", ">= 2.86x"),
-    ("tcp.stream_gbps_vs_kernel (to the server)", "Gb/s", ">= 0.5"),
-    ("tcp.stream_gbps_vs_kernel (from the server)", "Gb/s", ">= 0.5"),
-]
+# The rows that a part leaves out when it cannot run: name, unit, target.
+CLAIMS = {
+    "echo": [("tcp.echo_us_p50_vs_kernel (64 B, client on the agent's core)", "us", ">= 0.5")],
+    "busy": [("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, client on the agent's core)", "us", ">= 2.86x")],
+    "stream": [
+        ("tcp.stream_gbps_vs_kernel (to the server)", "Gb/s", ">= 0.5"),
+        ("tcp.stream_gbps_vs_kernel (from the server)", "Gb/s", ">= 0.5"),
+    ],
+}
 # Networks for goodput, and for connections that share a bottleneck: what bench_tcp_path is told.
 LOSSY = ("1 % loss, 2 ms round trip", ("--loss", "0.01", "--delay-us", "1000"))
 FAR = ("20 ms round trip, 100 Mb/s", ("--delay-us", "10000", "--mbit", "100", "--queue-bytes", "250000"))
@@ -86,10 +89,12 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
     with (
         server(pair.near_command(*many, *sockets_command(agent), *program), host_core) as offloaded,
         server(pair.near_command(*program[:1], str(PORT + 100), *congestion), host_core) as kernel,
+        server(pair.near_command(*program[:1], str(PORT + 200), "spin"), host_core) as spinning,
     ):
         arguments = [
             "--offloaded", f"{AGENT_ADDRESS}:{PORT}:{offloaded.pid}",
             "--kernel", f"{kernel_address}:{PORT + 100}:{kernel.pid}",
+            "--spinning", f"{kernel_address}:{PORT + 200}:{spinning.pid}",
             "--agent-pid", str(agent.process.pid), "--host-core", str(host_core), "--agent-core", str(agent_core),
             *(["--quick"] if quick else []), *others,
         ]  # fmt: skip
@@ -111,8 +116,10 @@ def start_agent(
 def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
     """Measures, draws into ``out`` and prints the table. Returns the report."""
     report = empty_report("tcp")
+    claims = [claim for part in parts for claim in CLAIMS.get(part, [])]
+    others = [(f"tcp ({', '.join(parts)}: what is not above)", "", "measured")]
     if (why := missing()) is not None:
-        report.add_unmeasured(CLAIMS, why)
+        report.add_unmeasured(claims or others, why)
         report.conclude(console, quick=quick)
         return report
     good = [part for part in parts if part not in ("breakdown", "slow-path") and part not in BAD_NETWORKS]
@@ -135,8 +142,8 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
             measure_breakdown(report, quick, console)
     except (AgentUnavailableError, ProgramError) as error:
         measured = {claim.claim for claim in report.claims}
-        left_out = [each for each in CLAIMS if each[0] not in measured]
-        report.add_unmeasured(left_out or [("tcp (what is not above)", "", "measured")], str(error))
+        left_out = [each for each in claims if each[0] not in measured]
+        report.add_unmeasured(left_out or others, str(error))
     report.conclude(console, quick=quick)
     for path in tcp_figures.draw(report, out):
         console.print(f"wrote {path}")
@@ -207,17 +214,19 @@ def wait_for_redis(pair: NetworkPair, address: str, port: int) -> None:
         time.sleep(0.05)
 
 
-def redis_turn(pair: NetworkPair, address: str, port: int, pid: int, command: str, requests: int) -> tuple[float, ...]:
-    """CPU seconds of the server for a request, requests a second, and their median milliseconds."""
+def redis_turn(pair: NetworkPair, address: str, port: int, pids: Sequence[int], command: str,
+               requests: int) -> tuple[float, ...]:  # fmt: skip
+    """CPU seconds for a request, of the server, which is the first of ``pids``, and of all; requests a second, their
+    median milliseconds."""
     ask = ["redis-benchmark", "-h", address, "-p", str(port), "-t", command, "-n", str(requests), "-c", "50",
            "-d", "64", "--csv"]  # fmt: skip
-    before = cpu_seconds(pid)
+    before = [cpu_seconds(pid) for pid in pids]
     done = subprocess.run(pair.far_command(*ask), capture_output=True, text=True, check=False, timeout=120)
-    after = cpu_seconds(pid)
+    spent = [(cpu_seconds(pid) - begin) / requests for pid, begin in zip(pids, before, strict=True)]
     fields = [word.strip('"') for word in done.stdout.strip().splitlines()[-1].split(",")] if done.stdout else []
     if done.returncode != 0 or len(fields) < 5:
         raise ProgramError(f"redis-benchmark: {done.stderr.strip()[-300:]}")
-    return (after - before) / requests, float(fields[1]), float(fields[4])
+    return spent[0], sum(spent), float(fields[1]), float(fields[4])
 
 
 def measure_redis(report: Report, pair: NetworkPair, agent: AgentProcess, quick: bool, console: Console) -> None:
@@ -246,7 +255,8 @@ def measure_redis(report: Report, pair: NetworkPair, agent: AgentProcess, quick:
                 for turn in range(-1, turns):
                     for side in list(sides) if turn // 3 % 2 else reversed(list(sides)):
                         _, address, port = sides[side]
-                        figure = redis_turn(pair, address, port, servers[side].pid, command.lower(), requests)
+                        pids = [servers[side].pid, *([agent.process.pid] if side == "offloaded" else [])]
+                        figure = redis_turn(pair, address, port, pids, command.lower(), requests)
                         if turn >= 0:
                             figures[side].append(figure)
             add_redis(report, name, unit, target, figures)
@@ -261,12 +271,18 @@ def add_redis(report: Report, name: str, unit: str, target: str, figures: dict[s
     for kind, (claim, shown, kind_unit, kind_target) in enumerate(
         (
             (name, lambda cpu: 1e-3 / cpu, unit, target),
+            (
+                name.replace("per_cpu_vs_kernel", "per_total_cpu").replace(")", ", agent included)"),
+                lambda cpu: 1e-3 / cpu,
+                unit,
+                None,
+            ),
             (name.replace("per_cpu_vs_kernel", "requests"), lambda rate: rate / 1e3, "k/s", None),
             (name.replace("per_cpu_vs_kernel", "ms_p50"), lambda ms: ms, "ms", None),
         )
     ):
         ours, theirs = ([figure[kind] for figure in figures[side]] for side in ("offloaded", "kernel"))
-        ratios = [(own / peer if kind == 1 else peer / own) for own, peer in zip(ours, theirs, strict=True)]
+        ratios = [(own / peer if kind == 2 else peer / own) for own, peer in zip(ours, theirs, strict=True)]
         ratio = statistics.median(ratios)
         report.claims.append(
             Claim(claim, shown(statistics.median(ours)), kind_unit, "kernel", shown(statistics.median(theirs)), ratio,

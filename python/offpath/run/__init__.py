@@ -31,19 +31,26 @@ def run_command(
     agent: Annotated[
         str | None, typer.Option(help="HOST:PORT or unix:PATH of an agent; without it one is started.")
     ] = None,
-    agents: Annotated[int, typer.Option(help="Agents started for this run, for ranks in turn.")] = 1,
+    agents: Annotated[int, typer.Option(help="Agents started for this run, a group; ranks use them in turn.")] = 1,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Copy the arrays into staging instead of waiting for them.")
     ] = False,
     layout: Annotated[
-        str, typer.Option(help="x and v as one column of three doubles a row (list) or as three columns (columns).")
-    ] = "list",
+        str | None,
+        typer.Option(
+            help="x and v as one column of three doubles a row (list) or as three columns (columns). The default is "
+            "list, with --view columns."
+        ),
+    ] = None,
     destination: Annotated[str, typer.Option(help=f"What the agent makes: {', '.join(DESTINATIONS)}.")] = "ipc-page",
     ranks: Annotated[int, typer.Option(help="MPI ranks of the simulation, started here by mpiexec.")] = 1,
     input: Annotated[
         Path | None, typer.Option(help="A LAMMPS input of your own; run up to its first run command.")
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Compare with LAMMPS's own dump.")] = True,
+    view: Annotated[
+        bool, typer.Option("--view", help="Serve a page that draws each step while the simulation runs.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Directory for what is written.")] = Path("offpath-run"),
     json_path: Annotated[Path | None, typer.Option("--json", help="Write everything found as JSON.")] = None,
 ) -> None:
@@ -58,13 +65,14 @@ def run_command(
         agent=agent,
         agents=agents,
         snapshot=snapshot,
-        layout=layout,
+        layout=layout or ("columns" if view else "list"),  # a page draws columns of numbers
         destination=destination,
         out=out,
         ranks=ranks,
         json_path=json_path,
         input=input,
         check=check,
+        view=view,
     )
     complain = make_console(stderr=True)
     try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
+import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from rich.console import Console
 
 import offpath
 
-from ..agent_http import fetch_status
+from ..agent_http import fetch_status, find_http
+from ..errors import AgentError
+from ..view import Pictures, ViewServer
 from .check import StepCheck, check_frames
 from .dump import DumpError, read_dump
 from .figures import draw
@@ -42,15 +46,20 @@ def run(settings: Settings, console: Console) -> RunReport:
     with ExitStack() as stack:
         pool = "local:/particles" if settings.agents == 1 else "hash:/particles"
         if settings.agent_address is None:
-            addresses = [agent.address for agent in start_agents(stack, settings.agents)]
+            started = start_agents(stack, settings.agents)
+            addresses, pages = [agent.address for agent in started], started[0].http_address
         else:
-            addresses = [settings.agent_address]
+            addresses, pages = [settings.agent_address], None
             # Others may use the same agent: a pool of this run's own, whose memory is given back at the end.
             pool = f"local:/particles-{socket.gethostname()}-{os.getpid()}"
         sessions = [stack.enter_context(offpath.connect(address)) for address in addresses]
         session = sessions[0]
+        if settings.view:
+            serve_page(stack, addresses[0], pages, console)
         report, steps = simulate(settings, sessions, addresses, pool, console)
         report.tracks = collect(session, sift_pool(pool).partition("?")[0], settings.tracks_path)
+        if settings.view and console.is_terminal:
+            console.input("The page stays until Enter is pressed. ")
         if settings.agent is not None:
             session.pool(pool).drop()
             session.tracks(sift_pool(pool).partition("?")[0]).drop()
@@ -65,6 +74,21 @@ def run(settings: Settings, console: Console) -> RunReport:
     report.figure = settings.figure_path
     draw_tracks(read_sorted(settings.tracks_path), boxes, settings.tracks_figure_path)
     return report
+
+
+def serve_page(stack: ExitStack, address: str, pages: str | None, console: Console) -> None:
+    """Serves what ``offpath view`` serves until the stack ends, and opens a browser from a terminal. ``pages`` is the
+    agent's HTTP address, where it is known."""
+    session = stack.enter_context(offpath.connect(address))
+    try:
+        server = stack.enter_context(ViewServer(Pictures(session, find_http(pages, address))))
+    except AgentError as error:
+        raise RunError(f"--view: {error}") from error
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    stack.callback(server.shutdown)
+    console.print(f"the page: {server.url}", highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        webbrowser.open(server.url)
 
 
 def start_agents(stack: ExitStack, number: int) -> list[offpath.Agent]:

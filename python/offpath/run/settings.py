@@ -11,6 +11,7 @@ LAYOUTS = ("list", "columns")  # x as one column of three doubles a row; as thre
 ATOMS_DEFAULT = 32_000
 ATOMS_MIN = 256  # four lattice cells a side; LAMMPS's cutoff needs about two
 RANKS_MAX = 256
+AGENTS_MAX = 64  # of one machine, each with memory of its own
 # Each ends as Arrow on the agent. "native" and "serialised" keep bytes without columns, which nothing here could read.
 DESTINATIONS = ("ipc-page", "ipc", "arrays", "record-batch", "c-abi", "agent-serialise")
 ADDRESS_SCHEMES = ("unix:", "tcp:", "tls:", "verbs:", "doca:")
@@ -26,7 +27,8 @@ class Settings:
 
     ``steps`` and ``every`` count time steps of the simulation. ``atoms`` is the number asked for; None stands for
     ATOMS_DEFAULT, or for what ``input`` makes. ``agent`` is an address, None stands for ``agents`` started for this
-    run, a group of which ranks have one each in turn.
+    run, a group of which ranks have one each in turn. Agents beyond the number of ranks keep their part of the data.
+    ``view`` serves a page while the simulation runs.
     """
 
     atoms: int | None = None
@@ -42,6 +44,7 @@ class Settings:
     json_path: Path | None = None
     input: Path | None = None
     check: bool = True
+    view: bool = False
 
     @property
     def stream_path(self) -> Path:
@@ -96,8 +99,8 @@ class Settings:
             raise RunError(f"--ranks {self.ranks}: 1 to {RANKS_MAX}")
         if self.agents != 1 and self.agent is not None:
             raise RunError(f"--agents {self.agents} starts agents, --agent {self.agent} names one: give one of the two")
-        if not 1 <= self.agents <= self.ranks:
-            raise RunError(f"--agents {self.agents}: 1 to {self.ranks}, as many as --ranks")
+        if not 1 <= self.agents <= AGENTS_MAX:
+            raise RunError(f"--agents {self.agents}: 1 to {AGENTS_MAX}")
         if self.layout not in LAYOUTS:
             raise RunError(f"--layout {self.layout!r}: one of {', '.join(LAYOUTS)}")
         if self.destination not in DESTINATIONS:

@@ -1,33 +1,31 @@
-"""What the page shows: pools, their columns, the newest step of one as counts in bins, and the agents of the group.
+"""The newest step of a pool as counts in bins, its columns, and the agents of the group with what they have.
 
-Columns of a step are read from the agent and binned here. A step with more rows than ``ROWS_MAX`` is refused.
+The agents count: a picture of any number of rows costs its bins.
 """
 
 from __future__ import annotations
 
 import glob
+import math
+import operator
 import threading
+from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import Invalid
 from ..group_view import look
 from ..pool import Entry, Pool
 from ..session import Session
+from .exchanges import Exchanges
+from .paths import Paths
+from .refused import Refused, is_drawn
 
-ROWS_MAX = 1 << 24  # of a step; two columns of float64 are 256 MiB
 BINS_MAX = 512
+GAUGES_MAX = 200
 WAIT_S = 10.0
-
-
-class Refused(Exception):
-    """A request that asks for too much, or for what cannot be drawn."""
-
-
-def is_drawn(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def newest_step(pool: Pool) -> list[Entry]:
@@ -41,28 +39,42 @@ def state_of(step: list[Entry]) -> str:
     return f"{step[-1].row}/{len(step)}/{step[-1].sequence}" if step else ""
 
 
-def finite(columns: list[Any]) -> list[np.ndarray]:
-    """The columns as float64, without the rows in which one of them is null, NaN or infinite."""
-    arrays = [each.cast(pa.float64(), safe=False).to_numpy() for each in columns]
-    kept = np.logical_and.reduce([np.isfinite(each) for each in arrays])
-    return [each[kept] for each in arrays]
+def are_finite(names: list[str]) -> pc.Expression:
+    """The rows in which none of the columns is null, NaN or infinite."""
+    return reduce(operator.and_, (pc.abs(pc.field(each).cast(pa.float64())) < math.inf for each in names))
+
+
+def gauges_of(name: str, status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The values that programs of this agent give now."""
+    return [
+        {"name": f"{name} {each['name']} {field['name']}", "value": field["value"], "unit": field["unit"]}
+        for each in status.get("sampled", [])
+        if each["way"] == "gauges" and each["fresh"]
+        for field in each["fields"]
+        if field["value"] is not None
+    ]
 
 
 class Pictures:
-    """Answers for the page, from one session. Steps are read one after the other; agents are asked beside that."""
+    """Answers for the page, from one session, which one request uses at a time; agents are asked beside that."""
 
     def __init__(self, session: Session, http: str) -> None:
         self._session = session
         self._http = http
         self._lock = threading.Lock()
+        self.paths = Paths(session, self._lock)
+        self.exchanges = Exchanges(session, self._lock)
         self._agents_lock = threading.Lock()
 
     def agents(self) -> dict[str, Any]:
-        """The group's members with their memory, and the pools of all of them."""
+        """The group's members with their memory; the pools, tracks, exchanges and gauges of all of them."""
         with self._agents_lock:
             seen = look(self._http)
         members: list[dict[str, Any]] = []
         pools: set[str] = set()
+        tracks: set[str] = set()
+        exchanges: set[str] = set()
+        gauges: list[dict[str, Any]] = []
         for member in seen.members:
             row = {"name": member["name"], "state": member["state"], "answers": member["name"] in seen.statuses}
             if status := seen.statuses.get(member["name"]):
@@ -76,8 +88,18 @@ class Pictures:
                     "longest_wait_s": max(waits, default=0.0),
                 }
                 pools.update(each["name"] for each in status["pools"])
+                tracks.update(each["options"] for each in status["sifts"])
+                exchanges.update(each["name"] for each in status["exchanges"])
+                gauges += gauges_of(member["name"], status)
             members.append(row)
-        return {"members": members, "pools": sorted(pools)}
+        return {
+            "members": members,
+            "pools": sorted(pools),
+            "tracks": sorted(tracks),
+            "exchanges": sorted(exchanges),
+            "gauges": gauges[:GAUGES_MAX],
+            "gauges_left_out": max(len(gauges) - GAUGES_MAX, 0),
+        }
 
     def columns(self, name: str) -> dict[str, Any]:
         """The columns of the newest step, with their types, and which of them can be drawn."""
@@ -86,10 +108,14 @@ class Pictures:
             step = newest_step(pool)
             if not step:
                 return {"columns": []}
-            row, column = glob.escape(step[-1].row), glob.escape(step[-1].column)
-            schema = pool.query(pc.scalar(False), rows=row, columns_glob=column, timeout=WAIT_S).schema
+            schema = self._schema_of(pool, step[-1])
         columns = [{"name": each.name, "type": str(each.type), "drawn": is_drawn(each.type)} for each in schema]
         return {"columns": columns}
+
+    @staticmethod
+    def _schema_of(pool: Pool, entry: Entry) -> pa.Schema:
+        row, column = glob.escape(entry.row), glob.escape(entry.column)
+        return pool.query(pc.scalar(False), rows=row, columns_glob=column, timeout=WAIT_S).schema
 
     def density(self, name: str, x: str, y: str, bins: int, state: str) -> dict[str, Any]:
         """Counts of the newest step as numpy.histogram2d has them, or of ``x`` alone if ``y`` is empty.
@@ -98,35 +124,31 @@ class Pictures:
         """
         if not 1 <= bins <= BINS_MAX:
             raise Refused(f"bins must be from 1 to {BINS_MAX}")
+        names = [x, y] if y else [x]
         with self._lock:
             pool = self._session.pool(name)
             step = newest_step(pool)
             now = state_of(step)
             if now == state or not step:
                 return {"state": now}
-            rows = sum(each.rows or 0 for each in step)
-            if rows > ROWS_MAX:
-                raise Refused(f"step {step[-1].row} has {rows} rows; at most {ROWS_MAX} are drawn")
-            table = pool.query(
-                columns=list(dict.fromkeys(each for each in (x, y) if each)),
-                rows=glob.escape(step[-1].row),
-                timeout=WAIT_S,
-                arrow_only=True,
-            )
-        names = [x, y] if y else [x]
-        for each in names:
-            if not is_drawn(table.schema.field(each).type):
-                raise Refused(f"column {each} has no numbers")
-        values = finite([table.column(each) for each in names])
-        try:
-            counts, edges = np.histogramdd(values, bins=bins)
-        except ValueError as error:
-            raise Refused(f"the values cannot be divided into bins: {error}") from None
+            schema = self._schema_of(pool, step[-1])
+            for each in names:
+                if schema.get_field_index(each) >= 0 and not is_drawn(schema.field(each).type):
+                    raise Refused(f"column {each} has no numbers")
+            asked: dict[str, Any] = {"filter": are_finite(names), "rows": glob.escape(step[-1].row), "arrow_only": True}
+            try:
+                counts, *edges = (
+                    pool.histogram2d(x, y, bins, timeout=WAIT_S, **asked)
+                    if y
+                    else pool.histogram(x, bins, timeout=WAIT_S, **asked)
+                )
+            except Invalid as error:
+                raise Refused(f"the values cannot be divided into bins: {error}") from None
         return {
             "state": now,
             "row": step[-1].row,
-            "rows": rows,
-            "counted": len(values[0]),
-            "counts": counts.astype(np.int64).tolist(),
+            "rows": sum(each.rows or 0 for each in step),
+            "counted": int(counts.sum()),
+            "counts": counts.tolist(),
             "edges": [each.tolist() for each in edges],
         }

@@ -18,16 +18,18 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ..errors import AgentError, Error, NotFound
-from .pictures import Pictures, Refused
+from .pictures import Pictures
+from .refused import Refused
 
 AT_ONCE_MAX = 16
 PATH_LETTERS_MAX = 4096
 FIELDS_MAX = 8
 IDLE_S = 10.0
+SCRIPTS = ("page.js", "steps.js", "agents.js", "tracks.js", "gauges.js", "exchange.js")
 FILES = {
     "": ("page.html", "text/html"),
     "view.css": ("view.css", "text/css"),
-    "view.js": ("view.js", "text/javascript"),
+    **{name: (name, "text/javascript") for name in SCRIPTS},
 }
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -79,6 +81,12 @@ class Handler(BaseHTTPRequestHandler):
         if name == "density":
             return pictures.density(fields["pool"], fields["x"], fields.get("y", ""), int(fields["bins"]),
                                     fields.get("state", ""))  # fmt: skip
+        if name == "track-columns":
+            return pictures.paths.columns(fields["tracks"])
+        if name == "paths":
+            return pictures.paths.paths(fields["tracks"], fields["ids"], fields["x"], fields["y"])
+        if name == "exchange":
+            return pictures.exchanges.table(fields["name"])
         return None
 
     def _refuse(self, code: int, why: str) -> None:

@@ -31,7 +31,14 @@ Result<LogLevel> parse_level(const Config& config) {
   for (std::size_t i = 0; i < std::size(names); ++i) {
     if (level == names[i]) return static_cast<LogLevel>(i);
   }
-  return bad_value(config, "log.level", "'{}' is none of debug, info, warning, error, off", level);
+  return bad_value(config, "log.level", "'{}' is not one of debug, info, warning, error, off", level);
+}
+
+Result<LogFormat> parse_format(const Config& config) {
+  const std::string& format = config.text("log.format");
+  if (format == "text") return LogFormat::text;
+  if (format == "json") return LogFormat::json;
+  return bad_value(config, "log.format", "'{}' is not one of text, json", format);
 }
 
 // A user's number, given as such or by the user's name.
@@ -348,6 +355,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.http_events = config.boolean("agent.http_events");
   OFP_ASSIGN(settings.flight, parse_flight(config));
   OFP_ASSIGN(settings.log_level, parse_level(config));
+  OFP_ASSIGN(settings.log_format, parse_format(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));
   OFP_ASSIGN(settings.plugins, parse_plugins(config));
   OFP_ASSIGN(settings.pools, parse_pools(config));

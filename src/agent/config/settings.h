@@ -1,4 +1,7 @@
 // All keys of the agent's configuration, and the checked values that they become.
+//
+// Read this first in src/agent/config, then core_list.h and one header for each table that has keys of its own:
+// tcp_settings.h, exchange_settings.h, sampling_settings.h, alarm_settings.h. Keys are declared in settings_keys.cc.
 #pragma once
 
 #include <sys/types.h>
@@ -13,6 +16,7 @@
 #include "agent/config/sampling_settings.h"
 #include "agent/config/tcp_settings.h"
 #include "agent/flight.h"
+#include "agent/log_sink.h"
 #include "agent/services/dispatcher.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -62,6 +66,7 @@ struct AgentSettings {
   bool insecure_network = false, keep_ptrace = true, force_staging = false;
   plugin::Sandbox sandbox = plugin::Sandbox::on;
   LogLevel log_level = LogLevel::info;
+  LogFormat log_format = LogFormat::text;
   std::vector<plugin::PluginOptions> plugins;
   std::vector<PoolSettings> pools;
   SamplingSettings sampling;

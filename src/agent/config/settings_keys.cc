@@ -265,6 +265,8 @@ constexpr ConfigKey keys[] = {
      "programs (offpath slow-path), and the agent while there is none."},
     {"tcp.trace_file", ConfigType::text, "",
      "File for the times at which frames reached the stages of TCP (offpath bench tcp --breakdown). Empty: none."},
+    {"log.format", ConfigType::text, "text",
+     "text, or json: each line is an object with time, level, process and message."},
     {"log.level", ConfigType::text, "info", "debug, info, warning, error or off. Read again on SIGHUP."},
 };
 

@@ -114,7 +114,8 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
   EXPECT_EQ(error_of("[memory]\nbytes_mx = 1\n"),
             "agent.toml:2: unknown key 'memory.bytes_mx'; the nearest known key is 'memory.bytes_max'");
   EXPECT_EQ(error_of("\n[log]\nlevel = 'loud'\n"),
-            "agent.toml:3: log.level: 'loud' is none of debug, info, warning, error, off");
+            "agent.toml:3: log.level: 'loud' is not one of debug, info, warning, error, off");
+  EXPECT_EQ(error_of("\n[log]\nformat = 'xml'\n"), "agent.toml:3: log.format: 'xml' is not one of text, json");
   EXPECT_EQ(error_of("[security]\nallow_uids = ['nobody-has-this-name']\n"),
             "agent.toml:2: security.allow_uids: there is no user 'nobody-has-this-name'");
   for (const char* wrong :

@@ -68,9 +68,12 @@ void ProgramSockets::close(std::uint64_t program) {
 }
 
 void ProgramSockets::wake(std::uint64_t program, std::uint32_t process) const {
-  if (const auto at = programs_.find(program); at != programs_.end())
-    if (const auto of = at->second.processes.find(process); of != at->second.processes.end())
-      send_byte(of->second.wake->get());
+  const auto at = programs_.find(program);
+  if (at == programs_.end()) return;
+  const auto of = at->second.processes.find(process);
+  if (of != at->second.processes.end()) return send_byte(of->second.wake->get());
+  for (const auto& [other, sockets] : at->second.processes)
+    if (sockets.notices) send_byte(sockets.notices.get());
 }
 
 Status ProgramSockets::watch(std::uint64_t program, std::uint32_t process, Process sockets) {
@@ -124,13 +127,10 @@ void ProgramSockets::on_ended(std::uint64_t program, std::uint32_t process, Time
   loop_.unwatch(its.processes.at(process).wake->get());
   its.processes.erase(process);
   if (!owner_.on_process_ended(program, process) || its.processes.empty())
-    return owner_.refuse(program,
-                         {Error::closed,
-                          "every process of the program has closed the descriptor by which its connections wake the "
-                          "agent"},
-                         now);
-  for (const auto& [other, sockets] : its.processes)
-    if (sockets.notices) send_byte(sockets.notices.get());
+    owner_.refuse(program,
+                  {Error::closed,
+                   "every process of the program has closed the descriptor by which its connections wake the agent"},
+                  now);
 }
 
 }  // namespace offpath::agent

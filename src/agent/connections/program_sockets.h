@@ -44,12 +44,11 @@ class ProgramSockets {
   [[nodiscard]] Status open(std::uint64_t program, channel::AgentEnd& channel, std::uint64_t ticket,
                             std::shared_ptr<ReceivedFds::User> user);
   void close(std::uint64_t program);
+  // A process that is no longer there: sends each of the others a notice, because they now find the event of its end.
   void wake(std::uint64_t program, std::uint32_t process) const;
-  // Of every process of the program, in the order of their numbers.
-  template <class Call>
-  void each_process(std::uint64_t program, const Call& call) const {
-    if (const auto at = programs_.find(program); at != programs_.end())
-      for (const auto& [process, sockets] : at->second.processes) call(process);
+  [[nodiscard]] bool has(std::uint64_t program, std::uint32_t process) const {
+    const auto at = programs_.find(program);
+    return at != programs_.end() && at->second.processes.contains(process);
   }
 
  private:

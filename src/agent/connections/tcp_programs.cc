@@ -125,6 +125,7 @@ Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen&
   // A relay of root or of the agent's own user says what the program may do; another one is no more than its user.
   who.privileged = who.privileged && asked.privileged != 0;
   who.linked = true;
+  who.user_there = asked.user;
   OFP_TRY(wire::check_tcp_area(layout));
   if (layout.bytes > settings_.limits.bytes_of_program_max)
     return fail(Error::too_large, "the area has {} bytes; a program may have {} (tcp.memory_of_program)", layout.bytes,

@@ -6,6 +6,10 @@
 //
 // This is core 0, on the agent's loop. Further cores (tcp.cores, tcp_core.h) have threads of their own, and learn of
 // programs from this one.
+//
+// Read this first in src/agent/connections, then program_sockets.h (wakes and processes), tcp_device.h (what frames go
+// through), crossing.h and tcp_core.h (several cores), tcp_slow_path.h, and for programs on other machines
+// linked_programs.h and tcp_relay.h.
 #pragma once
 
 #include <functional>

@@ -94,6 +94,7 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   };
   const auto opening = std::make_shared<Opening>(Opening{std::move(view)});
   asked.privileged = privileged ? 1 : 0;
+  asked.user = user;
   link::HostOptions host = options_.host;
   host.name = channel.program();
   connecting_->start(
@@ -107,8 +108,7 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
         asked.memory.region = far.region;
         std::vector<std::byte> payload;
         wire::encode(asked, payload);
-        OFP_ASSIGN(const channel::Reply reply, far.end->call(EntryKind::tcp_open, payload, deadline));
-        static_cast<void>(reply);
+        OFP_TRY(far.end->call(EntryKind::tcp_open, payload, deadline));
         return {};
       },
       [this, number, opening](Status status, TimeNs now) {
@@ -138,6 +138,7 @@ Status TcpRelay::serve(std::uint64_t number, Program& program) {
   if (area.empty()) return fail(Error::peer_lost, "the channel ended");
   word(area, wire::tcp_word::cores).store(1, std::memory_order_relaxed);
   word(area, wire::tcp_word::linked).store(1, std::memory_order_release);
+  program.woken.try_emplace(0, 0);
   OFP_TRY(loop_.watch(program.far->end->event_fd(), EPOLLIN,
                       [this, number](std::uint32_t, TimeNs now) { on_far(number, now); }));
   return sockets_.open(number, *program.channel, program.ticket, program.user);
@@ -222,10 +223,10 @@ void TcpRelay::on_far(std::uint64_t number, TimeNs now) {
 void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
   const MutableBytes area = program.far->end->segment(program.far->region);
   if (area.empty()) return;
-  sockets_.each_process(number, [&](std::uint32_t process) {
+  for (auto& [process, before] : program.woken) {
     const std::uint64_t woken = word(area, wire::tcp_word::process_woken(process)).load(std::memory_order_acquire);
-    if (std::exchange(program.woken[process], woken) != woken) sockets_.wake(number, process);
-  });
+    if (std::exchange(before, woken) != woken) sockets_.wake(number, process);
+  }
 }
 
 // True: nothing is owed to the other agent.
@@ -277,10 +278,9 @@ void TcpRelay::tell(Program& program, std::uint32_t process, bool joins) {
 Status TcpRelay::on_joined(std::uint64_t number, std::uint32_t process) {
   if (process >= wire::tcp_processes_max)
     return fail(Error::protocol, "process {} joins, but only {} processes may", process, wire::tcp_processes_max);
-  bool is_there = false;
-  sockets_.each_process(number, [&](std::uint32_t each) { is_there |= each == process; });
-  if (is_there) return fail(Error::protocol, "process {} joins, but has joined already", process);
+  if (sockets_.has(number, process)) return fail(Error::protocol, "process {} joins, but has joined already", process);
   Program& program = programs_.at(number);
+  program.woken.try_emplace(process, 0);
   tell(program, process, true);
   settle(program);
   return {};
@@ -288,7 +288,6 @@ Status TcpRelay::on_joined(std::uint64_t number, std::uint32_t process) {
 
 bool TcpRelay::on_process_ended(std::uint64_t number, std::uint32_t process) {
   Program& program = programs_.at(number);
-  program.woken.erase(process);
   tell(program, process, false);
   settle(program);
   return true;

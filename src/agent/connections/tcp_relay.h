@@ -67,8 +67,9 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
     std::uint64_t channel_number = 0;
     std::uint64_t ticket = 0;  // of the program's request, until it is answered
     std::shared_ptr<ReceivedFds::User> user;
-    std::unique_ptr<Far> far;                      // null: being opened
-    std::map<std::uint32_t, std::uint64_t> woken;  // by process: TcpProcessLine::woken when it was last woken
+    std::unique_ptr<Far> far;  // null: being opened
+    // By process, ended ones until their numbers are used again: TcpProcessLine::woken when it was last woken.
+    std::map<std::uint32_t, std::uint64_t> woken;
     std::deque<std::pair<wire::EntryKind, std::vector<std::byte>>> owed;  // requests that found no room
     bool look_owed = false;
   };

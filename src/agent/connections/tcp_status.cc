@@ -29,6 +29,7 @@ TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port
   status.flows = stack.flows();
   status.half_open = stack.half_open();
   status.stack = stack.counters();
+  status.acknowledged = stack.acknowledged();
   status.port = port.counters();
   status.service = service.counters();
   status.programs = service.programs();
@@ -42,6 +43,7 @@ void add(TcpStatus& all, TcpStatus core) {
   all.flows += core.flows;
   all.half_open += core.half_open;
   add_counters(all.stack, core.stack);
+  all.acknowledged += core.acknowledged;
   add_counters(all.port, core.port);
   add_counters(all.service, core.service);
   for (const auto& more : core.programs) {

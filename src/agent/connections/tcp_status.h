@@ -25,6 +25,7 @@ struct TcpStatus {
   bool link_up = true;  // as reported by the port
   std::size_t flows = 0, half_open = 0;
   tcp::StackCounters stack;
+  LatencyHistogram acknowledged{};
   tcp::PortCounters port;
   tcp::TcpServiceCounters service;
   std::vector<tcp::TcpService::ProgramStatus> programs;

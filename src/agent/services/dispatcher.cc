@@ -17,6 +17,7 @@ constexpr std::uint64_t members_share = 8;
 DispatcherOptions with_limits(DispatcherOptions options) {
   options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
   options.pools.real_clock = options.real_clock;
+  options.mover.clock = options.channels.clock;
   options.pools.reserved_bytes_max = options.mover.memory_bytes_max / reserves_share;
   options.sifts.user_pools_max = options.pools.table.user_pools_max;
   options.pools.table.key_bytes_max = options.mover.memory_bytes_max / keys_share;
@@ -30,17 +31,16 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       options_(with_limits(options)),
       buffers_(service::BufferCache::make(options.buffers)),
       pools_(
-          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; },
-          [this] { return memory_wanted(); }, [this](std::uint64_t bytes) { return mover_.memory_unused() >= bytes; }),
+          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.make_free(bytes); },
+          [this] { return memory_wanted(); }, [this](std::uint64_t bytes) { return mover_.make_unused(bytes); }),
       sifts_(
-          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.make_free(bytes); }, pools_),
       queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_,
-                [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
-      tasks_(options.tasks, buffers_,
-             [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
+                [this](std::uint64_t bytes) { return mover_.make_free_for_programs(bytes); }),
+      tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.make_free_for_programs(bytes); }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock, options.suspended),
-      mover_(options.mover, buffers_, stores_),
+      mover_(options_.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns, options.real_clock) {
   mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
   tasks_.messages().set_take_offer(
@@ -64,6 +64,7 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
   serve(ServiceId::asked, own_puts_);
   serve(ServiceId::mover, mover_);
   hold_by({&mover_});
+  measure_by(options.channels.clock);
   watch_memory([this] { return mover_.memory_free(); }, {&mover_, &pools_, &sifts_, &tasks_});
 }
 
@@ -71,7 +72,7 @@ Dispatcher::~Dispatcher() { drop_channels(); }
 
 // The memory to free so that streams find room: from an eighth of the memory to a quarter, or the largest unmet demand.
 std::uint64_t Dispatcher::memory_wanted() const {
-  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
+  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_reach_for_programs();
   const std::uint64_t tasks = tasks_.memory_wanted();
   const std::uint64_t wanted =
       std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
@@ -99,8 +100,7 @@ void Dispatcher::GroupRequests::on_request(const service::Request& asked, TimeNs
   group->on_request(asked.channel, asked.entry, asked.is_member, now, effects);
 }
 
-void Dispatcher::GroupRequests::on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status,
-                                            TimeNs now, service::Effects& effects) {
+void Dispatcher::GroupRequests::on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) {
   group->on_transfer(token, status, now, effects);
 }
 
@@ -151,7 +151,7 @@ void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   std::ranges::sort(alive);
   std::vector<std::string> anew;
   if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
-  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects());
+  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, now, effects());
   sifts_.on_members(alive, anew, now, effects());
   std::optional<std::pair<std::string, std::uint64_t>> before;
   if (!anew.empty()) before.emplace(anew.front(), change.instead_of->process);
@@ -202,8 +202,7 @@ void Dispatcher::TcpPrograms::on_request(const service::Request& asked, TimeNs n
                   fail(Error::unsupported, "this agent has no device for TCP connections (tcp.device)"));
 }
 
-void Dispatcher::TcpPrograms::on_transfer(service::ChannelNumber, std::uint64_t token, Status status, TimeNs now,
-                                          service::Effects&) {
+void Dispatcher::TcpPrograms::on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects&) {
   if (requests.on_transfer) requests.on_transfer(token, std::move(status), now);
 }
 

@@ -58,6 +58,7 @@ class Dispatcher final : public service::Dispatcher {
   // Routes requests of other members to `group`, which outlives this. Agents of user `owner` and of root are accepted
   // as members.
   void serve_group(group::Group& group, uid_t owner, TimeNs now);
+  [[nodiscard]] const group::Group* group() const noexcept { return group_.group; }
   // Makes a pool as if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
@@ -121,6 +122,7 @@ class Dispatcher final : public service::Dispatcher {
     void rank_began(const std::string& pool, std::uint32_t rank) override {
       if (!sift::SiftService::is_own(pool)) pools_.rank_began(pool, rank);
     }
+    [[nodiscard]] std::string why_waits(std::uint64_t token) const override { return pools_.why_waits(token); }
     void leave(const std::string& pool) override {
       if (!sift::SiftService::is_own(pool)) pools_.leave(pool);
     }
@@ -135,8 +137,7 @@ class Dispatcher final : public service::Dispatcher {
 
     void on_closed(service::ChannelNumber channel, bool usual, TimeNs now, service::Effects& effects) override;
     void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override;
-    void on_transfer(service::ChannelNumber channel, std::uint64_t token, Status status, TimeNs now,
-                     service::Effects& effects) override;
+    void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   };
   struct TcpPrograms final : service::Service {
     explicit TcpPrograms(Dispatcher& its_dispatcher) : dispatcher(its_dispatcher) {}
@@ -145,8 +146,7 @@ class Dispatcher final : public service::Dispatcher {
 
     void on_closed(service::ChannelNumber channel, bool usual, TimeNs now, service::Effects& effects) override;
     void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override;
-    void on_transfer(service::ChannelNumber channel, std::uint64_t token, Status status, TimeNs now,
-                     service::Effects& effects) override;
+    void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   };
   // Objects that parts of this agent put.
   struct OwnPuts final : service::Service {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -65,6 +66,28 @@ std::string number_text(double value) {
   return fmt::format("{}", value);
 }
 
+double seconds_of(std::uint64_t ns) { return static_cast<double>(ns) / second_ns; }
+
+double bound_s(std::size_t bucket) {
+  const TimeNs bound = LatencyHistogram::bound_ns(bucket);
+  return bound == never ? std::numeric_limits<double>::infinity() : static_cast<double>(bound) / second_ns;
+}
+
+// With the newest ticket of each bucket as its exemplar.
+void append_histogram(std::string& text, const std::string& name, const LatencyHistogram& histogram) {
+  std::uint64_t below = 0;
+  for (std::size_t i = 0; i < LatencyHistogram::buckets; ++i) {
+    const LatencyHistogram::Bucket& bucket = histogram.bucket(i);
+    below += bucket.count;
+    text += fmt::format("{}_bucket{{le=\"{}\"}} {}", name, number_text(bound_s(i)), below);
+    if (bucket.ticket != 0)
+      text += fmt::format(" # {{channel=\"{}\",ticket=\"{}\"}} {}", bucket.channel, bucket.ticket,
+                          number_text(static_cast<double>(bucket.ns) / second_ns));
+    text += '\n';
+  }
+  text += fmt::format("{}_count {}\n{}_sum {}\n", name, below, name, number_text(seconds_of(histogram.sum_ns())));
+}
+
 }  // namespace
 
 std::string Families::unit_of(std::string_view name) {
@@ -77,12 +100,16 @@ std::string Families::unit_of(std::string_view name) {
 
 Families::Entry& Families::entry(Family family) {
   const auto [at, added] = index_.emplace(family.name, entries_.size());
-  if (added) entries_.push_back({std::move(family), {}, {}});
+  if (added) entries_.push_back({.family = std::move(family), .samples = {}, .seen = {}});
   return entries_[at->second];
 }
 
 void Families::add(const std::string& name, const std::string& help, double value, Labels labels) {
   entry({name, help, unit_of(name), name.ends_with(total)}).samples.push_back({std::move(labels), value});
+}
+
+void Families::add_histogram(const std::string& name, const std::string& help, const LatencyHistogram& of) {
+  entry({name, help, unit_of(name), false}).histogram = of;
 }
 
 void Families::named(const Named& named, double value, Labels labels) {
@@ -116,6 +143,17 @@ std::string Families::text() const {
     family.name = "offpath_" + each.family.name;
     family.help = each.family.help;
     family.type = each.family.counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    if (each.histogram) {
+      family.type = prometheus::MetricType::Histogram;
+      prometheus::ClientMetric::Histogram& shown = family.metric.emplace_back().histogram;
+      shown.sample_count = each.histogram->count();
+      shown.sample_sum = seconds_of(each.histogram->sum_ns());
+      std::uint64_t below = 0;
+      for (std::size_t i = 0; i < LatencyHistogram::buckets; ++i) {
+        below += each.histogram->bucket(i).count;
+        shown.bucket.push_back({below, bound_s(i)});
+      }
+    }
     for (const Sample& sample : each.samples) {
       prometheus::ClientMetric& metric = family.metric.emplace_back();
       for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
@@ -131,11 +169,15 @@ std::string Families::openmetrics() const {
     const std::string sample_name = "offpath_" + each.family.name;
     const bool ends = each.family.counter && sample_name.ends_with(total);
     const std::string name = ends ? sample_name.substr(0, sample_name.size() - total.size()) : sample_name;
-    text += fmt::format("# TYPE {} {}\n", name, each.family.counter ? "counter" : "gauge");
+    text += fmt::format("# TYPE {} {}\n", name,
+                        each.histogram        ? "histogram"
+                        : each.family.counter ? "counter"
+                                              : "gauge");
     if (!each.family.unit.empty()) text += fmt::format("# UNIT {} {}\n", name, each.family.unit);
     text += fmt::format("# HELP {} ", name);
     append_escaped(text, each.family.help);
     text += '\n';
+    if (each.histogram) append_histogram(text, name, *each.histogram);
     for (const Sample& sample : each.samples) {
       text += sample_name;
       char separator = '{';

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/measure/latency.h"
 
 namespace offpath::agent {
 
@@ -17,6 +20,7 @@ class Families {
 
   // A name that ends in _total is a counter's, any other a gauge's.
   void add(const std::string& name, const std::string& help, double value, Labels labels = {});
+  void add_histogram(const std::string& name, const std::string& help, const LatencyHistogram& of);
   // Names given by programs and hosts: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels,
   // kind="shadow"}, with the characters and the suffix (unit, _total) of metrics.
   struct Named {
@@ -40,7 +44,8 @@ class Families {
   struct Entry {
     Family family;
     std::vector<Sample> samples;
-    std::set<Labels> seen;  // to skip duplicates of other programs' names
+    std::optional<LatencyHistogram> histogram{};  // then there are no samples
+    std::set<Labels> seen;                        // to skip duplicates of other programs' names
   };
 
   [[nodiscard]] static std::string unit_of(std::string_view name);

@@ -22,6 +22,30 @@ TEST(Families, AreWrittenAsOpenMetrics) {
   EXPECT_NE(families.text().find("# TYPE offpath_moved_bytes_total counter\n"), std::string::npos);
 }
 
+TEST(Families, HistogramsNameTheNewestTicketOfEachBucket) {
+  LatencyHistogram histogram;
+  histogram.add(1200, 3, 77);
+  histogram.add(900);
+  histogram.add(never / 2);
+  Families families;
+  families.add_histogram("get_latency_seconds", "Gets.", histogram);
+  const std::string open = families.openmetrics();
+  EXPECT_TRUE(
+      open.starts_with("# TYPE offpath_get_latency_seconds histogram\n# UNIT offpath_get_latency_seconds "
+                       "seconds\n# HELP offpath_get_latency_seconds Gets.\n"
+                       "offpath_get_latency_seconds_bucket{le=\"1e-06\"} 1\n"
+                       "offpath_get_latency_seconds_bucket{le=\"1.5e-06\"} 2 # {channel=\"3\",ticket=\"77\"} "
+                       "1.2e-06\n"))
+      << open;
+  EXPECT_NE(open.find("_bucket{le=\"+Inf\"} 3\noffpath_get_latency_seconds_count 3\noffpath_get_latency_seconds_sum "),
+            std::string::npos)
+      << open;
+  const std::string text = families.text();
+  EXPECT_NE(text.find("# TYPE offpath_get_latency_seconds histogram\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_get_latency_seconds_bucket{le=\"+Inf\"} 3\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ticket"), std::string::npos) << "the text format has no exemplars";
+}
+
 TEST(Families, NamesOfOthersBecomeNamesOfMetrics) {
   Families families;
   const auto add = [&](std::string_view field, std::string_view unit, bool counter, double value = 1) {

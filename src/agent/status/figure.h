@@ -1,4 +1,7 @@
 // How the status and the metrics show a number: a row of a table (figures.h) names its member once.
+//
+// Read this first in src/agent/status, then figures.h (the numbers themselves), status.h (where the rest comes from),
+// families.h and json.h (how both are written).
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
 };
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
-    {"without_seat", value<&tcp::TcpServiceCounters::without_accept_slot>, "tcp_without_seat_total",
+    {"without_accept_slot", value<&tcp::TcpServiceCounters::without_accept_slot>, "tcp_without_accept_slot_total",
      "Connections from peers that had to wait because the program accepted none."},
     {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
      "Connections that were refused or had to wait because receive buffers had reached their memory limit."},

@@ -4,6 +4,7 @@
 #include "agent/status/families.h"
 #include "agent/status/figures.h"
 #include "agent/status/figures_network.h"
+#include "agent/status/latency_figures.h"
 #include "agent/status/status.h"
 #include "base/text.h"
 
@@ -63,9 +64,10 @@ void add_waits(Families& families, const AgentStatus& status) {
                static_cast<double>(status.waiting_puts.count));
   families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
                longest_s(status.waiting_puts.longest));
-  families.add("gets_waiting", "Gets that have waited for their objects for a second.",
+  families.add("gets_waiting",
+               "Gets and computations that have waited for a second: for objects, the disk, or workers.",
                static_cast<double>(status.waiting_gets.count));
-  families.add("get_longest_wait_seconds", "How long the first of these gets has waited.",
+  families.add("get_longest_wait_seconds", "How long the first of these has waited.",
                longest_s(status.waiting_gets.longest));
   std::uint64_t steps = 0;
   double step_waits_s = 0;
@@ -241,6 +243,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_figures(families, buffer_figures, status.buffers);
   add_figures(families, cache_figures, status);
   add_figures(families, mover_figures, status.mover);
+  add_latencies(families, status);
   add_figures(families, table_figures, status.table);
   add_figures(families, remote_figures, status.remote_pools);
   if (status.disk) {

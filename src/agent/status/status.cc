@@ -10,6 +10,7 @@
 #include "agent/status/figures.h"
 #include "agent/status/figures_network.h"
 #include "agent/status/json.h"
+#include "agent/status/latency_figures.h"
 #include "wire/messages/stream_messages.h"
 
 namespace offpath::agent {
@@ -37,6 +38,7 @@ void write_services(Json& json, const AgentStatus& status) {
   write_figures(json, cache_figures, status);
   json.end_object();
   write_object(json, "mover", mover_figures, status.mover);
+  write_latencies(json, status);
   write_object(json, "table", table_figures, status.table);
   if (status.disk) {
     json.key("disk").begin_object().member("directory", status.disk->where).member("failure", status.disk->failure);
@@ -92,6 +94,14 @@ void write_steps(Json& json, const pool::PoolSteps& steps, TimeNs now) {
   json.end_list();
 }
 
+// A curve: rates by interval, the oldest first.
+void write_recent(Json& json, const mover::RecentRates& recent) {
+  json.key("recent").begin_object().member("every_s", in_seconds(mover::RateRing::interval_ns));
+  json.member("ended_s", in_seconds(recent.ended_ns)).key("bytes_per_s").begin_list();
+  for (const double rate : recent.bytes_per_s) json.value(static_cast<std::uint64_t>(rate));
+  json.end_list().end_object();
+}
+
 void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.key("streams").begin_list();
   for (const mover::Mover::StreamStatus& stream : status.streams) {
@@ -104,9 +114,11 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
     if (stream.lacking_since != never)
       json.member("waits_for_credit_s", in_seconds(std::max<TimeNs>(status.taken_at - stream.lacking_since, 0)))
           .member("credit_lacking_bytes", stream.credit_lacking);
+    if (stream.recent) write_recent(json, *stream.recent);
     json.end_object();
   }
   json.end_list();
+  write_recent(json, status.recent);
   json.key("pools").begin_list();
   for (const pool::Pools::PoolStatus& pool : status.pools) {
     json.begin_object().member("name", pool.name).member("user", pool.user).member("frames", pool.frames);
@@ -139,7 +151,8 @@ void write_waiting_gets(Json& json, const AgentStatus& status) {
   json.key("waiting_gets").begin_object().member("count", status.waiting_gets.count).key("longest").begin_list();
   for (const pool::ListedGet& get : status.waiting_gets.longest) {
     json.begin_object().member("pool", get.pool).member("row", get.row).member("column", get.column);
-    json.member("waits_s", in_seconds(std::max<TimeNs>(status.taken_at - get.since, 0))).member("why", get.why);
+    json.member("waits_s", in_seconds(std::max<TimeNs>(status.taken_at - get.since, 0))).member("what", get.what);
+    json.member("why", get.why);
     const auto at = std::ranges::find(status.channels, get.channel, &Dispatcher::ChannelStatus::number);
     json.member("program", at != status.channels.end() ? at->client.program : "");
     json.member("pid", at != status.channels.end() ? at->client.pid : 0).end_object();
@@ -149,7 +162,7 @@ void write_waiting_gets(Json& json, const AgentStatus& status) {
 
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
 
-// What happened of late: requests that failed, and lines of the log.
+// The newest events: requests that failed, and lines of the log.
 void write_events(Json& json, const AgentStatus& status) {
   json.member("failures_count", status.failures_count).member("shows_events", status.shows_events);
   json.key("failures").begin_list();
@@ -215,7 +228,8 @@ void write_members(Json& json, const AgentStatus& status) {
     json.begin_object().member("name", member.id.name).member("incarnation", member.id.incarnation);
     json.member("self", &member == &status.members.front()).member("state", group::state_name(member.state));
     json.member("for_s", in_seconds(std::max<TimeNs>(status.taken_at - member.since, 0))).member("why", member.why);
-    json.member("address", member.id.address).member("http", member.id.http).end_object();
+    json.member("host", member.id.host).member("address", member.id.address).member("http", member.id.http);
+    json.member("flight", member.id.flight).end_object();
   }
   json.end_list();
   json.key("group").begin_object().member("addresses_waiting", status.waiting_seeds);
@@ -286,7 +300,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
-        .member("seats", each.accept_slots)
+        .member("accept_slots", each.accept_slots)
         .member("receive_bytes", each.receive_bytes);
     write_full(json, "commands", each.commands_full, status.taken_at);
     write_full(json, "events", each.events_full, status.taken_at);

@@ -52,6 +52,8 @@ struct AgentStatus {
   loop::JobPoolCounters jobs;
   AcceptorCounters acceptor;
   mover::MoverCounters mover;
+  mover::MoverLatencies move_latencies{};
+  service::RequestLatencies request_latencies{};
   service::BufferCacheCounters buffers;
   std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
   pool::FrameTableCounters table;
@@ -68,6 +70,7 @@ struct AgentStatus {
   std::optional<DiskStatus> disk;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
+  mover::RecentRates recent;                     // of all streams, those that were closed too
   std::vector<service::FailedRequest> failures;  // the newest last, as the lines of the log
   std::uint64_t failures_count = 0;
   std::vector<LogLine> lines;

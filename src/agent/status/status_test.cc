@@ -82,6 +82,7 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   stream.name = "s";
   stream.credit_lacking = 4096;
   stream.lacking_since = 7 * second_ns;
+  stream.recent = mover::RecentRates{2 * second_ns, {0, 1.5e9, 2}};
   status->streams = {stream, {}};
   status->failures.push_back({9 * second_ns, 3, "solver", {Error::invalid, "no \"such\" row"}});
   status->failures_count = 5;
@@ -91,12 +92,15 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   status->channels.at(0).number = 3;
   status->channels[0].client.program = "reader";
   status->channels[0].client.pid = 4711;
-  status->waiting_gets.longest.push_back({"hash:/p", "row", "c", 3, 4 * second_ns, "it is not there"});
+  status->waiting_gets.longest.push_back({"hash:/p", "row", "c", 3, 4 * second_ns, "the disk", "it is not there"});
   status->steps.push_back({.pool = "p", .newest = "", .waiting = 2, .listed = {{"s1", 1, 2, {1}, "", 5 * second_ns}}});
   status->pools.push_back({"p", 1000, 0, 0, 0, 0, 0, "", 1});
   status->lines.push_back({LogLevel::warning, 1500 * millisecond_ns, "a line"});
   const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
   EXPECT_NE(json.find(R"("waits_for_credit_s":3,"credit_lacking_bytes":4096)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("recent":{"every_s":5,"ended_s":2,"bytes_per_s":[0,1500000000,2]}})"), std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"(],"recent":{"every_s":5,"ended_s":0,"bytes_per_s":[]},"pools")"), std::string::npos) << json;
   EXPECT_EQ(json.find("waits_for_credit_s"), json.rfind("waits_for_credit_s")) << "the other one waits for nothing";
   EXPECT_NE(json.find(R"("failures_count":5,"shows_events":true,"failures":[{"ago_s":1,"program":"solver","channel":3,)"
                       R"("error":"invalid","why":"no \"such\" row"}])"),
@@ -108,7 +112,7 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   EXPECT_NE(metrics.find("\noffpath_puts_waiting 3\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_put_longest_wait_seconds 2\n"), std::string::npos);
   EXPECT_NE(json.find(R"("waiting_gets":{"count":7,"longest":[{"pool":"hash:/p","row":"row","column":"c","waits_s":6,)"
-                      R"("why":"it is not there","program":"reader","pid":4711}]})"),
+                      R"("what":"the disk","why":"it is not there","program":"reader","pid":4711}]})"),
             std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("steps":[{"row":"s1","ended":1,"ranks":2,"waits_s":5,"gone":"","missing":[1]}])"),

@@ -1,4 +1,7 @@
 // Joins the state machines of src/telemetry that sample hosts and this machine with sockets, clocks and the loop.
+//
+// Read this first in src/agent/telemetry, then sampled.h (what is kept of each producer), sample_records.h (what other
+// agents learn of it), and for alarms alarm_watch.h and alarm_hook.h.
 #pragma once
 
 #include <memory>

@@ -86,7 +86,7 @@ namespace offpath::host {
 
 namespace {
 
-// What a grant is counted by: it goes on while this machine is suspended.
+// The clock of grants, which goes on while this machine is suspended.
 TimeNs grant_time(const HostEnd& end) { return end.in_virtual_time() ? end.now() : boottime_ns(); }
 
 Status describe(ofp_exchange& exchange) {

@@ -38,7 +38,7 @@ Result<std::uint8_t> index_of(const char* text, std::span<const std::string_view
     if (names[i] == text) return static_cast<std::uint8_t>(i);
   std::string all;
   for (const std::string_view name : names) all += (all.empty() ? "" : ", ") + std::string(name);
-  return fail(Error::invalid, "a gauge's {} is '{:.64}', which is none of {}", what, text, all);
+  return fail(Error::invalid, "a gauge's {} is '{:.64}', which is not one of {}", what, text, all);
 }
 
 // As exchange::encode writes schemas; the agent checks names and limits.

@@ -1,5 +1,8 @@
-// What a program asks an agent for, and what becomes of the answer: one request and its reply, or several, each after
+// A program's request to an agent, and the use of its answer: one request and its reply, or several, each after
 // the reply before. Who waits meanwhile drives it by run(); who does not, by Requests.
+//
+// Read this first in src/host/requests, then requests.h (operations that nobody waits for), frame.h (an object of the
+// answer) and pool.h.
 #pragma once
 
 #include <cstdint>

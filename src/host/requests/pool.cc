@@ -29,8 +29,9 @@ Result<bool> ListOperation::take(const channel::Reply& reply) {
       return fail(Error::protocol, "the agent lists object {} after object {}", entry.sequence, after_);
     after_ = entry.sequence;
     entries.push_back({std::string(entry.row_key), std::string(entry.column_key), entry.bytes, entry.rows,
-                       entry.sequence, entry.arrow});
+                       entry.sequence, entry.arrow, std::string(entry.member)});
   }
+  view = listed.view;
   return !listed.more || listed.entries.empty();
 }
 
@@ -133,7 +134,7 @@ int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, 
     *listing = nullptr;
     OFP_ASSIGN(const auto list, operation_of<ListOperation>(channel, pool, row_glob, column_glob, wait_ns));
     OFP_TRY(run(channel->connection->end, *list));
-    *listing = new ofp_listing{std::move(list->entries)};
+    *listing = new ofp_listing{std::move(list->entries), list->view};
     return {};
   });
 }
@@ -156,6 +157,12 @@ int ofp_listing_entry(const ofp_listing* listing, uint64_t index, ofp_entry* ent
   *entry = {from.row_key.c_str(), from.column_key.c_str(), from.bytes, from.rows, from.sequence, from.arrow ? 1 : 0};
   return OFP_OK;
 }
+
+const char* ofp_listing_member(const ofp_listing* listing, uint64_t index) {
+  return listing != nullptr && index < listing->entries.size() ? listing->entries[index].member.c_str() : nullptr;
+}
+
+uint64_t ofp_listing_view(const ofp_listing* listing) { return listing != nullptr ? listing->view : 0; }
 
 void ofp_listing_free(ofp_listing* listing) { delete listing; }
 

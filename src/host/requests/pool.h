@@ -15,6 +15,7 @@ struct PoolEntry {
   std::string row_key, column_key;
   std::uint64_t bytes, rows, sequence;
   bool arrow;
+  std::string member;
 };
 
 // The agent tells of so many entries at a time as a reply has room for.
@@ -25,6 +26,7 @@ class ListOperation final : public Operation {
   [[nodiscard]] Result<bool> take(const channel::Reply& reply) override;
 
   std::vector<PoolEntry> entries;
+  std::uint64_t view = 0;  // of the last page
 
  private:
   std::string pool_, row_glob_, column_glob_;
@@ -43,7 +45,7 @@ class DropOperation final : public Operation {
   std::vector<std::byte> request_;
 };
 
-// What Done says.
+// The number of a Done reply.
 [[nodiscard]] Result<std::uint64_t> done_of(const channel::Reply& reply, const char* what);
 
 // The agent writes if it can be given the descriptor; otherwise this program gets frame by frame and writes.
@@ -71,7 +73,7 @@ struct ofp_request {
 
 namespace offpath::host {
 
-// What the functions that do not wait have in common. `*request` is there when it succeeds.
+// The common part of the functions that do not wait. `*request` is there when it succeeds.
 [[nodiscard]] Status start_request(const ConnectionPtr& connection, std::unique_ptr<Operation> operation,
                                    ofp_request** request);
 // The operation of one that has ended well; how it has failed; Error::invalid if it is of another kind than `what`.
@@ -89,4 +91,5 @@ template <class Kind>
 
 struct ofp_listing {
   std::vector<offpath::host::PoolEntry> entries;
+  std::uint64_t view;
 };

@@ -69,7 +69,7 @@ int ofp_request_listing(ofp_request* request, ofp_listing** listing, ofp_error* 
     OFP_TRY(required(listing, "listing"));
     *listing = nullptr;
     OFP_ASSIGN(const ListOperation* const asked, ended_as<ListOperation>(request, "a list"));
-    *listing = new ofp_listing{asked->entries};
+    *listing = new ofp_listing{asked->entries, asked->view};
     return {};
   });
 }

@@ -49,7 +49,7 @@ class RequestCalls : public HostCalls {
     asked.assign(asked.size(), ' ');
     return request;
   }
-  // What is to be given back is.
+  // Everything that has to be given back is.
   void settle() {
     for (int i = 0; i < 4; ++i) {
       round_trip();
@@ -72,7 +72,7 @@ TEST_F(RequestCalls, ObjectsAreWantedAndComeLater) {
   EXPECT_EQ(ofp_request_wait(first, 0, &error), OFP_WOULD_BLOCK);
   EXPECT_EQ(ofp_request_frame(first, &frame, &error), OFP_WOULD_BLOCK);
   EXPECT_EQ(ofp_request_next(channel, 1000, &next, &error), OFP_WOULD_BLOCK);
-  round_trip();  // what others ask is answered meanwhile
+  round_trip();  // requests of others are answered meanwhile
   ofp_request_free(unwanted);
   agent->answer_held();
   ASSERT_EQ(ofp_request_wait(second, second_ns, &error), OFP_OK) << said();

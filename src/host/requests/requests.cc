@@ -64,7 +64,7 @@ void Requests::end(UnderWay& request, Status outcome) {
   if (!request.outcome && request.operation != nullptr) request.operation->on_failed();
 }
 
-// What is under way of it is answered, sooner or later; it has to stay until then.
+// Its requests under way are answered sooner or later, and it has to stay until then.
 void Requests::give_up(UnderWay& request) {
   if (request.ticket == 0) return;
   request.operation->on_failed();

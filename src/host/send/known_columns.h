@@ -33,7 +33,7 @@ class KnownColumns {
     std::uint64_t epoch;  // HostEnd::memory_epoch; 0: none
     std::uint64_t rows;
     std::uint64_t charge, span_bytes;
-    std::uint32_t set_bytes;  // what the agent keeps under this number, these columns or earlier ones
+    std::uint32_t set_bytes;  // of the set that the agent keeps under this number: these columns or earlier ones
     std::uint16_t uses;       // regions
     bool named;               // the agent remembers them
   };

@@ -25,8 +25,6 @@ std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cas
 
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
 
-constexpr TimeNs silent_ns = second_ns;  // a send that waits longer says so
-
 // HostEnd::post_data for a send that waits: whoever started it is told what it waits for, and when it gives up, credit
 // that it asked for is left to others.
 Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std::string_view stream, EntryKind kind,
@@ -35,7 +33,7 @@ Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std:
   const TimeNs silent_until = std::min(deadline, end.now() + silent_ns);
   auto ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, silent_until);
   if (!ticket && ticket.error().code == Error::timeout && silent_until < deadline) {
-    log(LogLevel::warning, "stream \"{}\": a send has waited {} s, and waits on: {}", stream, silent_ns / second_ns,
+    log(LogLevel::warning, "stream \"{}\": a send has waited {} s and still waits: {}", stream, silent_ns / second_ns,
         ticket.error().message);
     ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, deadline);
   }
@@ -72,7 +70,7 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
   std::vector<Source> sources;
   std::uint64_t charge = charge_base_ + wire::charge_of_keys(request.row_key, request.column_key);
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    const PlainColumn& column = columns_[i];
+    const ColumnShape& column = columns_[i];
     const std::uint32_t stride = strides[i] == column.row_bytes && !column.boolean ? 0 : strides[i];
     const std::uint64_t span = column.span_bytes(request.rows, stride);
     if (data[i] == nullptr && span > 0)
@@ -99,29 +97,29 @@ Result<Stream::Composed> Stream::name_columns(Posting& posting, const void* cons
   const bool as_they_are = bytes_as_they_are();
   std::uint64_t charge = charge_base_, span_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const PlainColumn& column = columns_[i];
+    const ColumnShape& column = columns_[i];
     const std::uint32_t stride = strides[i] == column.row_bytes && !column.boolean ? 0 : strides[i];
     const std::uint64_t span = column.span_bytes(request.rows, stride);
     if (span == 0) [[unlikely]] {
-      names_[i] = {};
+      scratch_.names[i] = {};
       continue;
     }
     if (data[i] == nullptr) [[unlikely]]
       return fail(Error::invalid, "column \"{}\" is NULL, for {} rows", column.name, request.rows);
-    if (!end.name_again(posting, data[i], span, hints_[i], names_[i])) [[unlikely]] {
-      auto named = end.name_memory(posting, data[i], span, hints_[i]);
+    if (!end.name_again(posting, data[i], span, scratch_.hints[i], scratch_.names[i])) [[unlikely]] {
+      auto named = end.name_memory(posting, data[i], span, scratch_.hints[i]);
       if (!named) {
         unannounced = i;
         return fail(named.error().code, "column \"{}\": {}", column.name, named.error().message);
       }
-      names_[i] = *named;
+      scratch_.names[i] = *named;
     }
-    names_[i].stride_bytes = stride;
+    scratch_.names[i].stride_bytes = stride;
     span_bytes += span;
     charge += charge_of(as_they_are ? span : column.dense_bytes(request.rows));
   }
-  channel::find_uses(names_, uses_);
-  return Composed{compose(request, names_, set, charge), charge, span_bytes};
+  channel::find_uses(scratch_.names, scratch_.uses);
+  return Composed{compose(request, scratch_.names, set, charge), scratch_.uses, charge, span_bytes};
 }
 
 Bytes Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set,
@@ -135,10 +133,11 @@ Bytes Stream::compose(const SendRequest& request, std::span<const BufferRef> nam
                             charge + wire::charge_of_keys(request.row_key, request.column_key),
                             request.rows};
   const std::size_t bytes = sizeof head + request.row_key.size() + request.column_key.size() + names.size_bytes();
-  if (bytes > payload_.size()) [[unlikely]]
-    payload_.resize(bytes);
-  wire::write_send(head, request.row_key, request.column_key, names, payload_.data());
-  return {payload_.data(), bytes};
+  std::vector<std::byte>& payload = scratch_.payload;
+  if (bytes > payload.size()) [[unlikely]]
+    payload.resize(bytes);
+  wire::write_send(head, request.row_key, request.column_key, names, payload.data());
+  return {payload.data(), bytes};
 }
 
 // Whether the channel has room for another set.
@@ -147,7 +146,6 @@ bool Stream::may_name(Posting& posting, std::size_t place) const {
          wire::sets_bytes_max;
 }
 
-// As name_columns left them.
 void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, const Composed& composed,
                       bool named) {
   KnownColumns::Record record{.epoch = connection_->end.memory_epoch(posting),
@@ -161,11 +159,11 @@ void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::A
     connection_->end.sets_bytes(posting) += wire::set_bytes(columns_.size()) - record.set_bytes;
     record.set_bytes = static_cast<std::uint32_t>(wire::set_bytes(columns_.size()));
   }
-  known_.remember(place, arrays, record, uses_);
+  known_.remember(place, arrays, record, composed.uses);
 }
 
-// What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so
-// that the agent sees one range and reads the array once.
+// The range to announce for a column: it includes the columns that lie interleaved with it, like x, y and z of one
+// array, so that the agent sees one range and reads the array once.
 Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, const std::uint32_t* strides,
                                  std::uint64_t rows) const {
   const auto begin_of = [&](std::size_t i) { return static_cast<const std::byte*>(data[i]); };
@@ -199,22 +197,20 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     std::size_t at = known_.find(end.memory_epoch(posting), arrays);
     const bool seen = at != KnownColumns::nowhere;
     bool naming = false;
-    std::span<const HostEnd::RangeName> uses;
     Composed composed;
     if (seen && known_[at].named) [[likely]] {
       end.expect(posting, sizeof(wire::SendHead) + request.row_key.size() + request.column_key.size());
       const std::uint64_t charge = known_[at].charge;
-      uses = known_.uses(at);
-      composed = {compose(request, {}, static_cast<std::uint32_t>(at + 1), charge), charge, known_[at].span_bytes};
+      composed = {compose(request, {}, static_cast<std::uint32_t>(at + 1), charge), known_.uses(at), charge,
+                  known_[at].span_bytes};
     } else {
       naming = seen && may_name(posting, at);
       OFP_ASSIGN(composed, name_announcing(posting, data, strides, request,
                                            naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
-      uses = uses_;
     }
     const std::uint64_t keys_charge = wire::charge_of_keys(request.row_key, request.column_key);
     ticket = end.post_data(posting, EntryKind::send, number_, composed.payload, composed.charge + keys_charge,
-                           composed.span_bytes, uses, 0);
+                           composed.span_bytes, composed.uses, 0);
     if (ticket && known_.keeps()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
       if (!seen) at = known_.take_oldest();
@@ -225,7 +221,7 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       // this send's own.
       OFP_ASSIGN(composed, name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(composed.payload.begin(), composed.payload.end());
-      const std::vector<HostEnd::RangeName> own_uses = uses_;
+      const std::vector<HostEnd::RangeName> own_uses(composed.uses.begin(), composed.uses.end());
       ticket = post_waiting(end, posting, name_, EntryKind::send, number_, own_payload, composed.charge + keys_charge,
                             composed.span_bytes, own_uses, request.deadline);
     }
@@ -240,7 +236,7 @@ Result<Stream::Composed> Stream::name_announcing(Posting& posting, const void* c
   HostEnd& end = connection_->end;
   std::size_t unannounced = 0;
   Result<Composed> named = name_columns(posting, data, strides, request, set, unannounced);
-  // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
+  // Announcing may let go of the lock, and with it of the scratch memory: all columns are named anew after it.
   while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
     const Extent extent = extent_of(unannounced, data, strides, request.rows);
     std::uint32_t hint = 0;

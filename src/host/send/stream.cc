@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "frame/c_data.h"
 #include "wire/messages/replies.h"
 
@@ -101,7 +102,7 @@ Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t
 
 Status Stream::prepare_columns(const frame::Schema& schema, std::span<const std::uint32_t> strides) {
   for (std::size_t i = 0; i < schema.fields.size(); ++i) {
-    PlainColumn column;
+    ColumnShape column;
     column.name = schema.fields[i].name;
     std::uint32_t node = layout_.columns[i];
     for (; layout_.nodes[node].type == frame::Type::fixed_list; ++node)
@@ -129,7 +130,7 @@ Status Stream::prepare_columns(const frame::Schema& schema, std::span<const std:
 
 Status Stream::check_strides(std::span<const std::uint32_t> strides) const {
   for (std::size_t i = 0; i < strides.size(); ++i) {
-    const PlainColumn& column = columns_[i];
+    const ColumnShape& column = columns_[i];
     if (strides[i] == 0) continue;
     if (column.values != 1 && strides[i] != column.row_bytes)
       return fail(Error::unsupported,
@@ -158,11 +159,11 @@ Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> stri
   if (buffers > wire::buffers_max)
     return fail(Error::too_large, "stream \"{}\": its schema has {} buffers, a batch has at most {}", name_, buffers,
                 wire::buffers_max);
-  names_.resize(columns_.size());
-  hints_.resize(columns_.size());
-  uses_.reserve(columns_.size());
+  scratch_.names.resize(columns_.size());
+  scratch_.hints.resize(columns_.size());
+  scratch_.uses.reserve(columns_.size());
   known_ = KnownColumns(columns_.size());
-  payload_.resize(sizeof(wire::SendHead) + short_keys_bytes + columns_.size() * sizeof(wire::BufferRef));
+  scratch_.payload.resize(sizeof(wire::SendHead) + short_keys_bytes + columns_.size() * sizeof(wire::BufferRef));
   return {};
 }
 
@@ -264,7 +265,23 @@ Status Stream::wait_pulled(std::uint64_t ticket, std::int64_t wait_ns) {
 
 Status Stream::wait_stored(std::uint64_t ticket, std::int64_t wait_ns) {
   OFP_TRY(connection_->here());
-  return connection_->end.wait(number_, ticket, channel::Progress::stored, connection_->deadline(wait_ns));
+  HostEnd& end = connection_->end;
+  const TimeNs deadline = connection_->deadline(wait_ns), silent_until = std::min(deadline, end.now() + silent_ns);
+  Status stored = end.wait(number_, ticket, channel::Progress::stored, silent_until);
+  const bool is_silent = !stored && stored.error().code == Error::timeout && end.now() >= silent_until;
+  if (!is_silent || silent_until >= deadline) return stored;
+  tell_why_waits(ticket, std::min(deadline, end.now() + silent_ns));
+  return end.wait(number_, ticket, channel::Progress::stored, deadline);
+}
+
+// The agent knows which members a put waits for.
+void Stream::tell_why_waits(std::uint64_t ticket, TimeNs until) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::WhyWaits{number_, ticket}, payload);
+  const auto why = connection_->end.call(wire::EntryKind::why_waits, payload, until);
+  if (why || why.error().code != Error::timeout || connection_->end.now() >= until) return;
+  log(LogLevel::warning, "stream \"{}\": a batch has waited {} s to be stored and still waits: {}", name_,
+      silent_ns / second_ns, why.error().message);
 }
 
 }  // namespace offpath::host

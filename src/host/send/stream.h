@@ -1,5 +1,8 @@
 // A stream as the host program has it: what one batch looks like, and what of that can be known beforehand, so that
 // a send only multiplies by its rows.
+//
+// Read this first in src/host/send, then send.cc (the walk of a send), known_columns.h (arrays that were sent before)
+// and staging.h (arrays that are copied).
 #pragma once
 
 #include <atomic>
@@ -9,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "frame/flatten.h"
 #include "frame/layout.h"
 #include "frame/schema.h"
@@ -21,26 +25,29 @@
 
 namespace offpath::host {
 
-// A column of plain memory: fixed width, no nulls. Bytes of `rows` rows follow from these alone.
-struct PlainColumn {
+inline constexpr TimeNs silent_ns = second_ns;  // a wait of a stream that is longer says what it waits for
+
+// The form in memory of a column of fixed width and without nulls, before a send says where it lies
+// (frame::PlainColumn). Bytes of `rows` rows follow from this alone.
+struct ColumnShape {
   std::string name;
   std::uint64_t row_bytes = 0;  // of a row's values side by side; unused for booleans
   std::uint64_t values = 1;     // of one row: more (or less) in a fixed-size list
   std::uint32_t value_bytes = 0;
   bool boolean = false;  // a bit each; a byte each where there is a stride
 
-  // What lies between the first byte of the first row and the last byte of the last one.
+  // The distance between the first byte of the first row and the last byte of the last one.
   [[nodiscard]] std::uint64_t span_bytes(std::uint64_t rows, std::uint32_t stride) const noexcept {
     if (rows == 0) return 0;
     if (stride != 0) return (rows - 1) * stride + (boolean ? 1 : row_bytes);
     return dense_bytes(rows);
   }
   [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t rows) const noexcept {
-    return boolean ? (rows * values + 7) / 8 : rows * row_bytes;
+    return boolean ? bitmap_bytes(rows * values) : rows * row_bytes;
   }
 };
 
-// What a send is asked to do; the arguments of ofp_send_columns and ofp_send.
+// The arguments of ofp_send_columns and ofp_send.
 struct SendRequest {
   std::uint64_t rows = 0;
   std::string_view row_key, column_key;
@@ -74,6 +81,7 @@ class Stream {
   [[nodiscard]] Result<std::uint64_t> step_end(std::string_view row_key);
 
   [[nodiscard]] Status wait_pulled(std::uint64_t ticket, std::int64_t wait_ns);
+  // A wait of more than a second says what it waits for.
   [[nodiscard]] Status wait_stored(std::uint64_t ticket, std::int64_t wait_ns);
   [[nodiscard]] std::uint64_t pulled() const noexcept;
   [[nodiscard]] std::uint64_t stored() const noexcept { return connection_->end.stored(number_); }
@@ -100,6 +108,7 @@ class Stream {
   [[nodiscard]] bool bytes_as_they_are() const noexcept {
     return destination_ == wire::Destination::native || destination_ == wire::Destination::serialised;
   }
+  void tell_why_waits(std::uint64_t ticket, TimeNs until);
   [[nodiscard]] Status check(const SendRequest& request) const;
   [[nodiscard]] Status check_strides(std::span<const std::uint32_t> strides) const;
   [[nodiscard]] bool copies(std::uint32_t flags) const noexcept {
@@ -124,8 +133,10 @@ class Stream {
 
   [[nodiscard]] Result<std::uint64_t> post_columns(const void* const* data, const std::uint32_t* strides,
                                                    const SendRequest& request);
+  // A request that names columns. Its spans lie in the scratch memory below, or in known_: until the next send.
   struct Composed {
-    Bytes payload{};                           // in payload_
+    Bytes payload{};
+    std::span<const HostEnd::RangeName> uses{};
     std::uint64_t charge = 0, span_bytes = 0;  // of the columns, without keys
   };
   [[nodiscard]] Result<Composed> name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
@@ -155,7 +166,7 @@ class Stream {
     TimeNs deadline;
   };
   using Build = std::function<void(std::span<const wire::BufferRef>, std::vector<std::byte>&)>;
-  using Describe = std::function<std::string(std::size_t)>;  // what an error calls a source
+  using Describe = std::function<std::string(std::size_t)>;  // the name of a source in errors
   [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build,
                                                    const Describe& describe);
   [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, const Request& request,
@@ -172,16 +183,19 @@ class Stream {
   std::uint64_t rows_max_ = 0;
   std::uint64_t charge_base_ = 0;
   frame::Layout layout_;
-  std::vector<PlainColumn> columns_;
+  std::vector<ColumnShape> columns_;
   std::vector<std::uint32_t> strides_;  // of the opening
   std::string not_plain_;               // why columns cannot be sent; empty: they can
 
-  // Reused by send_columns; belong to whoever holds the channel's lock.
-  std::vector<std::byte> payload_;
-  std::vector<wire::BufferRef> names_;
-  std::vector<HostEnd::RangeName> uses_;
-  std::vector<std::uint32_t> hints_;
-  KnownColumns known_;
+  // Memory that send_columns reuses, so that a send allocates nothing. It belongs to the holder of the channel's lock;
+  // functions return what they put there (Composed).
+  struct Scratch {
+    std::vector<std::byte> payload;
+    std::vector<wire::BufferRef> names;
+    std::vector<HostEnd::RangeName> uses;
+    std::vector<std::uint32_t> hints;
+  } scratch_;
+  KnownColumns known_;  // likewise
 
   // Reused by send_batch.
   std::mutex batch_mutex_;

@@ -159,7 +159,7 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
   wire::encode(run, payload);
   if (payload.size() > wire::entry_bytes_max)
     return fail(Error::too_large, "a task's request has {} bytes, at most {}", payload.size(), wire::entry_bytes_max);
-  // What the agent would refuse, it refuses here: the caller is told at once.
+  // Tasks that the agent would refuse are refused here, so that the caller gets the error at once.
   return wire::decode(payload, run);
 }
 

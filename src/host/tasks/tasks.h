@@ -1,5 +1,7 @@
 // Tasks of one session (ofp_tasks): what is under way, and whose word in this program's memory is whose. Read
 // wire::TaskRun first.
+//
+// Read this first in src/host/tasks, then task_here.h and messages_here.h for tasks that run without an agent.
 #pragma once
 
 #include <cstdint>

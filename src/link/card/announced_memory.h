@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "link/control/host_control.h"
 #include "wire/region.h"
+#include "wire/stale_range.h"
 
 namespace offpath::link {
 
@@ -41,8 +42,7 @@ class AnnouncedMemory {
   Status withdraw(HostControl& control, wire::RegionId region, std::uint32_t generation) {
     OFP_TRY(control.usable());
     const auto at = kept_.find(region);
-    if (at == kept_.end() || at->second.generation != generation)
-      return fail(Error::stale, "region {:#x} is not announced as generation {}", region, generation);
+    if (at == kept_.end() || at->second.generation != generation) return wire::not_announced(region, generation);
     leaving_.emplace(std::pair(region, generation), std::move(at->second));
     kept_.erase(at);
     std::vector<std::byte> payload;

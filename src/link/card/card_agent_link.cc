@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "wire/region.h"
+#include "wire/stale_range.h"
 
 namespace offpath::link {
 
@@ -142,8 +143,7 @@ Result<const Region*> CardAgentLink::resolve(const ReadPiece& piece) const {
   OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
   if (!wire::is_segment(piece.region) && piece.region < range_gone_.size() &&
       piece.generation <= range_gone_[piece.region])
-    return fail(Error::stale, "range {}: generation {} was named, it was withdrawn at generation {}", piece.region,
-                piece.generation, range_gone_[piece.region]);
+    return wire::stale_generation(piece.region, piece.generation, false, range_gone_[piece.region]);
   return region;
 }
 
@@ -371,7 +371,7 @@ std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (!lost_) attempt(tell_withdrawn());
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
-    events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd()};
+    events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd(), std::exchange(requests_sent_, {})};
     woken_ = false;
   }
   if (lost_ && events_.empty() && count < events.size()) {
@@ -433,6 +433,9 @@ Status CardAgentLink::take_frame(const ControlSocket::Frame& frame) {
     case ControlType::wake:
       woken_ = true;
       return {};
+    case ControlType::requests:
+      woken_ = true;
+      return take_requests(frame.payload, requests_sent_);
     case ControlType::withdraw:
       return let_go(frame.payload);
     default:

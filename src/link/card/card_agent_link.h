@@ -9,6 +9,9 @@
 // Every operation is checked before it is posted, and the host asks before it withdraws memory (`withdraw`): it gets an
 // answer when no operation uses the memory. So programs cannot cause errors of the card by chance, and an error ends
 // the link with its reason.
+//
+// Read this first in src/link/card, then registered_memory.h (the agent's memory) and announced_memory.h (the
+// program's).
 #pragma once
 
 #include <array>
@@ -200,6 +203,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   TimeNs next_look_ = 0, now_ = 0;
   unsigned polls_since_look_ = 0;
   bool woken_ = false, lost_ = false, told_ = false;
+  std::vector<std::byte> requests_sent_;  // with the newest wake
   Failure why_{Error::closed, "the link was closed"};
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/sent_fds.h"
 #include "link/address.h"
+#include "wire/channel_layout.h"
 
 namespace offpath::link {
 
@@ -412,6 +413,15 @@ tl::unexpected<Failure> refused(Bytes payload, std::string_view said) {
 
 tl::unexpected<Failure> unexpected_frame(ControlType type, std::string_view where) {
   return fail(Error::protocol, "{}: unexpected frame {}", control_type_name(type), where);
+}
+
+Status take_requests(Bytes payload, std::vector<std::byte>& to) {
+  constexpr std::size_t head = sizeof(wire::SentRequests), most = head + wire::sent_requests_max * wire::slot_bytes;
+  if (payload.size() < head || payload.size() > most || (payload.size() - head) % wire::slot_bytes != 0)
+    return fail(Error::protocol, "requests: {} bytes, {} and at most {} slots are allowed", payload.size(), head,
+                wire::sent_requests_max);
+  to.assign(payload.begin(), payload.end());
+  return {};
 }
 
 int poll_until(std::span<pollfd> looks, TimeNs deadline) noexcept {

@@ -9,6 +9,9 @@
 //
 // Streamed frames (read_data, write_data) carry a token and then bytes that go straight from and to the memory
 // concerned: they begin here, and their owner moves the bytes as the socket accepts them.
+//
+// Read this first in src/link/control, then host_control.h (the host's side of it), peer.h and witness.h (who is at the
+// other end), and for networks authentication.h, tls.h and crypto.h.
 #pragma once
 
 #include <poll.h>
@@ -164,6 +167,9 @@ class ControlSocket {
 
 // The error for a frame that is not allowed at this point.
 [[nodiscard]] tl::unexpected<Failure> unexpected_frame(wire::ControlType type, std::string_view where);
+
+// Keeps the payload of a frame `requests` until the wake is taken. Only its size is checked.
+[[nodiscard]] Status take_requests(Bytes payload, std::vector<std::byte>& to);
 
 // Sends and reads the reason why a side ends the connection. Sending is best effort: the other side may be gone.
 void send_refusal(ControlSocket& socket, const Failure& why);

@@ -53,9 +53,10 @@ Result<HostControl::Events> HostControl::watch(const ControlSocket& socket, cons
 HostControl::HostControl(ControlSocket socket, Peer agent, Events events, Owner& owner)
     : socket_(std::move(socket)), agent_(std::move(agent)), events_(std::move(events)), owner_(owner) {}
 
-void HostControl::wake() {
+void HostControl::wake(Bytes requests) {
   if (lost_) return;
-  auto sent = socket_.send_wake();
+  Status sent;
+  if (requests.empty() || !(sent = socket_.send(ControlType::requests, requests))) sent = socket_.send_wake();
   note_output();
   if (sent) return;
   if (sent.error().code == Error::peer_lost)

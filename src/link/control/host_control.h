@@ -56,7 +56,7 @@ class HostControl {
   [[nodiscard]] static Result<Events> watch(const ControlSocket& socket, const Peer& agent);
   HostControl(ControlSocket socket, Peer agent, Events events, Owner& owner);
 
-  void wake();
+  void wake(Bytes requests = {});
   void wait(TimeNs deadline);
   [[nodiscard]] int event_fd() const noexcept { return events_.all.get(); }
   [[nodiscard]] Status look();

@@ -42,6 +42,7 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
   }
   bool is_withdrawn(RegionId range, std::uint32_t generation) override { return announced_.is_gone(range, generation); }
   void wake() override { control_.wake(); }
+  void wake_with(Bytes requests) override { control_.wake(requests); }
   void wait(TimeNs deadline) override { control_.wait(deadline); }
   int event_fd() const override { return control_.event_fd(); }
   Status look() override { return control_.look(); }

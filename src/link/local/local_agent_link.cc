@@ -39,7 +39,7 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
       limits_(limits),
       channel_address_(channel_address),
       reader_(std::move(reader)) {
-  traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason)};
+  traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason), false, true};
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, base, channel_segment.length(), 0));
   segment_bytes_ = channel_segment.length();

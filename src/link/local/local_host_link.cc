@@ -29,7 +29,7 @@ LocalHostLink::LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory cha
       channel_segment_(std::move(channel_segment)),
       welcome_(std::move(welcome)) {
   const bool direct = welcome_.direct != 0;
-  traits_ = {"local", direct, !direct, 0, welcome_.reason};
+  traits_ = {"local", direct, !direct, 0, welcome_.reason, false, true};
 }
 
 LocalHostLink::~LocalHostLink() { close(); }

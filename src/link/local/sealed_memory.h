@@ -1,5 +1,7 @@
 // Memory that two processes share: a memfd sealed against shrinking, growing and further seals, so that the side
 // that did not make it can touch every byte of it without being killed by SIGBUS.
+//
+// Read this first in src/link/local, then local_host_link.h, local_agent_link.h, program_reads.h and user_readers.h.
 #pragma once
 
 #include <string_view>

@@ -247,7 +247,7 @@ std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   }
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
-    events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd()};
+    events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd(), std::exchange(requests_sent_, {})};
     woken_ = false;
   }
   if (lost_ && events_.empty() && count < events.size()) {
@@ -288,6 +288,9 @@ Status StreamAgentLink::take_frame(const ControlSocket::Frame& frame) {
     case ControlType::wake:
       woken_ = true;
       return {};
+    case ControlType::requests:
+      woken_ = true;
+      return take_requests(frame.payload, requests_sent_);
     case ControlType::read_data:
       return begin_data(frame.payload);
     case ControlType::read_done:

@@ -3,6 +3,9 @@
 // Requests are answered in the order they were sent, so the current answer always belongs to the oldest one, and its
 // bytes are received straight into the read's target. A transfer is cut into parts that fit a frame; it ends with its
 // last part. Everything is checked here against the announcements, and again by the host.
+//
+// Read this first in src/link/stream, then stream_host_link.h, stream_server.h (how a program's memory is served) and
+// stream_threads.h.
 #pragma once
 
 #include <sys/uio.h>
@@ -108,6 +111,7 @@ class StreamAgentLink final : public AgentLink {
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
   bool woken_ = false, more_ = false;
+  std::vector<std::byte> requests_sent_;     // with the newest wake
   bool readable_ = false, is_told_ = false;  // by on_readable: now, and ever
   bool lost_ = false, told_ = false;
   Failure why_{Error::closed, "the link was closed"};

@@ -85,6 +85,10 @@ void StreamHostLink::wake() {
   if (!abandoned_) server_->wake_agent();
 }
 
+void StreamHostLink::wake_with(Bytes requests) {
+  if (!abandoned_) server_->wake_agent(requests);
+}
+
 void StreamHostLink::wait(TimeNs deadline) {
   if (!abandoned_) server_->wait(deadline);
 }

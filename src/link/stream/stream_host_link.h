@@ -42,6 +42,7 @@ class StreamHostLink final : public HostLink {
   void withdraw_range(RegionId range, std::uint32_t generation) override;
   bool is_withdrawn(RegionId range, std::uint32_t generation) override;
   void wake() override;
+  void wake_with(Bytes requests) override;
   void wait(TimeNs deadline) override;
   int event_fd() const override;
   Status look() override;

@@ -27,6 +27,18 @@ class StreamLink : public testing::TestWithParam<const char*>, protected Connect
     agent.policy.tls = std::move(*TlsContext::for_agent(certificate, private_key));
     meet({.name = "simulation", .key_file = key, .tls_ca_file = certificate});
   }
+
+  // What the requests bring about. A socket that is busy takes the wake alone, as it may be while the host's thread
+  // looks at its TLS session: then they are sent again.
+  LinkEvent wake_with(const std::vector<std::byte>& requests) {
+    for (;;) {
+      host->wake_with(requests);
+      LinkEvent event = await_event(*there, [](const LinkEvent& each) {
+        return each.kind == LinkEvent::Kind::woken || each.kind == LinkEvent::Kind::closed;
+      });
+      if (event.kind == LinkEvent::Kind::closed || !event.requests.empty()) return event;
+    }
+  }
 };
 
 TEST_P(StreamLink, SaysWhatItIs) {
@@ -193,6 +205,21 @@ TEST_P(StreamLink, WakesBothWays) {
   host->wait(soon());
   EXPECT_TRUE(host->look());
   EXPECT_EQ(::poll(&look, 1, 0), 0);
+}
+
+TEST_P(StreamLink, AWakeCarriesRequests) {
+  std::vector<std::byte> requests(sizeof(wire::SentRequests) + 3 * wire::slot_bytes, std::byte{7});
+  EXPECT_EQ(wake_with(requests).requests, requests);
+  host->wake();
+  EXPECT_TRUE(await_kind(*there, LinkEvent::Kind::woken).requests.empty());
+}
+
+TEST_P(StreamLink, MoreRequestsThanAWakeCarriesEndTheLink) {
+  const std::vector<std::byte> requests(sizeof(wire::SentRequests) + 16 * wire::slot_bytes);
+  const LinkEvent closed = wake_with(requests);
+  EXPECT_NE(closed.status.error().message.find("requests: 1048 bytes, 24 and at most 15 slots are allowed"),
+            std::string::npos)
+      << closed.status.error().message;
 }
 
 TEST_P(StreamLink, WakesFromManyThreadsWhileBytesMove) {

@@ -320,15 +320,19 @@ Result<std::size_t> StreamServer::send_some(Status& outcome) {
   }
   if (!sent) return sent;
   if (copied) chunk_ = chunk_.subspan(*sent);
-  for (std::size_t left = *sent; left > 0;) {
+  advance(*sent);
+  return sent;
+}
+
+void StreamServer::advance(std::size_t moved) noexcept {
+  while (moved > 0) {
     iovec& next = vectors_[vector_];
-    const std::size_t step = std::min(left, next.iov_len);
+    const std::size_t step = std::min(moved, next.iov_len);
     next.iov_base = static_cast<std::byte*>(next.iov_base) + step;
     next.iov_len -= step;
-    left -= step;
+    moved -= step;
     if (next.iov_len == 0) ++vector_;
   }
-  return sent;
 }
 
 Status StreamServer::send_zeros_instead() {
@@ -405,10 +409,10 @@ Result<std::size_t> StreamServer::receive_some(std::span<const iovec> to) {
 }
 
 Status StreamServer::receive_copied(const TransferRequest& request, Status& outcome) {
-  small_.resize(copied_bytes_max);
   std::uint64_t position = 0;
   while (socket_.streamed_left() > 0 && outcome) {
     const std::size_t length = std::min<std::size_t>(copied_bytes_max, socket_.streamed_left());
+    if (small_.size() < length) small_.resize(length);  // most writes are of a few lines
     for (std::size_t at = 0; at < length;) {
       const iovec to{small_.data() + at, length - at};
       OFP_ASSIGN(const std::size_t got, receive_some({&to, 1}));
@@ -437,8 +441,7 @@ Status StreamServer::apply(const TransferRequest& request, std::uint64_t positio
     }
     begins = ends;
   }
-  // The agent's flag is visible before a later read looks at the program's words (AgentEnd::fall_asleep).
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence_before_look();  // the write may be the agent's flag; a later read looks at the program's words
   return {};
 }
 
@@ -451,14 +454,7 @@ Status StreamServer::receive_in_place(Status& outcome) {
       return {};
     }
     if (!got) return tl::unexpected<Failure>(std::move(got).error());
-    for (std::size_t left = *got; left > 0;) {
-      iovec& next = vectors_[vector_];
-      const std::size_t step = std::min(left, next.iov_len);
-      next.iov_base = static_cast<std::byte*>(next.iov_base) + step;
-      next.iov_len -= step;
-      left -= step;
-      if (next.iov_len == 0) ++vector_;
-    }
+    advance(*got);
   }
   std::atomic_thread_fence(std::memory_order_release);
   return {};
@@ -524,7 +520,17 @@ Status StreamServer::send(ControlType type, Bytes payload) {
   return sent;
 }
 
-void StreamServer::wake_agent() {
+// A socket that is busy, or has no room, takes the wake alone.
+void StreamServer::wake_agent(Bytes requests) {
+  if (!requests.empty()) {
+    std::unique_lock lock(output_, std::try_to_lock);
+    if (lock && socket_.send(ControlType::requests, requests)) {
+      const bool waits = socket_.wants_write();
+      release_output(lock);
+      if (waits) kick();
+      return;
+    }
+  }
   wake_pending_.store(true);
   send_pending_wake();
 }

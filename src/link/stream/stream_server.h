@@ -42,7 +42,7 @@ class StreamServer {
   void withdraw(RegionId region, std::uint32_t generation);
   [[nodiscard]] bool is_moving(RegionId region);
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
-  void wake_agent();
+  void wake_agent(Bytes requests = {});
   [[nodiscard]] Status await_acknowledgement(RegionId segment, TimeNs deadline);
   void wait(TimeNs deadline);
   [[nodiscard]] int event_fd() const noexcept { return event_.get(); }
@@ -61,6 +61,7 @@ class StreamServer {
   [[nodiscard]] Status serve_write(std::uint64_t number);
   [[nodiscard]] Status send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome);
   [[nodiscard]] Result<std::size_t> send_some(Status& outcome);
+  void advance(std::size_t moved) noexcept;
   [[nodiscard]] Status send_zeros_instead();
   [[nodiscard]] Result<std::size_t> receive_some(std::span<const iovec> to);
   [[nodiscard]] Status receive_copied(const wire::TransferRequest& request, Status& outcome);

@@ -39,7 +39,7 @@ Status copy_output(const plugin::Output& output, const service::Frame& frame) {
 
 }  // namespace
 
-// What a job fills; held by it and by its work, whichever is there longer.
+// The results of a job, held by the job and by its work until both have ended.
 struct ComputeService::Copies {
   plugin::Outputs outputs;
   std::vector<FramePtr> frames;
@@ -75,6 +75,21 @@ struct ComputeService::Work {
   std::optional<Failure> failure;
 
   [[nodiscard]] std::uint64_t token() const noexcept { return service::token_of(service::ServiceId::compute, number); }
+  [[nodiscard]] std::string why_waits(const Pools& pools) const {
+    const std::string name = name_of(*what);
+    switch (state) {
+      case State::waiting:
+        return fmt::format("{} waits for its object: {}", name, pools.table().describe_absence(get));
+      case State::reading:
+        return fmt::format("the object of {} is read from disk, or copied", name);
+      case State::calling:
+        return fmt::format("{} runs, or waits for a worker", name);
+      case State::copying:
+      case State::storing:
+        return fmt::format("the outputs of {} are stored", name);
+    }
+    return name;
+  }
 };
 
 ComputeService::ComputeService(Limits limits, std::shared_ptr<service::BufferCache> cache, Pools& pools,
@@ -125,6 +140,25 @@ Status ComputeService::may_wait(const Work& work) const {
     return fail(Error::too_large, "{} computations of user {} are waiting for objects, which is the limit of each user",
                 user_max, work.get.user);
   return {};
+}
+
+// Those that were asked for first are first.
+ListedGets ComputeService::waiting(TimeNs now) const {
+  ListedGets found;
+  for (const auto& [number, work] : works_) {
+    const FrameTable::Get& get = work->get;
+    if (work->trigger || get.asked_at > now - WaitsTold::silent_ns) continue;
+    ++found.count;
+    if (found.longest.size() == ListedGets::listed_max) continue;
+    found.longest.push_back({.pool = get.pool,
+                             .row = brief(get.keys.first),
+                             .column = brief(get.keys.second),
+                             .channel = get.channel,
+                             .since = get.asked_at,
+                             .what = "the computation",
+                             .why = work->why_waits(pools_)});
+  }
+  return found;
 }
 
 void ComputeService::begin_waiting(Work& work) {
@@ -404,7 +438,7 @@ void ComputeService::cancel_request(ChannelNumber channel, std::uint64_t ticket,
   cancel_named(channel, false, ticket, effects);
 }
 
-// What is being put is answered when it is there.
+// A put under way is answered when its object is stored.
 void ComputeService::cancel_named(ChannelNumber channel, bool of_member, std::uint64_t name, Effects& effects) {
   for (auto at = by_name_.lower_bound({channel, of_member, name, 0});
        at != by_name_.end() && *at <= std::tuple(channel, of_member, name, UINT64_MAX);) {

@@ -9,6 +9,8 @@
 //
 // An output is a memfd of the worker's. It is copied once: what a pool keeps has the seals and the places in memory
 // that the cache's buffers have, and is counted as they are.
+//
+// Read this first in src/pool/compute, then triggers.h.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +70,7 @@ class ComputeService final : public Computes, public service::Service {
   }
 
   [[nodiscard]] const ComputeCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] ListedGets waiting(TimeNs now) const;
   [[nodiscard]] const std::vector<Trigger>& triggers() const noexcept { return triggers_.all(); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugin/output_memory.h"
@@ -219,6 +220,35 @@ TEST_F(ComputeServiceTest, ItWaitsForObjectsUntilItsTimeIsOver) {
   EXPECT_EQ(service_.counters().waiting, 0u);
 }
 
+TEST_F(ComputeServiceTest, ThoseThatWaitAreListedWithWhatTheyWaitFor) {
+  put("other", "c", "x");
+  ask(request("r", "c", 10 * second_ns));
+  EXPECT_EQ(service_.waiting(now_).count, 0u) << "it was asked for just now";
+  now_ = second_ns;
+  ListedGets waiting = service_.waiting(now_);
+  ASSERT_EQ(waiting.count, 1u);
+  EXPECT_EQ(waiting.longest.at(0).what, "the computation");
+  EXPECT_EQ(waiting.longest[0].why, "plugin.f waits for its object: pool \"local:/p\" has no object (r, c)");
+  EXPECT_EQ(waiting.longest[0].channel, asker);
+  put("r", "c", "abc");
+  pass_time(2 * second_ns);
+  ASSERT_NE(call(), nullptr);
+  waiting = service_.waiting(now_);
+  ASSERT_EQ(waiting.count, 1u);
+  EXPECT_EQ(waiting.longest.at(0).since, 0);
+  EXPECT_EQ(waiting.longest[0].why, "plugin.f runs, or waits for a worker");
+  ListedGets others{.count = 30};
+  for (int i = 0; i < 20; ++i)
+    others.longest.push_back({.pool = "p", .row = "", .column = "", .since = i - 10, .what = "", .why = ""});
+  others.add(std::move(waiting));
+  EXPECT_EQ(others.count, 31u);
+  ASSERT_EQ(others.longest.size(), ListedGets::listed_max);
+  EXPECT_TRUE(std::ranges::is_sorted(others.longest, {}, &ListedGet::since));
+  answer_with();
+  EXPECT_EQ(done(), 0u);
+  EXPECT_EQ(service_.waiting(now_).count, 0u);
+}
+
 TEST_F(ComputeServiceTest, OutputsArePutUnderTheKeysThatWereNamed) {
   put("r", "c", "abc");
   wire::PoolCompute asked = request();
@@ -380,7 +410,7 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(service_.counters().calling, 1u);
   cancel_as_member(8, true);
-  ASSERT_EQ(effects_.size(), 3u);  // what was asked fails, the call ends, and the cancellation is answered
+  ASSERT_EQ(effects_.size(), 3u);  // the request fails, the call ends, and the cancellation is answered
   EXPECT_EQ(std::get<service::FailEffect>(effects_[0]).failure.code, Error::cancelled);
   EXPECT_EQ(std::get<service::CancelCallEffect>(effects_[1]).token, token_);
   EXPECT_EQ(service_.counters().calling, 0u);

@@ -1,4 +1,4 @@
-// What the configuration says is to be computed without anybody asking: on each object that comes into a pool, or again
+// Computations that the configuration asks for: on each object that comes into a pool, or again
 // and again ([[trigger]], docs/guides/pools.md). Which calls are due; compute_service.h carries them out.
 //
 // An object's function is called by the first owner of its row. Its results go under the same row and the trigger's own

@@ -16,7 +16,8 @@ namespace offpath::pool {
 inline constexpr std::size_t glob_middle_bytes_max = 255;
 [[nodiscard]] Status check_glob(std::string_view pattern);
 
-// What every text that matches begins with. All of the pattern: nothing but that very text matches, unless it is empty.
+// The beginning that all matching texts share. All of the pattern: nothing but that very text matches, unless it is
+// empty.
 [[nodiscard]] std::string_view glob_prefix(std::string_view pattern) noexcept;
 
 // A pattern that this very text matches, and no other.

@@ -46,7 +46,7 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("hash:/a?replicas"), "pool \"hash:/a\": option \"replicas\" has no value");
   EXPECT_EQ(refusal("hash:/a?replicas=9"), "pool \"hash:/a\": replicas: \"9\" is not a number from 1 to 8");
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
-  EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is none of off, on, durable");
+  EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is not one of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),
             "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, min_copies, "
             "budget, ttl, overwrite, readers, spill");

@@ -59,7 +59,7 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     }
   } else if (key == "spill") {
     const auto at = std::ranges::find(spills, value);
-    if (at == std::end(spills)) return fail(Error::invalid, "\"{}\" is none of off, on, durable", value);
+    if (at == std::end(spills)) return fail(Error::invalid, "\"{}\" is not one of off, on, durable", value);
     options.spill = static_cast<Spill>(at - std::begin(spills));
   } else {
     return fail(Error::invalid,

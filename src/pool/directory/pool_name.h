@@ -17,6 +17,9 @@
 //   readers    users besides the owner who may read, by commas    none
 //   spill      on: objects beyond budget and memory go to disk;   off
 //              durable: an object is stored when it is on disk
+//
+// Read this first in src/pool/directory, then placement.h (which members have a row), put_id.h (which put is later) and
+// glob.h (patterns).
 #pragma once
 
 #include <sys/types.h>
@@ -59,7 +62,7 @@ struct PoolName {
   [[nodiscard]] std::string text() const;
 };
 
-// In the names of pools where services keep objects of their own (sift/kept/sift_kept.cc). What lies there is believed,
+// In the names of pools where services keep objects of their own (sift/kept/kept_store.h). What lies there is believed,
 // so no program names one.
 inline constexpr std::string_view kept_mark = ".kept-";
 [[nodiscard]] bool is_reserved(std::string_view name) noexcept;

@@ -43,7 +43,7 @@ struct PutId {
   bool operator==(const PutId& other) const noexcept { return writer == other.writer && number == other.number; }
   // That one is this one's writer's own and earlier, or this one replaced it, or a later one of its writer.
   [[nodiscard]] bool knows(const Version& other) const noexcept;
-  // What the other one is and knows, this one knows from now on.
+  // From now on this one knows the other one and everything that the other one knows.
   void learn(const PutId& other);
 };
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <arrow/flight/server.h>
@@ -34,6 +35,7 @@ arrow::Status status_of(const Failure& failure) {
       return fl::MakeFlightError(fl::FlightStatusCode::Cancelled, failure.message);
     case Error::peer_lost:
     case Error::would_block:
+    case Error::stale:  // members have changed: a new flight info has tickets for the present ones
       return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
     case Error::closed:
       return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
@@ -288,12 +290,27 @@ class Service final : public fl::FlightServerBase {
                                         const fl::FlightDescriptor& descriptor) {
     std::int64_t rows = -1, bytes = -1;
     std::shared_ptr<arrow::RecordBatchReader> reader;
-    // What a query answers is known from its beginning, and tracks are not objects.
-    if (!command.query.empty() || command.pool.starts_with("sift:/")) {
+    Query query;
+    if (!command.query.empty()) {
+      OFP_FLIGHT_ASSIGN(query, decode_query(bytes_of(command.query)));
+    }
+    std::vector<fl::FlightEndpoint> endpoints{{fl::Ticket{command.encode()}, {}, std::nullopt, ""}};
+    // Not divided: tracks, which are not objects; aggregates, which are one answer; and a part of one member.
+    const bool is_whole = command.pool.starts_with("sift:/") || !query.aggregates.empty() || query.part;
+    FlightListing listed;
+    if (!is_whole) {
+      OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
+      OFP_FLIGHT_ASSIGN(listed, call->list(command.pool, command.rows, command.columns));
+      if (query.arrow_only) std::erase_if(listed.items, [](const FrameTable::Item& item) { return !item.arrow; });
+      if (listed.view != 0 && !listed.items.empty()) {
+        ARROW_ASSIGN_OR_RAISE(endpoints, endpoints_of(context, command, query, listed));
+      }
+    }
+    // The schema of a query's answer is known from its beginning.
+    if (is_whole || !command.query.empty()) {
       ARROW_ASSIGN_OR_RAISE(reader, answer(context, command));
     } else {
-      OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
-      OFP_FLIGHT_ASSIGN(const auto items, call->list(command.pool, command.rows, command.columns));
+      const std::vector<FrameTable::Item>& items = listed.items;
       if (items.empty())
         return status_of({Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})",
                                                         command.pool, brief(command.rows), brief(command.columns))});
@@ -309,8 +326,30 @@ class Service final : public fl::FlightServerBase {
       ARROW_ASSIGN_OR_RAISE(reader, answer(context, command.pool, literal_glob(items.front().row),
                                            literal_glob(items.front().column), none));
     }
-    const fl::FlightEndpoint here{fl::Ticket{command.encode()}, {}, std::nullopt, ""};
-    return fl::FlightInfo::Make(*reader->schema(), descriptor, {here}, rows, bytes, true);
+    return fl::FlightInfo::Make(*reader->schema(), descriptor, endpoints, rows, bytes, true);
+  }
+
+  // One for each member that has objects: the query's part of its rows. In the order of names, as an answer has them.
+  arrow::Result<std::vector<fl::FlightEndpoint>> endpoints_of(const fl::ServerCallContext& context,
+                                                              const Command& command, Query query,
+                                                              const FlightListing& listed) {
+    OFP_FLIGHT_ASSIGN(const auto addresses, backend_.addresses(cancelled(context)));
+    std::set<std::string> members;
+    for (const FrameTable::Item& item : listed.items) members.insert(item.member);
+    std::vector<fl::FlightEndpoint> endpoints;
+    for (const std::string& member : members) {
+      query.part = QueryPart{listed.view, member};
+      Command part = command;
+      part.query = text_of(encode(query));
+      std::vector<fl::Location> locations;
+      if (const auto address = addresses.find(member); address != addresses.end()) {
+        ARROW_ASSIGN_OR_RAISE(fl::Location location, fl::Location::Parse(address->second));
+        locations.push_back(std::move(location));
+      }
+      locations.push_back(fl::Location::ReuseConnection());
+      endpoints.push_back({fl::Ticket{part.encode()}, std::move(locations), std::nullopt, ""});
+    }
+    return endpoints;
   }
 
   FlightOptions options_;

@@ -9,16 +9,17 @@
 //   actions            "drop" and "query", their bodies commands; a query's results are Arrow IPC streams
 //
 // Pools that lie on several members are as those that lie here: this agent asks the others, by the group's links, and
-// gives all of it. One flight has one endpoint, this agent, rather than one for each member: a client needs one
-// address, one certificate and one token, and is not sent to machines it may not reach; all parts begin together and go
-// by the same members, where a client that went from one to the next would miss or double what moved between. Who wants
-// more at a time asks other members the same.
+// gives all of it. A flight of such a pool has an endpoint for each member with objects in it: that member's part, with
+// the member's own Flight address as its location. A client that cannot reach the address redeems the ticket where it
+// got it (reuse-connection), and this agent asks that member. A ticket names the members it goes by: if they change, a
+// part is refused, and no row is missed or given twice. Aggregates and tracks have one endpoint, this agent.
 //
 // A command is pool, row pattern and column pattern, each a text (u16 length), then for a query its bytes (query.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,14 +29,19 @@
 
 namespace offpath::pool {
 
-// What one call of a client asks the agent, as a program would by a channel; what is under way ends with it. Used by
+struct FlightListing {
+  std::vector<FrameTable::Item> items;
+  std::uint64_t view = 0;  // of their members; 0: they lie here alone
+};
+
+// The requests of one client's call, sent as a program would by a channel; those under way end with the call. Used by
 // one thread at a time; each method blocks until the loop has answered, the agent stops, or the client's time is over
 // or it has gone: Error::cancelled.
 class FlightCall {
  public:
   virtual ~FlightCall() = default;
-  [[nodiscard]] virtual Result<std::vector<FrameTable::Item>> list(const std::string& pool, const std::string& row_glob,
-                                                                   const std::string& column_glob) = 0;
+  [[nodiscard]] virtual Result<FlightListing> list(const std::string& pool, const std::string& row_glob,
+                                                   const std::string& column_glob) = 0;
   // Its answer is the call's: one at a time. Next: null after its last frame; there is one at least.
   [[nodiscard]] virtual Status query(const std::string& pool, const std::string& row_glob,
                                      const std::string& column_glob, const Query& query) = 0;
@@ -53,13 +59,15 @@ class FlightBackend {
   virtual ~FlightBackend() = default;
   [[nodiscard]] virtual Result<std::unique_ptr<FlightCall>> open(Cancelled cancelled) = 0;
   [[nodiscard]] virtual Result<std::vector<std::string>> pools(const Cancelled& cancelled) = 0;
+  // Flight addresses of the members that have one, by name.
+  [[nodiscard]] virtual Result<std::map<std::string, std::string>> addresses(const Cancelled& cancelled) = 0;
 };
 
 struct FlightOptions {
   std::string host;
   std::uint16_t port = 0;                       // 0: any
   std::string certificate, key;                 // PEM; empty: no TLS
-  std::string token;                            // what every call brings as "authorization: Bearer …"
+  std::string token;                            // every call has to have it as "authorization: Bearer …"
   std::uint64_t memory_bytes_max = 8ull << 30;  // frames of the agent altogether, beyond which nothing is put
   uid_t user = 0;                               // whose frames are made
   unsigned queries_max = 2;                     // at a time

@@ -21,6 +21,8 @@
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its
 // own agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
+//
+// Read this first in src/pool/members, then query_parts.h and kept_objects.h, which are asked by other services.
 #pragma once
 
 #include <functional>
@@ -92,6 +94,7 @@ class Pools final : public mover::Store,
   [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                 std::uint32_t ranks, TimeNs now, Effects& effects) override;
   void leave(const std::string& pool) override;
+  [[nodiscard]] std::string why_waits(std::uint64_t token) const override { return puts_.why_waits(token); }
   void rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) override;
   void rank_began(const std::string& pool, std::uint32_t rank) override { context_.table.rank_began(pool, rank); }
   // A pool of the configuration: it stays, though nobody uses it.
@@ -114,7 +117,7 @@ class Pools final : public mover::Store,
   [[nodiscard]] TimeNs now() const noexcept { return context_.now; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
-  // What a query is to read. Error::unsupported: it lies on other members too.
+  // The objects that a query reads. Error::unsupported: it lies on other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user) override {
     return parts_.choose(pool, row_glob, column_glob, user);
@@ -187,7 +190,7 @@ class Pools final : public mover::Store,
     context_.now = now;
     kept_.read(pool, keys, member, std::move(done), now, effects);
   }
-  // What a member has of a row, though it may know nothing of the pool.
+  // A member's objects of a row, even if the pool is unknown to it.
   void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed,
                TimeNs now, Effects& effects) {
     context_.now = now;
@@ -204,7 +207,7 @@ class Pools final : public mover::Store,
   void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects);
 
   // ---- completions
-  void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
@@ -230,10 +233,6 @@ class Pools final : public mover::Store,
     on_channel_closed(channel, now, effects);
   }
   void on_request(const service::Request& asked, TimeNs now, Effects& effects) override;
-  void on_transfer(ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   Effects& effects) override {
-    on_transfer(token, std::move(status), now, effects);
-  }
   void on_descriptor(ChannelNumber channel, std::uint64_t number, Result<Fd>& fd, TimeNs now,
                      Effects& effects) override {
     on_offer(channel, number, std::move(fd), now, effects);

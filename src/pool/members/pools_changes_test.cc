@@ -1,4 +1,4 @@
-// What one agent's pools do after members have changed: comparisons, moves, removals, drops.
+// One agent's pools after members have changed: comparisons, moves, removals, drops.
 #include "testing/pool/one_member.h"
 
 namespace offpath::pool {

@@ -28,7 +28,7 @@ class NoComputes final : public Computes {
   void on_shown(const std::string&, const FrameTable::Keys&, const FramePtr&, bool) override {}
 };
 
-// What "a" asks of "b" goes there as soon as a test says so. "a" knows the pool, and what tells "b" of it is lost.
+// Requests of "a" to "b" are delivered as soon as a test says so. "a" knows the pool, and what tells "b" of it is lost.
 class PoolsOwner : public ::testing::Test {
  protected:
   struct Agent {

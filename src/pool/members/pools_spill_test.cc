@@ -80,7 +80,7 @@ class PoolsAfterAStart : public ::testing::Test {
       started_->on_answer(token, answer, now_, effects_);
     run_for(0);
   }
-  // What b has.
+  // The objects of b.
   Answer copy() {
     Answer answer{wire::ReplyKind::got};
     wire::encode(wire::Got{.how = wire::Got::How::pushed, .arrow = false, .lease = 0, .length = 100, .rows = 0},
@@ -88,7 +88,7 @@ class PoolsAfterAStart : public ::testing::Test {
     answer.inbox = frame_->buffer.bytes().first(100);
     return answer;
   }
-  // What this member reads for a query over both.
+  // The objects that this member reads for a query over both.
   Result<std::vector<QuerySource>> part() {
     const auto spread = started_->spread("rank:/p?replicas=2&spill=durable");
     return started_->choose_part({spread->value().text, "*", "*", user, spread->value().view, user}, effects_);

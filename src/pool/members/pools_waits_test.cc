@@ -73,7 +73,7 @@ TEST_F(FewWaits, AUserHasOneAccountForAllPlacesAndAnotherItsOwn) {
   EXPECT_EQ(refusal(EntryKind::pool_drop, wire::PoolDrop{"hash:/p", "*", "*"}), full);
   for (const std::string pool : {"local:/theirs", "hash:/n", "hash:/theirs", "hash:/n"})
     EXPECT_EQ(want(pool, "r", neighbour), "") << "another user has its own";
-  // What is over makes room: where another member was asked, when that has answered.
+  // A request that has ended makes room: if another member was asked, once that has answered.
   few_.on_answer(list, fail(Error::timeout, "no answer"), now_, effects_);
   EXPECT_EQ(want("hash:/p"), "");
   EXPECT_EQ(want("hash:/p"), full);
@@ -270,6 +270,10 @@ TEST(WaitingPuts, AreNamedWithTheMembersThatLackThem) {
   EXPECT_EQ(waiting.longest[0].row, "step7");
   EXPECT_EQ(waiting.longest[0].members, std::vector<std::string>{"b"});
   EXPECT_EQ(waiting.longest[0].since, second_ns);
+  const std::string why = pools.why_waits(5);
+  EXPECT_TRUE(why.starts_with("pool \"hash:/p?members=b\": the put of (step7, c) waits for members b: ")) << why;
+  EXPECT_TRUE(why.ends_with(". It fails after 30s")) << why;
+  EXPECT_EQ(pools.why_waits(6), "");
   for (int i = 0; i < 100; ++i) put(std::to_string(i), 2 * second_ns);
   for (int i = 0; i < 50; ++i) pools.on_time(3 * second_ns + i * 100 * millisecond_ns, effects);
   ASSERT_EQ(lines.size(), 1u) << "later ones are told of later";
@@ -292,6 +296,7 @@ TEST_F(FewWaits, GetsAreListedOnceTheyHaveWaitedForASecond) {
   const ListedGets one = few_.waiting_gets(now_);
   ASSERT_EQ(one.count, 1u) << "the others are on their way";
   EXPECT_EQ(one.longest.at(0).why, "there is no pool \"local:/here\"");
+  EXPECT_EQ(one.longest[0].what, "the object");
   EXPECT_EQ(one.longest[0].since, second_ns);
   EXPECT_EQ(one.longest[0].channel, program);
   now_ += second_ns;

@@ -23,7 +23,7 @@ class QueryParts {
   QueryParts(PoolContext& context, const Moves& moves, const Repairs& repairs)
       : context_(context), moves_(moves), repairs_(repairs) {}
 
-  // What a query on this machine is to read. Error::unsupported: it lies on other members too.
+  // The objects that a query on this machine reads. Error::unsupported: it lies on other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user) const;
   // See QueryMembers.

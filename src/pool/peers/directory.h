@@ -39,7 +39,7 @@ struct Definition {
 
 class Directory {
  public:
-  // What uses the pools. It is told of them, and asked before one goes.
+  // The user of the pools, which is told of them and asked before one is removed.
   class Users {
    public:
     virtual void on_pool_made(const Definition& pool, uid_t user, bool by_program, TimeNs now, Effects& effects) = 0;
@@ -52,7 +52,7 @@ class Directory {
    protected:
     ~Users() = default;
   };
-  // Who names a pool: what a program names is told to other members, and what is on disk counts for no limit.
+  // The origin of a pool's name: other members are told of a program's pools, and pools on disk count for no limit.
   enum class By { program, member, disk };
   using Access = FrameTable::Access;
 

@@ -24,7 +24,7 @@ Result<std::uint64_t> Drops::drop_here(const std::string& pool, uid_t user, std:
   if (known == nullptr) return dropped.size();
   const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
   if (says_all(row_glob) && says_all(column_glob)) {
-    known->lost.clear();  // what is lost was dropped, too
+    known->lost.clear();  // lost objects were dropped, too
     known->dropped = known->streams == 0;
   }
   return static_cast<std::uint64_t>(std::ranges::count_if(dropped, [&](const FrameTable::Keys& keys) {

@@ -22,7 +22,7 @@
 
 namespace offpath::pool {
 
-// What a member is asked to drop.
+// A drop that a member is asked for.
 [[nodiscard]] MemberRequests::Compose compose_drop(uid_t user, std::string text, std::string row_glob,
                                                    std::string column_glob);
 
@@ -43,7 +43,7 @@ class Drops {
 
   Drops(PoolContext& context, const UnderWay& moves) : context_(context), moves_(moves) {}
 
-  // What this member has of it. Of the rows, those of which it is the first owner are counted; the other owners drop
+  // This member's objects of it. Of the rows, those of which it is the first owner are counted; the other owners drop
   // theirs.
   [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                                 std::string_view column_glob);

@@ -82,7 +82,7 @@ void Gathers::ask_page(std::uint64_t number, const std::string& member, std::uin
       effects);
 }
 
-// What this member has of it, and what it has sent to others.
+// This member's objects of it, and those that it has sent to others.
 void Gathers::drop_here(std::uint64_t number, TimeNs now, Effects& effects) {
   Gather& gather = gathers_.at(number);
   if (auto dropped = drops_.drop_here(gather.pool, gather.user, gather.row_glob, gather.column_glob)) {
@@ -184,25 +184,31 @@ void Gathers::end(std::uint64_t number, Effects& effects) {
   auto items = std::make_shared<std::vector<FrameTable::Item>>();
   items->reserve(gather.items.size());
   // Members count for themselves in which order objects came; between members there is none, so it is that of keys.
+  const Definition* const known = context_.directory.known(gather.pool);
   for (auto& [keys, item] : gather.items) {
     item.sequence = items->size() + 1;
+    if (known != nullptr)
+      if (std::vector<std::string> owners = Directory::owners(*known, item.row); !owners.empty())
+        item.member = std::move(owners.front());
     items->push_back(std::move(item));
   }
-  listings_.insert_or_assign(gather.channel, Listing{gather.pool, gather.row_glob, gather.column_glob, std::move(items),
-                                                     std::move(gather.listed)});
+  listings_.insert_or_assign(gather.channel,
+                             Listing{gather.pool, gather.row_glob, gather.column_glob, std::move(items),
+                                     std::move(gather.listed), known != nullptr ? Directory::view_of(*known) : 0});
   answer_page(gather.channel, gather.ticket, 0, effects);
 }
 
 void Gathers::answer_page(ChannelNumber channel, std::uint64_t ticket, std::uint64_t after, Effects& effects) {
   const Listing& listing = listings_.at(channel);
   wire::Listed listed{};
+  listed.view = listing.view;
   std::size_t bytes = 0;
   for (std::size_t i = after; i < listing.items->size() && !listed.more; ++i) {
     const FrameTable::Item& item = (*listing.items)[i];
-    bytes += 29 + item.row.size() + item.column.size();
+    bytes += 31 + item.row.size() + item.column.size() + item.member.size();
     listed.more = bytes > page_of_reply_bytes && i > after;
     if (!listed.more)
-      listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
+      listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column, item.member});
   }
   const bool last = !listed.more;
   effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), listing.items});

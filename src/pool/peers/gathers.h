@@ -72,6 +72,7 @@ class Gathers {
     std::string pool, row_glob, column_glob;
     std::shared_ptr<std::vector<FrameTable::Item>> items;
     std::shared_ptr<ListedBytes> listed;
+    std::uint64_t view;
   };
 
   void ask_drop(std::uint64_t number, const std::string& member, TimeNs now, Effects& effects);

@@ -1,4 +1,4 @@
-// What one member has of a row: asked by services, page by page, and answered to other members.
+// One member's objects of a row: listed for services and for other members, page by page.
 #pragma once
 
 #include <functional>

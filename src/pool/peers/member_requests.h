@@ -24,7 +24,7 @@ class Numbers {
   std::uint64_t next_ = 1;
 };
 
-// What was asked of a member.
+// A request to a member.
 struct Asking {
   enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
   std::uint64_t number;  // of the put, get, gather, listing or following
@@ -50,7 +50,7 @@ class MemberRequests {
   // not heard of it gives up when the time is over, or when the channel ends.
   void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
               TimeNs deadline, Effects& effects);
-  // What was asked, when the answer is there. Empty: it was forgotten.
+  // The request whose answer has arrived. Empty: it was forgotten.
   [[nodiscard]] Askings::node_type take(std::uint64_t token);
   void forget(std::uint64_t number) { askings_.erase(number); }
   [[nodiscard]] std::size_t size() const noexcept { return askings_.size(); }

@@ -1,6 +1,10 @@
-// What all parts of Pools share: options, the table of what this agent holds, requests under way to other members,
-// numbers, stamps of puts, counters, and the earliest time at which something has to be done. A part needs this and
-// the parts that its constructor names.
+// State that all parts of Pools share: options, the table of what this agent holds, requests under way to other
+// members, numbers, stamps of puts, counters, and the earliest time at which something has to be done. A part needs
+// this and the parts that its constructor names.
+//
+// Read this first in src/pool/peers, then directory.h (pools and members), member_requests.h (what is asked of
+// members), and the three kinds of requests that follow rows: listings.h, gathers.h, drops.h; removals.h is for objects
+// of services.
 #pragma once
 
 #include <algorithm>

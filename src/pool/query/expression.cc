@@ -40,7 +40,7 @@ constexpr bool may_be_literal(ValueType type) noexcept {
 Result<Literal> decode_literal(wire::Reader& from) {
   const auto number = from.take<std::uint8_t>();
   if (number > static_cast<std::uint8_t>(last_value_type) || !may_be_literal(static_cast<ValueType>(number)))
-    return fail(Error::protocol, "an expression has a literal of type {}, which there is none of", number);
+    return fail(Error::protocol, "an expression has a literal of type {}, which does not exist", number);
   Literal made{static_cast<ValueType>(number), {}};
   switch (made.type) {
     case ValueType::boolean:
@@ -90,7 +90,7 @@ Result<Expression> decode_call(wire::Reader& from, std::uint32_t& nodes_left, st
   const auto target = from.take<std::uint8_t>();
   const auto count = from.take<std::uint16_t>();
   const Arity arity = arity_of(number);
-  if (arity.most == 0) return fail(Error::protocol, "an expression calls function {}, which there is none of", number);
+  if (arity.most == 0) return fail(Error::protocol, "an expression calls function {}, which does not exist", number);
   made.function = static_cast<Function>(number);
   if (count < arity.least || count > arity.most)
     return fail(Error::protocol, "{} is called with {} arguments, it takes {} to {}", function_name(made.function),
@@ -133,7 +133,7 @@ Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, st
     case Expression::Kind::call:
       return decode_call(from, nodes_left, depth);
     default:
-      return fail(Error::protocol, "an expression has a part of kind {}, which there is none of", kind);
+      return fail(Error::protocol, "an expression has a part of kind {}, which does not exist", kind);
   }
   if (!from.ok()) return fail(Error::protocol, "an expression ends in its middle");
   return made;

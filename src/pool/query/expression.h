@@ -1,7 +1,7 @@
-// What a query computes for every row: fields, literals and calls of a closed list of functions. An own format rather
-// than Substrait, because these bytes come from other processes: a reader of Substrait has to know plans, files and
-// registries of functions, and this one knows the table below and nothing else. Python translates what pyarrow builds
-// (python/offpath/expression.py).
+// The computation of a query for every row: fields, literals and calls of a closed list of functions. An own format
+// rather than Substrait, because these bytes come from other processes: a reader of Substrait has to know plans, files
+// and registries of functions, and this one knows the table below and nothing else. Python translates what pyarrow
+// builds (python/offpath/expression.py).
 //
 // Encoded in the order of a walk from the root, each node before its arguments:
 //
@@ -57,7 +57,7 @@ enum class Function : std::uint8_t {
 #undef X
 };
 
-// What a literal is, and what a cast makes.
+// The type of a literal, and the result of a cast.
 enum class ValueType : std::uint8_t {
   null,
   boolean,

@@ -11,10 +11,10 @@
 
 namespace offpath::pool {
 
-// What a job leaves; held by it and by its answer, whichever is there longer.
+// The results of a job, held by the job and by its answer until both have ended.
 struct StepResult {
   QueryStep step;
-  std::vector<MergeHead> heads;  // what a merge left of each
+  std::vector<MergeHead> heads;  // the rest of each after a merge
 };
 
 // One member's part of an answer.
@@ -34,7 +34,7 @@ struct QueryService::Part {
 // An answer whose frames come from several members. All parts begin at once, which fixes what each of them reads; until
 // all have, nothing was given and the whole may begin anew.
 struct QueryService::Spread {
-  Query query, part_query;  // what is asked, and what of each member
+  Query query, part_query;  // the whole, and the part that each member is asked for
   QueryMembers::Spread over;
   std::vector<std::string> members_at_first;
   std::vector<std::byte> bytes;  // of the query, as members are asked
@@ -71,7 +71,7 @@ struct QueryService::Answer {
   bool running = false, finished = false, begun = false, late = false;
   std::deque<FramePtr> ready;  // the first of them is number `first`
   std::uint64_t first = 0;
-  std::optional<FrameTable::Get> asked;  // what waits for an answer: the beginning, or a frame
+  std::optional<FrameTable::Get> asked;  // the waiting request: for the beginning, or for a frame
   std::uint64_t member_number = 0;       // of a member's part: its number there
   std::uint64_t view = 0;                // and the members it goes by
   uid_t owner = 0;                       // and whose pool it is there

@@ -1,4 +1,4 @@
-// What the query of this folder shares of libarrow. Only query_*.cc include this.
+// The query's common use of libarrow. Only query_*.cc include this.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ using Batches = std::vector<std::shared_ptr<arrow::RecordBatch>>;
 
 [[nodiscard]] tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step);
 
-// What bounds the memory (mover::ArrowMemory) that libarrow gets for all queries of a user together.
+// The bound of the memory (mover::ArrowMemory) that libarrow gets for all queries of a user together.
 inline constexpr std::string_view queries_setting = "queries.memory_max";
 
 // The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and the like are checked,
@@ -55,6 +55,7 @@ struct BoundQuery {
     AggregateFunction function;
     std::string name;
     std::optional<arrow::compute::Expression> expression;
+    std::vector<arrow::compute::Expression> axes{};  // of a histogram, all of float64
   };
   std::shared_ptr<arrow::Schema> input;  // the columns that are needed, in the frames' order
   std::vector<int> columns;              // their places in the frames
@@ -66,8 +67,10 @@ struct BoundQuery {
 [[nodiscard]] Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema,
                                          arrow::MemoryPool& memory);
 
-// What a partial answer calls the columns of aggregate `index`: "3.sum"; a mean is a sum and a count.
+// The names of the columns of aggregate `index` in a partial answer: "3.sum"; a mean is a sum and a count.
 [[nodiscard]] std::vector<std::string> partial_names(std::size_t index, AggregateFunction function);
+// Of a histogram's answer: its counts.
+[[nodiscard]] std::shared_ptr<arrow::DataType> histogram_type(const Aggregate& aggregate);
 
 // ---- frames of the answer
 

@@ -168,12 +168,34 @@ bool has_order(const arrow::DataType& type) {
          arrow::is_temporal(type.id()) || type.id() == arrow::Type::BOOL;
 }
 
+// The values of an axis as float64, whatever numbers they are.
+Result<std::vector<cp::Expression>> bind_axes(const Aggregate& aggregate, const arrow::Schema& input,
+                                              arrow::MemoryPool& memory) {
+  std::vector<cp::Expression> axes;
+  cp::ExecContext context(&memory);
+  for (const HistogramAxis& axis : aggregate.axes) {
+    OFP_ASSIGN(const cp::Expression values, bind_to(axis.expression, input, memory));
+    const arrow::DataType& of = *values.type();
+    if (!arrow::is_integer(of.id()) && !arrow::is_floating(of.id()))
+      return fail(Error::schema, "histogram \"{}\" is of type {}; it takes numbers", aggregate.name, of.ToString());
+    const auto options = std::make_shared<cp::CastOptions>(cp::CastOptions::Unsafe(arrow::float64()));
+    OFP_ARROW_ASSIGN(cp::Expression real, cp::call("cast", {values}, options).Bind(input, &context),
+                     "binding an expression");
+    axes.push_back(std::move(real));
+  }
+  return axes;
+}
+
 Status bind_aggregates(const Query& query, BoundQuery& bound, arrow::MemoryPool& memory) {
   arrow::FieldVector fields;
   for (std::size_t i = 0; i < query.aggregates.size(); ++i) {
     const Aggregate& aggregate = query.aggregates[i];
     BoundQuery::Aggregate made{aggregate.function, aggregate.name, {}};
     std::shared_ptr<arrow::DataType> type = arrow::int64();
+    if (aggregate.function == AggregateFunction::histogram) {
+      OFP_ASSIGN(made.axes, bind_axes(aggregate, *bound.input, memory));
+      type = histogram_type(aggregate);
+    }
     if (aggregate.expression) {
       OFP_ASSIGN(made.expression, bind_to(*aggregate.expression, *bound.input, memory));
       const arrow::DataType& of = *made.expression->type();
@@ -223,8 +245,10 @@ template <class Visit>
 Status for_each_expression(const Query& query, Visit visit) {
   if (query.filter) OFP_TRY(visit(*query.filter));
   for (const Projection& projection : query.projections) OFP_TRY(visit(projection.expression));
-  for (const Aggregate& aggregate : query.aggregates)
+  for (const Aggregate& aggregate : query.aggregates) {
     if (aggregate.expression) OFP_TRY(visit(*aggregate.expression));
+    for (const HistogramAxis& axis : aggregate.axes) OFP_TRY(visit(axis.expression));
+  }
   return {};
 }
 
@@ -246,6 +270,11 @@ Result<cp::Expression> bind_to(const Expression& expression, const arrow::Schema
   OFP_ARROW_ASSIGN(cp::Expression bound, translated.Bind(schema, &context), "binding an expression");
   OFP_ARROW_ASSIGN(bound, cp::FoldConstants(std::move(bound)), "folding constants");
   return bound;
+}
+
+std::shared_ptr<arrow::DataType> histogram_type(const Aggregate& aggregate) {
+  return arrow::fixed_size_list(arrow::field("item", arrow::int64(), false),
+                                static_cast<std::int32_t>(cells_of(aggregate)));
 }
 
 std::vector<std::string> partial_names(std::size_t index, AggregateFunction function) {

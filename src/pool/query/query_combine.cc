@@ -1,5 +1,7 @@
 // Partial answers put together. Sums are summed, minima compared, counts summed; a mean is divided at the end, so that
 // members of different size count as they should.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <arrow/compute/api.h>
@@ -22,6 +24,26 @@ Result<std::shared_ptr<arrow::Array>> one_value(const std::shared_ptr<arrow::Sca
   OFP_ARROW_ASSIGN(std::shared_ptr<arrow::Array> made, arrow::MakeArrayFromScalar(*scalar, 1, &memory),
                    "combining answers");
   return made;
+}
+
+// Counts are added cell by cell.
+Result<std::shared_ptr<arrow::Array>> fold_histogram(const arrow::ChunkedArray& counts, arrow::MemoryPool& memory) {
+  const auto cells = static_cast<const arrow::FixedSizeListType&>(*counts.type()).list_size();
+  OFP_ARROW_ASSIGN(std::shared_ptr<arrow::Buffer> sums,
+                   arrow::AllocateBuffer(cells * std::int64_t{sizeof(std::uint64_t)}, &memory), "combining answers");
+  auto* const to = reinterpret_cast<std::uint64_t*>(sums->mutable_data());
+  std::fill_n(to, cells, 0);
+  for (const auto& chunk : counts.chunks()) {
+    const auto& lists = static_cast<const arrow::FixedSizeListArray&>(*chunk);
+    const auto& values = static_cast<const arrow::Int64Array&>(*lists.values());
+    if (lists.null_count() != 0 || values.null_count() != 0)
+      return fail(Error::protocol, "a histogram's answer has nulls");
+    for (std::int64_t row = 0; row < lists.length(); ++row)
+      for (std::int32_t cell = 0; cell < cells; ++cell)
+        to[cell] += static_cast<std::uint64_t>(values.Value(lists.value_offset(row) + cell));
+  }
+  const auto flat = std::make_shared<arrow::Int64Array>(cells, std::move(sums));
+  return std::make_shared<arrow::FixedSizeListArray>(counts.type(), 1, flat);
 }
 
 Result<std::shared_ptr<arrow::Array>> fold_column(const std::string& name,
@@ -64,8 +86,14 @@ Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, co
                   partial->schema()->ToString());
   OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(schema, partials), "combining answers");
   arrow::ArrayVector columns;
+  const bool is_histogram = !query.aggregates.empty() && !query.aggregates.front().axes.empty();
   for (int i = 0; i < table->num_columns(); ++i) {
-    OFP_ASSIGN(std::shared_ptr<arrow::Array> folded, fold_column(schema->field(i)->name(), table->column(i), memory));
+    if (is_histogram &&
+        !schema->field(i)->type()->Equals(histogram_type(query.aggregates[static_cast<std::size_t>(i)])))
+      return fail(Error::protocol, "a histogram's answer is of type {}", schema->field(i)->type()->ToString());
+    OFP_ASSIGN(std::shared_ptr<arrow::Array> folded,
+               is_histogram ? fold_histogram(*table->column(i), memory)
+                            : fold_column(schema->field(i)->name(), table->column(i), memory));
     columns.push_back(std::move(folded));
   }
   return arrow::RecordBatch::Make(schema, 1, std::move(columns));

@@ -21,7 +21,7 @@ class FedRun final : public QueryRun {
         threads_(std::move(threads)),
         cache_(std::move(cache)),
         user_(user) {
-    // Who puts the members' rows in order has two frames of each: what comes, and what goes.
+    // The member that orders all rows has two frames of each member: the arriving one and the current one.
     const std::uint64_t share = limits_.memory_bytes_max / (4 * std::max<std::size_t>(source_.feed->members(), 1));
     limits_.frame_bytes_max = std::min(limits_.frame_bytes_max, std::max(share, frame_bytes_min));
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t end_bytes = 8;
 constexpr std::uint8_t end_of_stream[end_bytes] = {0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0};
-constexpr std::int64_t nothing = 0;  // what a column without rows points at
+constexpr std::int64_t nothing = 0;  // the address of a column without rows
 
 // A frame's bytes; whoever reads them holds the frame.
 class FrameBuffer final : public arrow::Buffer {

@@ -7,7 +7,7 @@
 
 namespace offpath::pool {
 
-// What a value is. A mask is a byte for each row, 0 or 1.
+// The type of a value. A mask is a byte for each row, 0 or 1.
 enum class Lane : std::uint8_t { i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, mask };
 inline constexpr std::size_t number_lanes = 10;
 [[nodiscard]] constexpr std::size_t lane_bytes(Lane lane) noexcept {

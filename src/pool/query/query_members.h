@@ -1,4 +1,4 @@
-// Who has the rows that a query is about, as the service of queries sees it (Pools are it; tests have their own).
+// The members that have a query's rows, as the service of queries sees them (Pools implement it; tests have doubles).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class QueryMembers {
  public:
   [[nodiscard]] virtual const std::string& self() const noexcept = 0;
 
-  // What is to be read where all rows lie here, in order; its failures are the query's.
+  // The objects to read, in order, where all rows lie here; failures are the query's.
   [[nodiscard]] virtual Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                                 std::string_view column_glob, uid_t user) = 0;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t sign_bit = 1ull << 63;
 
-// What a row is ordered by, as numbers whose order is the columns', signed or not.
+// The keys of a row, as numbers whose order is the columns', signed or not.
 struct Head {
   std::shared_ptr<arrow::RecordBatch> rows;
   std::vector<std::vector<std::uint64_t>> keys;  // of each column

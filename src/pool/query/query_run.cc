@@ -8,6 +8,7 @@
 #include <arrow/acero/exec_plan.h>
 #include <arrow/compute/initialize.h>
 
+#include "base/bytes.h"
 #include "loop/job_pool.h"
 #include "pool/query/query_work.h"
 
@@ -71,7 +72,7 @@ class ArrowRun final : public QueryRun {
     for (const auto& column : batch->columns()) {
       plain &= column->null_count() == 0;
       const int bits = column->type()->bit_width();
-      row_bytes += bits > 0 ? (static_cast<std::uint64_t>(bits) + 7) / 8 : 16;
+      row_bytes += bits > 0 ? bitmap_bytes(static_cast<std::uint64_t>(bits)) : 16;
     }
     work_.counters.rows_read += static_cast<std::uint64_t>(batch->num_rows());
     work_.counters.bytes_read += static_cast<std::uint64_t>(batch->num_rows()) * row_bytes;
@@ -90,7 +91,10 @@ class ArrowRun final : public QueryRun {
   }
 
   void choose_way(bool plain) {
-    if (plain && work_.limits.loops)
+    const auto& aggregates = work_.query.aggregates;
+    if (!aggregates.empty() && !aggregates.front().axes.empty())
+      way_ = make_histograms();
+    else if (plain && work_.limits.loops)
       way_ = work_.bound.aggregates.empty() ? make_select_loops(work_, loops()) : make_aggregate_loops(work_, loops());
     work_.counters.loops = way_ != nullptr;
     if (way_ == nullptr) way_ = make_acero();
@@ -153,7 +157,7 @@ Status QueryWork::for_pieces(std::size_t begin, std::size_t end, const std::stop
   const auto wanted = std::min<std::size_t>(limits.threads, end - begin);
   std::latch ended(static_cast<std::ptrdiff_t>(pool != nullptr && wanted > 1 ? wanted - 1 : 0));
   for (unsigned thread = 1; pool != nullptr && thread < wanted; ++thread) {
-    // What was spawned has this frame's variables: whatever fails here, it is waited for.
+    // Spawned work uses this function's variables, so it is joined even after a failure.
     const Status spawned = loop::guarded([&]() -> Status {
       const arrow::Status begun = pool->Spawn([&work, &ended, thread] {
         work(thread);

@@ -6,6 +6,8 @@
 //           query_select.cc
 //   Acero   everything else: libarrow's plans, over pieces of the frames                                query_acero.cc
 //
+//   histograms   expressions by libarrow's kernels, counts by a loop                                query_histogram.cc
+//
 // A run goes in steps, each a job: it reads on until there is enough for a few frames, so that an answer streams back
 // at the pace at which its frames are taken, and a slow taker holds memory of one step and no thread. Aggregates are
 // one step.
@@ -80,7 +82,7 @@ class QueryRun {
                                                      std::shared_ptr<QueryThreads> threads,
                                                      std::shared_ptr<service::BufferCache> cache, uid_t user);
 
-// What is left of one member's answer: rows from `row` on. It is ordered by the columns of a MergeOrder, whole numbers
+// The rest of one member's answer: rows from `row` on. It is ordered by the columns of a MergeOrder, whole numbers
 // all of them.
 struct MergeHead {
   FramePtr frame;
@@ -92,7 +94,7 @@ struct MergeOrder {
 };
 struct Merged {
   std::vector<FramePtr> frames;
-  std::vector<MergeHead> heads;  // what is left of each; no frame where it is used up
+  std::vector<MergeHead> heads;  // the rest of each; no frame where it is used up
 };
 // All rows that no later row of any head can come before; all of one head at least. Without rows it is one empty frame,
 // which carries the schema.

@@ -161,7 +161,7 @@ class SelectLoops final : public QueryWay {
     if (computes_) compute(piece, scratch, chosen, to, row);
   }
 
-  // What the program reads is gathered chunk by chunk, so it never computes for rows that are not chosen.
+  // The program's inputs are gathered chunk by chunk, so it computes only for rows that are chosen.
   void compute(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to,
                std::size_t row) const {
     scratch.registers.resize(program_.register_bytes());

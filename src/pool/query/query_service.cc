@@ -197,7 +197,7 @@ void QueryService::on_transfer(std::uint64_t token, Status status, TimeNs now, E
 
 namespace {
 
-// What is computed while it is read (a feed) has no frame.
+// A feed is computed while it is read, and has no frame.
 bool is_bytes(const QuerySource& source) { return source.frame != nullptr && !source.frame->arrow; }
 
 }  // namespace
@@ -223,7 +223,7 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
     if (part->empty()) return end(answer, 0, now, effects);
     return run(answer, std::move(*query), std::move(*part), now, effects);
   }
-  auto over = members_.spread(answer.pool);
+  auto over = members_of(answer.pool, query->part);
   if (!over) return fail_answer(answer, std::move(over).error(), now, effects);
   if (*over) return spread(answer, std::move(*query), std::move(**over), now, effects);
   auto sources = members_.choose(answer.pool, answer.row_glob, answer.column_glob, answer.user);
@@ -296,7 +296,7 @@ void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effect
     return run_waiting(effects);
   }
   for (FramePtr& frame : answer.result->step.frames) {
-    counters_.bytes_answered += frame->bytes;
+    if (answer.part_of == 0) counters_.bytes_answered += frame->bytes;  // this member's own part: once, by its answer
     answer.ready.push_back(std::move(frame));
   }
   if (answer.spread && answer.spread->ordered()) {

@@ -53,7 +53,7 @@ class QueryService final : public service::Service {
   // (is_member) peer_query, peer_query_next and peer_cancel.
   void on_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                   service::Effects& effects);
-  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_time(TimeNs now, service::Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
@@ -67,10 +67,6 @@ class QueryService final : public service::Service {
   }
   void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
     on_request(asked.channel, asked.entry, asked.is_member, now, effects);
-  }
-  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
-                   service::Effects& effects) override {
-    on_transfer(token, std::move(status), now, effects);
   }
 
   [[nodiscard]] const QueryServiceCounters& counters() const noexcept { return counters_; }
@@ -106,6 +102,8 @@ class QueryService final : public service::Service {
   void forget(std::uint64_t number, TimeNs now, service::Effects& effects);
 
   // query_spread.cc
+  [[nodiscard]] Result<std::optional<QueryMembers::Spread>> members_of(const std::string& pool,
+                                                                       const std::optional<QueryPart>& part);
   void spread(Answer& answer, Query query, QueryMembers::Spread over, TimeNs now, service::Effects& effects);
   void begin_parts(Answer& answer, TimeNs now, service::Effects& effects);
   void begin_own_part(const Answer& answer, std::uint64_t number, service::Effects& effects, TimeNs now);

@@ -253,7 +253,7 @@ class QuerySpreadTest : public QueryServiceTest {
  protected:
   QuerySpreadTest() { members_.own = {{frame_of(*particles(100, 2), *cache_), "r2", "c"}}; }
 
-  // What was asked of that member first, and not answered yet.
+  // The oldest unanswered request to that member.
   FakeMembers::Asked taken(const std::string& member) {
     const auto at = std::ranges::find(members_.asked, member, &FakeMembers::Asked::member);
     EXPECT_NE(at, members_.asked.end()) << member;
@@ -530,6 +530,34 @@ TEST_F(QuerySpreadTest, WhileMembersChangeItBeginsAnewUnlessRowsWentWithThem) {
   members_.view = 2;
   service_.on_time(2 * limits().retry_ns, effects_);
   EXPECT_EQ(failure(), "member c was lost, with rows of pool \"hash:/p\", when the query began");
+}
+
+TEST_F(QuerySpreadTest, APartIsAskedOfItsMemberAloneWhileTheMembersAreThoseOfTheListing) {
+  Query query;
+  query.part = QueryPart{members_.view, "c"};
+  begin(query, -1, "hash:/p");
+  ASSERT_EQ(members_.asked.size(), 1u);
+  EXPECT_FALSE(decode_query(members_.asked.front().body)->part);
+  tell_begun("c");
+  const std::uint64_t answer = done();
+  ask(EntryKind::query_next, wire::QueryNext{answer, 0});
+  tell_frame("c", frame_of(*particles(7, 3), *cache_));
+  EXPECT_EQ(rows_given(), 7u);
+  tell_end("c");
+  ask(EntryKind::query_next, wire::QueryNext{answer, 1});
+  EXPECT_EQ(done(), 0u);
+  query.part->member = "b";
+  begin(query, -1, "hash:/p");
+  run_jobs();
+  done();
+  EXPECT_TRUE(members_.asked.empty());
+  query.part->member = "d";
+  begin(query, -1, "hash:/p");
+  EXPECT_EQ(failure(), "pool \"hash:/p\": member d, whose part is asked for, is not one of its members any more");
+  query.part = QueryPart{members_.view + 1, "c"};
+  begin(query, -1, "hash:/p");
+  EXPECT_EQ(failure(),
+            "pool \"hash:/p\": its members have changed since the part of member c was listed: list its parts again");
 }
 
 TEST_F(QuerySpreadTest, RowsThatWereLostBeforeItBeganMakeItFailUnlessItLeavesThemOut) {

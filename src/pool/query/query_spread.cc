@@ -34,6 +34,25 @@ std::int64_t wait_until(TimeNs deadline, TimeNs now) {
 
 }  // namespace
 
+// Who answers: all members of the pool, or the one whose part is asked for. None: it lies here alone.
+Result<std::optional<QueryMembers::Spread>> QueryService::members_of(const std::string& pool,
+                                                                     const std::optional<QueryPart>& part) {
+  OFP_ASSIGN(auto over, members_.spread(pool));
+  if (!part) return over;
+  const auto is_there = [&](const std::string& member) {
+    return over ? std::ranges::find(over->members, member) != over->members.end() : member == members_.self();
+  };
+  if (!is_there(part->member))
+    return fail(Error::peer_lost, "pool \"{}\": member {}, whose part is asked for, is not one of its members {}", pool,
+                part->member, over ? "any more" : fmt::format("here: it lies at {} alone", members_.self()));
+  if (part->view != (over ? over->view : 0) || (over && part->view == 0))
+    return fail(Error::stale,
+                "pool \"{}\": its members have changed since the part of member {} was listed: list its parts again",
+                pool, part->member);
+  if (over) over->members = {part->member};
+  return over;
+}
+
 void QueryService::spread(Answer& answer, Query query, QueryMembers::Spread over, TimeNs now, Effects& effects) {
   answer.spread = std::make_unique<Spread>();
   Spread& made = *answer.spread;
@@ -41,6 +60,7 @@ void QueryService::spread(Answer& answer, Query query, QueryMembers::Spread over
   made.over = std::move(over);
   made.settled_at = deadline_after(now, limits_.settle_ns);
   made.part_query = query;
+  made.part_query.part.reset();
   made.part_query.partial = !query.aggregates.empty();
   if (query.aggregates.empty()) put_in_order(made);
   made.bytes = encode(made.part_query);
@@ -150,7 +170,7 @@ void QueryService::on_part_begun(Answer& answer, Part& part, Result<QueryMembers
 // Members that are gone have taken rows with them, if they were as many as there are copies.
 void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
-  auto over = members_.spread(answer.pool);
+  auto over = members_of(answer.pool, spread.query.part);
   if (!over) return fail_answer(answer, std::move(over).error(), now, effects);
   if (!*over) return fail_answer(answer, spread.last, now, effects);  // this member is alone by now
   spread.over = std::move(**over);

@@ -1,5 +1,5 @@
 // Answers whose rows are in order, whichever members they are of: each member's are, and a frame of each is at hand.
-// What no later row can come before is merged, in a job; then those whose frame is used up are asked for their next.
+// Rows that no later row can precede are merged, in a job; then those whose frame is used up are asked for their next.
 #include <algorithm>
 #include <utility>
 

@@ -125,6 +125,107 @@ TEST_F(QueryTest, Aggregates) {
   EXPECT_FALSE(none.table->GetColumnByName("mean")->GetScalar(0).ValueOrDie()->is_valid);
 }
 
+Aggregate histogram(const char* name, std::vector<HistogramAxis> axes) {
+  return {AggregateFunction::histogram, name, {}, std::move(axes)};
+}
+
+std::vector<std::int64_t> counts_of(const arrow::RecordBatch& batch, int column = 0) {
+  const auto& lists = static_cast<const arrow::FixedSizeListArray&>(*batch.column(column));
+  const auto& values = static_cast<const arrow::Int64Array&>(*lists.values());
+  return {values.raw_values() + lists.value_offset(0), values.raw_values() + lists.value_offset(1)};
+}
+
+TEST_F(QueryTest, HistogramsCountEveryRowOfTheRangeOnce) {
+  Query query;
+  query.filter = below("x", 0.5);
+  query.aggregates = {histogram("both", {{0, 0.5, 10, field("x")}, {0, 1, 7, field("y")}}),
+                      histogram("type", {{-1, 4, 5, field("type")}})};
+  const auto batch = particles(200'001, 1);
+  const auto answer = ask(query, {batch});
+  ASSERT_TRUE(answer) << answer.error().message;
+  const auto whole = batch_of(*answer->frames.at(0)).front();
+  const auto both = counts_of(*whole), type = counts_of(*whole, 1);
+  std::vector<std::int64_t> expected_both(70), expected_type(5);
+  const auto* const x = batch->GetColumnByName("x")->data()->GetValues<float>(1);
+  const auto* const y = batch->GetColumnByName("y")->data()->GetValues<float>(1);
+  const auto* const kind = batch->GetColumnByName("type")->data()->GetValues<std::uint8_t>(1);
+  for (std::int64_t i = 0; i < batch->num_rows(); ++i) {
+    if (x[i] >= 0.5F) continue;
+    std::size_t at_x = 0, at_y = 0;
+    while (at_x < 9 && static_cast<double>(x[i]) >= static_cast<double>(at_x + 1) * (0.5 / 10)) ++at_x;
+    while (at_y < 6 && static_cast<double>(y[i]) >= static_cast<double>(at_y + 1) * (1.0 / 7)) ++at_y;
+    ++expected_both[at_x * 7 + at_y];
+    ++expected_type[kind[i] + 1u];
+  }
+  EXPECT_EQ(both, expected_both);
+  EXPECT_EQ(type, expected_type);
+}
+
+TEST_F(QueryTest, AHistogramsEdgesAreInTheUpperBinAndTheLastOneInTheLast) {
+  Query query;
+  query.aggregates = {histogram("h", {{0, 0.9, 3, field("v")}})};
+  const double nan = std::nan(""), width = 0.9 / 3;
+  const auto values = array_of<double>({0, -0.0, width, 2 * width, std::nextafter(2 * width, 0), 0.9, nan, -1e-300,
+                                        std::nextafter(0.9, 1), INFINITY, -INFINITY});
+  const auto answer =
+      ask(query, {arrow::RecordBatch::Make(arrow::schema({arrow::field("v", arrow::float64())}), 11, {values})});
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(counts_of(*batch_of(*answer->frames.at(0)).front()), (std::vector<std::int64_t>{2, 2, 2}));
+  query.aggregates = {histogram("h", {{0, 1e6, 4, field("real")}, {-100, 100, 2, field("number")}})};
+  const auto mixed = ask(query, {mixed_batch(100)});  // with nulls
+  ASSERT_TRUE(mixed) << mixed.error().message;
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts_of(*batch_of(*mixed->frames.at(0)).front())) sum += count;
+  EXPECT_EQ(sum, 100 - 20 - 15 + 3);  // every fifth is null in one, every seventh in the other
+}
+
+TEST_F(QueryTest, HistogramsOfMembersCombineAndForgedOnesAreRefused) {
+  Query query;
+  query.aggregates = {histogram("h", {{0, 1, 16, field("x")}})};
+  const auto whole = ask(query, {particles(5000, 1), particles(100, 2)}).value();
+  Query partial = query;
+  partial.partial = true;
+  std::vector<FramePtr> partials;
+  for (const auto& batch : {particles(5000, 1), particles(100, 2), particles(0, 3)})
+    partials.push_back(ask(partial, {batch}).value().frames.at(0));
+  const auto combined = combine(query, partials, *cache_, 0);
+  ASSERT_TRUE(combined) << combined.error().message;
+  const auto batch = batch_of(**combined).front();
+  EXPECT_EQ(batch->schema()->field(0)->name(), "h");
+  EXPECT_EQ(counts_of(*batch), counts_of(*batch_of(*whole.frames.at(0)).front()));
+  Query fewer = query;
+  fewer.aggregates = {histogram("h", {{0, 1, 15, field("x")}})};
+  EXPECT_EQ(combine(fewer, partials, *cache_, 0).error().code, Error::protocol);
+  const auto numbers = arrow::RecordBatch::Make(arrow::schema({arrow::field("0.histogram", arrow::int64())}), 1,
+                                                {array_of<std::int64_t>({7})});
+  EXPECT_EQ(combine(query, {frame_of(*numbers, *cache_)}, *cache_, 0).error().code, Error::protocol);
+}
+
+TEST_F(QueryTest, HistogramsThatMeanNothingAreRefused) {
+  const auto refused = [](Aggregate aggregate) -> std::optional<Error> {
+    Query query;
+    query.aggregates = {std::move(aggregate)};
+    const auto decoded = decode_query(encode(query));
+    return decoded ? std::nullopt : std::optional(decoded.error().code);
+  };
+  const HistogramAxis axis{0, 1, 4, field("x")};
+  EXPECT_EQ(refused(histogram("h", {axis})), std::nullopt);
+  EXPECT_EQ(refused(histogram("h", {axis, axis, axis})), Error::protocol);
+  EXPECT_EQ(refused(histogram("h", {{0, 1, 0, field("x")}})), Error::invalid);
+  EXPECT_EQ(refused(histogram("h", {{1, 1, 4, field("x")}})), Error::invalid);
+  EXPECT_EQ(refused(histogram("h", {{0, INFINITY, 4, field("x")}})), Error::invalid);
+  EXPECT_EQ(refused(histogram("h", {{std::nan(""), 1, 4, field("x")}})), Error::invalid);
+  EXPECT_EQ(refused(histogram("h", {{1, 1 + 1e-15, 1000, field("x")}})), Error::invalid) << "bins narrower than a ulp";
+  EXPECT_EQ(refused(histogram("h", {{0, 1, 1025, field("x")}, {0, 1, 1024, field("y")}})), Error::too_large);
+  EXPECT_EQ(refused(histogram("h", {{0, 1, ~0u, field("x")}, {0, 1, ~0u, field("y")}})), Error::too_large);
+  Query mixed;
+  mixed.aggregates = {histogram("h", {axis}), {AggregateFunction::count, "n", {}}};
+  EXPECT_EQ(decode_query(encode(mixed)).error().code, Error::invalid);
+  Query text;
+  text.aggregates = {histogram("h", {{0, 1, 4, field("text")}})};
+  EXPECT_EQ(ask(text, {mixed_batch(10)}).error().code, Error::schema);
+}
+
 TEST_F(QueryTest, NothingChosenAnswersTheColumns) {
   Query query;
   query.filter = below("x", -1);
@@ -390,7 +491,7 @@ TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
     EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6)))
         << one->ToString() << other->ToString();
     EXPECT_EQ((*run)->counters().rows_read, 128u * 900u);
-    EXPECT_LT(frames.size(), 60u);  // what is left of several frames goes into one
+    EXPECT_LT(frames.size(), 60u);  // the rests of several frames go into one
   }
   // A column that is not there is said as of a frame, and a stop ends it.
   Query missing;

@@ -58,6 +58,7 @@ class QueryWay {
 [[nodiscard]] std::unique_ptr<QueryWay> make_select_loops(const QueryWork& work, const LoopTable& loops);
 [[nodiscard]] std::unique_ptr<QueryWay> make_aggregate_loops(const QueryWork& work, const LoopTable& loops);
 [[nodiscard]] std::unique_ptr<QueryWay> make_acero();
+[[nodiscard]] std::unique_ptr<QueryWay> make_histograms();  // for a query of histograms, whatever its columns are
 
 // The one frame of an answer of aggregates: partial as it is asked for, or whole.
 [[nodiscard]] Result<QueryStep> answer_aggregates(QueryWork& work, const std::shared_ptr<arrow::RecordBatch>& partial);

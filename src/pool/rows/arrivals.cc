@@ -177,7 +177,7 @@ void Arrivals::arrived(Arrival arrival, Result<FramePtr> object, TimeNs now, Eff
   answer({});
 }
 
-// What another member has put, and is wanted.
+// An object that another member has put, and that is wanted here.
 Status Arrivals::take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
                       const RecordPtr& file) {
   OFP_TRY(parts_.versions.take(place, std::move(frame), id, now, effects, file));

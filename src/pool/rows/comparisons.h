@@ -1,4 +1,4 @@
-// What owners have is compared a while after members have changed, when rows have moved.
+// Owners compare their objects a while after members have changed, when rows have moved.
 //
 // Moves follow what each member believed of the others when they began. Members learn of a change at different times,
 // so a row may have gone to one that is no owner any more, or have stayed where it was: each then sends what it has and

@@ -26,7 +26,7 @@ class Computes {
   // An object is visible from now on. `first`: here first of all members, and not because members changed. Called from
   // within the table: nothing may be asked of it now.
   virtual void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) = 0;
-  // What another member asked for under this number is not wanted any more; its request is answered by a failure.
+  // Cancels the computation that another member asked for under this number; its request fails.
   virtual void cancel(service::ChannelNumber channel, std::uint64_t delivery, service::Effects& effects) = 0;
   // The same of what a program of this member asked for, by the ticket of its request.
   virtual void cancel_request(service::ChannelNumber channel, std::uint64_t ticket, service::Effects& effects) = 0;

@@ -40,7 +40,7 @@ class Gets {
   void compute(ChannelNumber channel, uid_t user, const channel::Entry& request, bool local, TimeNs now,
                Effects& effects);
   void cancel(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  // What is here cannot be read: another owner is asked.
+  // Asks another owner, because the object here cannot be read.
   void on_unreadable(FrameTable::Get get, Failure why, TimeNs now, Effects& effects);
 
   // ---- of other parts and services
@@ -64,7 +64,7 @@ class Gets {
 
   void on_answer(std::uint64_t number, Result<service::Answer> answer, TimeNs now, Effects& effects);
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
-  // What was asked of a member that is no owner any more is asked of one that is.
+  // Repeats requests to former owners at a present owner.
   void on_members(TimeNs now, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
   void add_pools(std::set<std::string_view>& names) const;

@@ -32,7 +32,7 @@ Status Intake::may_fit(std::uint64_t bytes) const {
               bytes, bytes_max_);
 }
 
-// What goes soon has the reserve first, what stays has it last: then that is there for those that have to pass.
+// Objects that leave soon use the reserve first, others last, so that it stays free for those that have to pass.
 bool Intake::find_room(const Object& object, std::shared_ptr<const void>& room) const {
   if (object.stays && room_(object.bytes)) return true;
   const std::uint64_t pages = align_up(object.bytes, page_bytes);

@@ -23,7 +23,7 @@ class Moves {
  public:
   Moves(PoolContext& context, Puts& puts) : context_(context), puts_(puts) {}
 
-  // What members are to get since they changed. `anew`: those that lived before too, as another process.
+  // Sends members the rows that are theirs since they changed. `anew`: those that lived before too, as another process.
   void plan(const std::vector<std::string>& anew);
   void add(Move move) { queue_.add(std::move(move)); }
   // For a row that came here though other members own it. Not at once: this agent may be the one that has not heard yet

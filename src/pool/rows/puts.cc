@@ -112,6 +112,7 @@ void Puts::start(Put put, TimeNs now, Effects& effects) {
   const std::uint64_t number = put.number;
   if (put.moves) moving_.insert(number);
   if (put.waits()) context_.due(now + WaitsTold::silent_ns);
+  if (put.token != 0) by_token_.emplace(put.token, number);
   puts_.emplace(number, std::move(put));
   work(number, now, effects);
 }
@@ -152,7 +153,7 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
       is_pool_known(put);  // last: why an owner lacks it says more
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, now, effects);
   const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
-  // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
+  // An owner without room answers with the reason at the deadline; only a silent one is not waited for.
   if (now >= put.deadline && (put.asked.empty() || now >= end))
     return finish(number, tl::unexpected(put.last), now, effects);
   set_due(put, now);
@@ -257,7 +258,7 @@ void Puts::on_disk(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Eff
   }
   std::optional<std::uint64_t> later = versions_.not_wanted(put.place, put.id);
   if (later && *later != 0) stamp_again(put, *later, now);
-  const bool stamped_again = (*file)->id.counter != put.id.counter;  // what is on disk says an earlier one
+  const bool stamped_again = (*file)->id.counter != put.id.counter;  // the file on disk has an earlier one
   if (later || stamped_again) context_.table.disk()->remove(*file);
   if (later && *later == 0) put.done.insert(context_.directory.self());
   if (later || stamped_again) return work(number, now, effects);
@@ -349,6 +350,7 @@ void Puts::finish(std::uint64_t number, Status status, TimeNs now, Effects& effe
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
   times_.erase(number);
+  if (put.token != 0) by_token_.erase(put.token);
   end_budget_wait(put);
   if (put.what == Put::What::step_end) {
     const auto under_way = ends_under_way_.find(put.place.user);

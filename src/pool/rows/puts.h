@@ -3,6 +3,9 @@
 //
 // An object whose owner here is full waits for the budget of its pool, and is looked at when bytes of that pool become
 // free. A put into a durable pool is on disk first, then in the table, and then stored.
+//
+// Read this first in src/pool/rows, then gets.h, arrivals.h and intake.h (what comes from members), moves.h and
+// move_queue.h (after members have changed), comparisons.h, versions.h and repairs.h (how owners come to agree).
 #pragma once
 
 #include <algorithm>
@@ -12,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,7 +57,7 @@ struct Put {
 
 class Puts final : public Drops::UnderWay {
  public:
-  // What follows from a put that has ended.
+  // The consequences of a put that has ended.
   class Ends {
    public:
     virtual void on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) = 0;
@@ -107,6 +111,8 @@ class Puts final : public Drops::UnderWay {
   [[nodiscard]] WaitingPuts waiting(TimeNs now) const;
   // Writes a line for those that have waited for a second; returns when to look again.
   [[nodiscard]] TimeNs tell_of_waits(TimeNs now);
+  // What the mover's put waits for, for its program. Empty: it is not under way here.
+  [[nodiscard]] std::string why_waits(std::uint64_t token) const;
 
   [[nodiscard]] std::size_t size() const noexcept { return puts_.size(); }
   void add_pools(std::set<std::string_view>& names) const;
@@ -136,7 +142,8 @@ class Puts final : public Drops::UnderWay {
   Ends& ends_;
   std::uint64_t process_ = 0;
   std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> times_;  // when each is looked at again
+  std::unordered_map<std::uint64_t, std::uint64_t> by_token_;  // the mover's -> number
+  DueTimes<std::uint64_t> times_;                              // when each is looked at again
   // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
   std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   std::uint64_t freed_seen_ = 0;                  // of the table

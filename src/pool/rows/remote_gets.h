@@ -27,7 +27,7 @@ struct RemoteGet {
       std::function<void(const std::string& from, Result<FramePtr> copy, bool unsure, TimeNs now, Effects& effects)>;
   FrameTable::Get get{};             // of no channel, if it is a copy
   Copied copied{};                   // fetch_copy's: instead of an answer to a program
-  ComputationPtr computation{};      // what is wanted is its output; null: the object itself
+  ComputationPtr computation{};      // the reader wants its output; null: the object itself
   std::vector<std::string> tried{};  // owners that had it not, or did not answer
   std::uint64_t asking = 0;          // the token's number; 0: none
   std::string owner{};               // that is asked

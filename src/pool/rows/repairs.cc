@@ -6,7 +6,7 @@
 
 namespace offpath::pool {
 
-// What another owner has is put in its place.
+// Another owner's object replaces it.
 void Repairs::on_lost(const RecordPtr& record, TimeNs now, Effects& effects) {
   const std::string pool = record->pool.substr(0, record->pool.find('?'));
   const Definition* const known = context_.directory.known(pool);

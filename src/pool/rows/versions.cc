@@ -24,7 +24,7 @@ std::optional<std::uint64_t> Versions::not_wanted(const Place& place, PutId& id)
     if (here->version() == id.version()) return 0;
     return std::nullopt;
   }
-  // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put
+  // A put into an empty place is later than an older object that a move brings. A put since then, elsewhere, was made
   // by members that saw others: those here may never have noticed that they were cut off.
   if (!here->knows(id.version()) && (here->view != context_.directory.view() || id.counter > view_began_))
     note_conflict(place, *here, id);
@@ -32,7 +32,7 @@ std::optional<std::uint64_t> Versions::not_wanted(const Place& place, PutId& id)
   return 0;
 }
 
-// What another member has put, and is wanted.
+// An object that another member has put, and that is wanted here.
 Status Versions::take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
                       const RecordPtr& file) {
   const PutId* const here = context_.table.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});

@@ -22,7 +22,7 @@ class Versions {
     view_began_ = stamp;
     logged_ = 0;
   }
-  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
+  // The answer to a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
   // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
   [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
   // Puts what another member has put, and is wanted, into the table. `file`: where it is on disk already.

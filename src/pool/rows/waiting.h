@@ -15,7 +15,7 @@ struct WaitingPut {
   std::string pool, row, column;     // the keys as errors show them
   std::vector<std::string> members;  // that have not got it; some of them
   TimeNs since;
-  std::string why;  // what the last of them answered
+  std::string why;  // the answer of the last of them
 };
 
 struct WaitingPuts {
@@ -28,14 +28,18 @@ struct ListedGet {
   std::string pool, row, column;  // the keys as errors show them
   service::ChannelNumber channel = 0;
   TimeNs since = 0;
+  std::string what;  // it waits for: the object, the disk, or the computation over it
   std::string why;
 };
 
-// Gets of programs and members that have waited for a second; a reader that follows a simulation waits for each step.
+// Gets and computations of programs and members that have waited for a second; a reader that follows a simulation waits
+// for each step.
 struct ListedGets {
   static constexpr std::size_t listed_max = 20;
   std::size_t count = 0;
   std::vector<ListedGet> longest{};  // first
+
+  void add(ListedGets others);
 };
 
 // Which puts the log has told of: one line covers all that wait, and the next one tells of later ones.

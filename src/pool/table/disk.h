@@ -1,4 +1,4 @@
-// What pools have on disk, as the loop sees it: asks for objects to be written, read back, shown and removed, each a
+// Pools' objects on disk, as the loop sees them: asks for objects to be written, read back, shown and removed, each a
 // job, and tells what came of it. Which objects, and when, is for Spilling to say.
 //
 // A disk that is full or fails is left alone for a while: objects stay in memory, and whoever waits for room waits on.
@@ -53,7 +53,7 @@ class Disk {
 
   // ---- without jobs: at start and at the end
   [[nodiscard]] Result<std::vector<RecordPtr>> scan();
-  // What failed once is tried again at once: there is no later.
+  // A failed call is repeated at once, because there is no later occasion.
   [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const service::Frame& frame);
   void finish_changes();
 

@@ -38,7 +38,7 @@ void FileWrites::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd
   }
   auto& offers = offers_[channel];
   offers.emplace(number, std::move(fd));
-  // What is offered is named next. That many are more than a member names at a time, so the oldest was forgotten.
+  // A request names an offered descriptor soon. There are more than one request names, so the oldest was forgotten.
   if (offers.size() > offers_max) offers.erase(offers.begin());
 }
 

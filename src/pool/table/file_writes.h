@@ -61,7 +61,7 @@ class FileWrites {
     std::uint64_t offer;
     TimeNs deadline;
   };
-  // What a job shares with this.
+  // State that a job shares with this.
   struct Progress {
     std::atomic<bool> cancelled{false};
     std::uint64_t bytes = 0;

@@ -174,7 +174,7 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
     id.learn(before->second.id);
     spilling_.remove(pool, before);
   }
-  // What finds no room in memory has left it already.
+  // An object without room in memory has left it already.
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 && pool.memory.bytes + frame->bytes > budget) {
     spilling_.lighten_pool(pool, pool.memory.bytes + frame->bytes - budget, now, effects);
@@ -378,7 +378,7 @@ void FrameTable::get(const channel::Entry& request, ChannelNumber number, uid_t 
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
-  // What is there is answered without a copy of its names.
+  // A get of a present object copies no names.
   if (Pool* const pool = index_.find(name_of(asked.pool));
       pool != nullptr && ObjectIndex::may_use(*pool, user, Access::read)) {
     const auto object = pool->objects.find(KeysView{asked.row_key, asked.column_key});
@@ -463,16 +463,16 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
 void FrameTable::answer_unread(Get get, const FramePtr& frame, Effects& effects) {
   if (Status may = charge(get); !may)
     return effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(may).error()});
-  const TimeNs until = get.wait_ns == 0 ? 0 : get.deadline;
-  const ChannelNumber channel = get.channel;
-  spilling_.read_back({frame, until, channel,
-                       [this, get = std::move(get)](Result<FramePtr> read, Effects& then) {
-                         if (read) return answer(get, *read, then);
-                         if (read.error().code == Error::io && unreadable)
-                           return unreadable(get, std::move(read).error(), then);
-                         then.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(read).error()});
-                       }},
-                      effects);
+  const auto kept = std::make_shared<const Get>(std::move(get));
+  spilling_.read_back(
+      {frame, kept->wait_ns == 0 ? 0 : kept->deadline, kept->channel,
+       [this, kept](Result<FramePtr> read, Effects& then) {
+         if (read) return answer(*kept, *read, then);
+         if (read.error().code == Error::io && unreadable) return unreadable(*kept, std::move(read).error(), then);
+         then.push_back(FailEffect{kept->channel, kept->ticket, wire::any_reply, std::move(read).error()});
+       },
+       kept},
+      effects);
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
@@ -539,7 +539,7 @@ void FrameTable::answer_list(ChannelNumber channel, std::uint64_t ticket, std::v
   const auto kept = std::make_shared<std::vector<Item>>(std::move(items));
   wire::Listed listed{more, {}};
   for (const Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column, item.member});
   effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), kept});
 }
 

@@ -9,6 +9,9 @@
 //   WaitingGets   requests that wait for objects
 //   HandOvers     how objects reach programs and members; leases
 //   FileWrites    pools that are written into programs' files
+//
+// Read this first in src/pool/table, then object_index.h and waiting_gets.h, hand_overs.h, and for disks
+// object_store.h, spilling.h and disk.h.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +84,7 @@ class FrameTable final : private FileWrites::Objects {
   using Access = ObjectIndex::Access;
   [[nodiscard]] Status may_use(const std::string& pool, uid_t user,
                                Access access) const;  // of one that is not there: yes
-  // What a pool's options say of objects here; before that it has those of a pool without.
+  // Sets a pool's options for objects here; until then it has the defaults.
   [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
   // Error::would_block: the pool's budget is used up, or the memory for keys is. Error::too_large: it never fits.
@@ -167,7 +170,7 @@ class FrameTable final : private FileWrites::Objects {
     return index_.key_bytes() + place.row_key.size() + place.column_key.size() <= limits_.key_bytes_max;
   }
 
-  // What a query is to read: visible objects whose keys match, in the order of storing.
+  // The objects that a query reads: visible ones whose keys match, in the order of storing.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
 
@@ -214,6 +217,12 @@ class FrameTable final : private FileWrites::Objects {
   // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a
   // second where that is 0. Error::io: it could not, or is lost here, and no object of its pool any more.
   // Error::would_block: there was no memory.
+  template <class Visit>
+  void visit_reads(const Visit& visit) const {  // of gets whose objects are read back from disk
+    spilling_.visit_reads([&](const Get& get, std::string why) {
+      if (hand_overs_.is_open(get.channel)) visit(get, std::move(why));
+    });
+  }
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {  // for a service
     spilling_.read_back({frame, until, 0, std::move(done)}, effects);
   }
@@ -250,7 +259,7 @@ class FrameTable final : private FileWrites::Objects {
     std::uint64_t sequence;  // of the object that is meant: another may have come under its keys
   };
 
-  // What FileWrites asks of the table.
+  // The table as FileWrites uses it.
   [[nodiscard]] Status may_read(const std::string& pool, uid_t user) const override;
   [[nodiscard]] Result<std::vector<QuerySource>> visible(const std::string& pool, uid_t user) const override;
 

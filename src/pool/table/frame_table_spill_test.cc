@@ -410,6 +410,38 @@ TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
   EXPECT_EQ(failed->failure.code, Error::would_block);
 }
 
+TEST_F(SpillTest, GetsThatWaitForTheDiskAreTold) {
+  define(Spill::durable);
+  Status stored;
+  keep("row", 1, 1, stored);
+  work();
+  start();
+  define(Spill::durable);
+  recover();
+  const auto waits = [this] {
+    std::vector<std::string> all;
+    table_->visit_reads([&](const Get& get, const std::string& why) { all.push_back(get.keys.first + ": " + why); });
+    return all;
+  };
+  room_ = 0;
+  get("row");
+  EXPECT_EQ(waits(), std::vector<std::string>{"row: there is no memory for its 1000 bytes"});
+  room_ = UINT64_MAX;
+  table_->lighten(now_, effects_);
+  EXPECT_EQ(waits(), std::vector<std::string>{"row: it is being read"});
+  table_->on_channel_closed(reader);
+  EXPECT_EQ(waits(), std::vector<std::string>{});
+  table_->on_channel_open(reader, owner);
+  work();
+  EXPECT_EQ(waits(), std::vector<std::string>{});
+  table_->let_go("local:/p", {"row", ""});
+  store_->fails_reading = [] { return true; };
+  get("row");
+  for (int looks = 0; looks < 10 && (waits().empty() || waits()[0] == "row: it is being read"); ++looks) work();
+  ASSERT_EQ(waits().size(), 1u);
+  EXPECT_TRUE(waits()[0].ends_with("; it was tried 1 times, and is tried again")) << waits()[0];
+}
+
 TEST_F(SpillTest, GetsThatWaitForMemoryAreCountedAndOneIsLookedAtInARound) {
   define(Spill::durable);
   Status stored;

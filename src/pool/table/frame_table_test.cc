@@ -364,7 +364,7 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   EXPECT_NE(std::get_if<service::ReplyEffect>(&effects_[0]), nullptr);
   const auto second = std::get<service::JobEffect>(effects_[1]);
   effects_.clear();
-  // What its program's end finds under way ends as well.
+  // Requests under way end with their program.
   table_.on_channel_closed(reader);
   const Status ended = second.run();
   ASSERT_FALSE(ended);

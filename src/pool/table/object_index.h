@@ -51,13 +51,13 @@ class ObjectIndex {
     bool read_meanwhile = false;  // while it was written
   };
   using Objects = std::map<Keys, Object, KeyOrder>;
-  // What of a pool is in memory: written by Spilling alone.
+  // The part of a pool that is in memory: written by Spilling alone.
   struct InMemory {
     // With spill: objects in memory that are not being written, the one that was longest unread first.
     std::map<std::uint64_t, Keys> by_use;
     std::uint64_t bytes = 0;            // of objects in memory; what the budget is compared with
     std::uint64_t writing_bytes = 0;    // of these
-    mutable std::uint64_t lacking = 0;  // what has to leave before the put that was refused last
+    mutable std::uint64_t lacking = 0;  // bytes that have to leave before the put that was refused last
   };
   struct Pool {
     std::string_view name;
@@ -92,7 +92,7 @@ class ObjectIndex {
   // ---- objects
   // Hidden, in front of the object `before`.
   Objects::iterator add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object);
-  Keys remove(Pool& pool, Objects::iterator at);  // what its keys were
+  Keys remove(Pool& pool, Objects::iterator at);  // returns its keys
   void show(Pool& pool, Objects::iterator at);    // readers see it from now on; it is the newest of its pool
   [[nodiscard]] const Objects::value_type* find(const std::string& pool, const KeysView& keys) const;
   [[nodiscard]] Object* find(const std::string& pool, const KeysView& keys);
@@ -101,6 +101,7 @@ class ObjectIndex {
     std::uint64_t sequence, bytes, rows;
     bool arrow;
     std::string row, column;
+    std::string member{};  // in listings over several members: which answers for it in queries
   };
   // Those after `after` in the order of storing, about `bytes_max` bytes of them; `more` says whether there are others.
   [[nodiscard]] static std::vector<Item> list(const Pool& pool, std::string_view row_glob, std::string_view column_glob,

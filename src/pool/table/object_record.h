@@ -51,7 +51,7 @@ inline constexpr std::uint64_t object_tail_bytes = 24;
 inline constexpr std::uint64_t object_end_bytes_max =
     16 + 96 + 3 * 2 + 8 + 2 + put_over_bytes_max + wire::pool_bytes_max + 2 * wire::key_bytes_max + object_tail_bytes;
 
-// What follows the object in its file.
+// The record behind the object in its file.
 [[nodiscard]] std::vector<std::byte> encode_end(const ObjectRecord& record);
 // `last` are the last bytes of a file of `file_bytes`: object_end_bytes_max of them, or all. Whatever is wrong is
 // Error::protocol.

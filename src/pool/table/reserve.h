@@ -11,7 +11,7 @@ namespace offpath::pool {
 // Thread-safe: jobs let frames go too.
 class Reserve : public std::enable_shared_from_this<Reserve> {
  public:
-  // What an object takes of it, for as long as this lives: its frame has it.
+  // An object's share of it, for as long as this lives; the object's frame holds it.
   class Share {
    public:
     Share(std::shared_ptr<Reserve> of, std::uint64_t bytes) : of_(std::move(of)), bytes_(bytes) {}

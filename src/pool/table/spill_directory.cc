@@ -12,6 +12,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/file_bytes.h"
 #include "base/log.h"
 
 namespace offpath::pool {
@@ -42,31 +43,6 @@ std::optional<ParsedName> parse_name(std::string_view name) {
   parsed.arrow = name == ".arrow";
   if (!parsed.arrow && name != ".bytes") return std::nullopt;
   return parsed;
-}
-
-Status write_all(int fd, Bytes bytes, std::uint64_t at) {
-  while (!bytes.empty()) {
-    const ssize_t wrote =
-        pwrite(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(at));
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return fail_errno(errno, "write");
-    at += static_cast<std::uint64_t>(wrote);
-    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
-  }
-  return {};
-}
-
-// Error::protocol: the file ends before.
-Status read_all(int fd, MutableBytes to, std::uint64_t at) {
-  while (!to.empty()) {
-    const ssize_t got = pread(fd, to.data(), to.size(), static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "read");
-    if (got == 0) return fail(Error::protocol, "it ends at byte {}", at);
-    at += static_cast<std::uint64_t>(got);
-    to = to.subspan(static_cast<std::size_t>(got));
-  }
-  return {};
 }
 
 // The agent's own and nobody else's: who could put a file in there could put an object into any pool.

@@ -221,7 +221,7 @@ TEST_F(SpillDirectoryTest, AFullDiskKeepsNothingHalf) {
   directory_.reset();
 }
 
-// What `body` finds where each pread fails with EIO: in a child, for there is no way back.
+// The result of `body` if each pread fails with EIO: in a child, because the fault cannot be undone.
 int while_reads_fail(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {

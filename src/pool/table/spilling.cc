@@ -210,9 +210,12 @@ void Spilling::on_kept(const std::string& name, std::uint64_t number, Result<Rec
 void Spilling::read_back(WaitingReads::Read read, Effects& effects) {
   if (use_.room && !use_.room(read.frame->bytes)) return reads_waiting_.add(std::move(read));
   const FramePtr& frame = read.frame;
+  const std::uint64_t number = next_reading_++;
+  if (read.get) reading_.emplace(number, read.get);
   disk_->read(
       frame,
-      [this, record = Disk::record_of(*frame), read](Result<FramePtr> outcome, Effects& then) mutable {
+      [this, number, record = Disk::record_of(*frame), read](Result<FramePtr> outcome, Effects& then) mutable {
+        reading_.erase(number);
         if (outcome) {
           came_back(record, *outcome);
         } else if (outcome.error().code == Error::protocol) {

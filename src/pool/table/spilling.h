@@ -84,6 +84,14 @@ class Spilling {
   // See FrameTable::read_back.
   void read_back(WaitingReads::Read read, Effects& effects);
   void drop_reads(service::ChannelNumber channel) { reads_waiting_.drop(channel); }
+  // Calls `visit` with each get whose object is to be read back, and what it waits for.
+  template <class Visit>
+  void visit_reads(const Visit& visit) const {
+    reads_waiting_.visit([&](const WaitingReads::Read& read) {
+      if (read.get) visit(*read.get, read.describe());
+    });
+    for (const auto& [number, get] : reading_) visit(*get, std::string("it is being read"));
+  }
   // An object that was lost here; no object of its pool any more.
   std::function<void(const RecordPtr& record, Effects& effects)> lost_here;
 
@@ -117,6 +125,8 @@ class Spilling {
   std::map<std::string, Pool*, std::less<>> pools_;                  // with spill
   std::map<std::string, std::deque<Keeping>, std::less<>> keeping_;  // of durable pools, in the order of the puts
   WaitingReads reads_waiting_;
+  std::map<std::uint64_t, std::shared_ptr<const Get>> reading_;  // reads of gets that are under way
+  std::uint64_t next_reading_ = 1;
   std::uint64_t next_use_ = 1;
   mutable bool stirred_ = false;  // something may have to leave memory
   TimeNs lighten_at_ = never;     // when what could not be written is tried again

@@ -1,4 +1,4 @@
-// What requests take that wait, of each user: for objects that are not there, for other members, for memory to read an
+// The memory of waiting requests, by user: for objects that are not there, for other members, for memory to read an
 // object back into. One account counts all of them, so waiting in several places gives no user more.
 #pragma once
 

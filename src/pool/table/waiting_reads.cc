@@ -11,6 +11,11 @@ constexpr TimeNs again_ns = 10 * millisecond_ns, again_max_ns = second_ns;  // a
 
 }  // namespace
 
+std::string WaitingReads::Read::describe() const {
+  if (failures == 0) return fmt::format("there is no memory for its {} bytes", frame->bytes);
+  return fmt::format("{}; it was tried {} times, and is tried again", why, failures);
+}
+
 void WaitingReads::add(Read read) {
   const Number number = ++last_;
   if (read.failures == 0) {

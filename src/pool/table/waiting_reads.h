@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/due_times.h"
 #include "pool/table/disk.h"
+#include "pool/table/waiting_gets.h"
 
 namespace offpath::pool {
 
@@ -25,8 +27,12 @@ class WaitingReads {
     TimeNs until;                        // 0: for a second
     service::ChannelNumber channel = 0;  // that asked; 0: none
     Disk::Read done{};
+    std::shared_ptr<const Get> get{};  // whose object it is; null: a service's
     unsigned failures = 0;
     std::string why{};  // the last one
+
+    // What it waits for.
+    [[nodiscard]] std::string describe() const;
   };
 
   void add(Read read);
@@ -36,6 +42,10 @@ class WaitingReads {
   // That reads wait for.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] TimeNs next_deadline() const noexcept { return fresh_.empty() ? times_.first() : 0; }
+  template <class Visit>
+  void visit(const Visit& visit) const {
+    for (const auto& [number, read] : reads_) visit(read);
+  }
 
   // Reads whose time is over, or whose next attempt is due.
   [[nodiscard]] std::vector<Read> take_due(TimeNs now);

@@ -13,6 +13,8 @@
 //
 //   body | zeros, up to a multiple of 8 | notes: the piece's header, or the record | body bytes u64 | notes bytes u32
 //   | "OFSK" u32
+//
+// Read this first in src/sift/kept, then kept_store.h (their place), copies.h, former_life.h. sift_keep.cc writes them.
 #pragma once
 
 #include <optional>

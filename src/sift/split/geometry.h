@@ -9,6 +9,9 @@
 // an identifier are in one place.
 //
 // All agents compute the same placement from the settings and the members' names.
+//
+// Read this first in src/sift/split, then row_form.h (the columns) and partition.h (the loop that splits them);
+// scratch.h is its memory.
 #pragma once
 
 #include <cstdint>

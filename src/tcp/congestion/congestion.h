@@ -49,7 +49,7 @@ struct Congestion {
 };
 static_assert(sizeof(Congestion) <= 48);
 
-// What an acknowledgement reported.
+// The report of an acknowledgement.
 struct Acknowledged {
   std::uint32_t bytes = 0;      // newly acknowledged
   std::uint32_t marked = 0;     // of `bytes`: reported as marked by a router

@@ -1,9 +1,10 @@
-// What all parts of one stack share: its options, the device's capabilities, counters, and the stack it shares its work
-// with. Each part of a stack holds a reference to these.
+// State that all parts of one stack share: its options, the device's capabilities, counters, and the stack it shares
+// its work with. Each part of a stack holds a reference to these.
 #pragma once
 
 #include <algorithm>
 
+#include "base/measure/latency.h"
 #include "tcp/congestion/congestion.h"
 #include "tcp/flow/neighbours.h"
 #include "tcp/flow/slow_path.h"
@@ -61,6 +62,7 @@ struct StackContext {
   const CongestionControl& congestion;
   HashKey sequence_key, timestamp_key;
   StackCounters counters{};
+  LatencyHistogram acknowledged{};  // from a segment's departure to its acknowledgement, one for each round trip
 };
 
 // The other stack, if two share the work (slow_path.h), and the frame being received, which may have to go there.

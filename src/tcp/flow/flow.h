@@ -1,5 +1,9 @@
 // A connection, as the fast path wants it: what every segment needs, 256 bytes with its timer. What only handshakes,
 // losses and ends need is behind one pointer.
+//
+// Read this first in src/tcp/flow, then owner.h (who has its payload), flows.h and flow_table.h (all of them), and what
+// a flow keeps: positions.h, scoreboard.h (SACK), reassembly.h, rtt.h, waiting.h. routes.h, neighbours.h, orphans.h and
+// timer_wheel.h are shared.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +84,7 @@ struct FlowSlow {
   Sequence tail_end{};                 // of the tail probe: what was sent until then
   std::uint32_t tail_ms = 0;           // when it left, in the clock of timestamps
   std::uint32_t tail_flight = 0;       // bytes in flight then
-  Sequence slowed_down_until{};        // what was on its way when the window shrank last
+  Sequence slowed_down_until{};        // the end of the data in flight when the window shrank last
   std::uint32_t flight_sent = 0;       // bytes in flight when all that may leave had left
   std::uint16_t mss_before = 0;        // routers said that it was too much
   TimeNs mss_again_at = never;         // when to try it again
@@ -90,7 +94,7 @@ struct FlowSlow {
   std::uint64_t begun = 0;  // of a peer's: as in HalfOpen; or when it was handed over
 };
 
-// What an owner has not been told yet.
+// Changes that the owner has not been told.
 namespace change {
 inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32;
 }

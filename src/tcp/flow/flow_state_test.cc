@@ -1,4 +1,4 @@
-// What flows are made of, each part against a plain model: reassembly, scoreboard, timers, table, round-trip times,
+// The parts of flows, each against a plain model: reassembly, scoreboard, timers, table, round-trip times,
 // hashes.
 #include <gtest/gtest.h>
 
@@ -101,7 +101,7 @@ TEST(Scoreboard, SeesThatWhatWasSentAgainIsLostAgain) {
   board.select(range(100, 500), una, Sequence(500));
   board.judge(mss, 0, 0);
   board.resent(*board.lost(), Sequence(500), 0);
-  // What was sent later arrives.
+  // The later data arrives.
   board.select(range(500, 700), una, Sequence(1000));
   board.judge(mss, 0, 0);
   EXPECT_FALSE(board.lost());

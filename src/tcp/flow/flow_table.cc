@@ -28,7 +28,7 @@ void FlowTable::grow() {
     if (slot.flow != nobody) slots_[place(slot.key)] = slot;
 }
 
-// What comes behind moves up, so no slot has to be marked as once taken.
+// Later entries move up, so no slot has to be marked as once taken.
 bool FlowTable::erase(const FlowKey& key) noexcept {
   const std::size_t mask = slots_.size() - 1;
   std::size_t free = place(key);

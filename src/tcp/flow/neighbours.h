@@ -70,7 +70,7 @@ class Neighbours {
     MacAddress mac{};
     bool known = false;
     bool used = false;           // somebody here wanted it; otherwise it has only asked for us
-    std::uint64_t user = peers;  // who wanted it first
+    std::uint64_t user = peers;  // the first one that asked
     TimeNs since = 0;            // and when
     TimeNs fresh_until = 0;
     TimeNs ask_at = never;  // the next request, or the end

@@ -1,4 +1,4 @@
-// Who has the payload of flows. The stack keeps no byte of it: it asks for what it sends, and hands out what arrives.
+// The owner of flows' payload. The stack keeps no byte of it: it asks for what it sends, and hands out what arrives.
 //
 // Positions count the bytes of a stream from 0, in each direction. In the direction out the owner says up to which
 // position there is something to send (Stack::offer), and keeps it until the change `acknowledged` has passed it. In
@@ -32,7 +32,7 @@ class Owner {
   virtual void store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) = 0;
 };
 
-// What happened to a flow since it was last told. One for each flow at most waits.
+// The changes of a flow since the owner was last told. One for each flow at most waits.
 struct FlowChange {
   FlowId flow;
   std::uint64_t tag = 0;

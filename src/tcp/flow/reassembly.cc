@@ -15,7 +15,7 @@ bool Reassembly::add(SequenceRange range) noexcept {
       ++i;
       continue;
     }
-    // What touches becomes one, and may now touch a range that was passed already.
+    // Ranges that touch become one, which may now touch a range that was passed already.
     range = {earlier(range.begin, other.begin), later(range.end, other.end)};
     remove(i);
     i = 0;

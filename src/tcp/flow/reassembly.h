@@ -1,5 +1,5 @@
-// What has arrived out of order: ranges of sequence numbers behind a gap. The bytes themselves lie at their places in
-// the receive buffer already, so that filling the gap is all there is to do.
+// Data that has arrived out of order: ranges of sequence numbers behind a gap. The bytes themselves lie at their places
+// in the receive buffer already, so that filling the gap is all there is to do.
 #pragma once
 
 #include <array>

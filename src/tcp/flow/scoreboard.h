@@ -1,4 +1,4 @@
-// What the receiver lacks of the bytes in flight: holes between what it acknowledged and the highest byte it reported
+// The bytes in flight that the receiver lacks: holes between what it acknowledged and the highest byte it reported
 // by SACK (RFC 2018, RFC 6675). There is one only while there is something to repair.
 //
 //   una          hole     hole          highest                 next
@@ -68,7 +68,7 @@ class Scoreboard {
   void make_room();
 
   std::vector<Hole> holes_;   // in their order
-  Sequence highest_;          // what is behind it is not judged
+  Sequence highest_;          // bytes behind it are not judged
   std::uint32_t order_ = 0;   // ranges sent again so far
   std::uint32_t newest_ = 0;  // the newest of these of which something arrived, counted from 1
 };

@@ -23,7 +23,7 @@
 
 namespace offpath::tcp {
 
-// What a stack says to its slow path.
+// The messages of a stack to its slow path.
 class SlowPath {
  public:
   virtual ~SlowPath() = default;
@@ -36,7 +36,7 @@ class SlowPath {
   virtual void resolve(Ipv4Address address) = 0;
 };
 
-// What a slow path says to the stack it works for.
+// The messages of a slow path to its stack.
 class FastPath {
  public:
   virtual ~FastPath() = default;

@@ -1,4 +1,4 @@
-// What a stack is told when it is made, and what it counts.
+// The options of a stack, and its counters.
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ struct StackCounters {
   std::uint64_t connected = 0, accepted = 0, closed = 0, failed = 0;
   // connections that nobody here wanted: SYNs, and answers to some that nobody here waits for
   std::uint64_t refused = 0;
-  std::uint64_t orphans_reset = 0;  // what was sent last has perhaps not arrived
+  std::uint64_t orphans_reset = 0;  // their last data has perhaps not arrived
   std::uint64_t resets_in = 0, resets_out = 0, challenges = 0;
   std::uint64_t cookies_out = 0, cookies_in = 0, syns_dropped = 0;
   std::array<std::uint64_t, drop_reasons> drops{};

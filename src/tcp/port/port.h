@@ -1,5 +1,6 @@
 // Where frames come from and go to. Read this first. Implementations: packet_port.h (the kernel's devices), dpdk_port.h
-// (DPDK's), memory_port.h (another stack in this process); port_decorator.h is the base of ports that wrap another one.
+// (DPDK's), testing/tcp/memory_port.h (another stack in this process); port_decorator.h is the base of ports that wrap
+// another one.
 #pragma once
 
 #include <span>
@@ -36,7 +37,7 @@ class Port {
   virtual void close() = 0;  // no frame is received or sent afterwards
   // Called before the loop waits for the descriptor: arranges that it becomes readable for frames from now on. Returns
   // false if frames are there already. Ends with the next receive.
-  [[nodiscard]] virtual bool fall_asleep(TimeNs now) { return static_cast<void>(now), true; }
+  [[nodiscard]] virtual bool fall_asleep(TimeNs /*now*/) { return true; }
   [[nodiscard]] virtual bool link_up() const { return true; }  // as far as the port knows
   // When to poll it although its descriptor is not readable: for ports with a clock of their own, and ports without a
   // descriptor.

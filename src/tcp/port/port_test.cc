@@ -219,7 +219,7 @@ TEST(Station, StaysAwakeForAPortThatHasFramesAlready) {
   RestlessPort port;
   ImpairedPort impaired(port, {}, {}, 1);
   const auto congestion = congestion_control("cubic").value();
-  TestOwner owner;
+  MemoryOwner owner;
   StackOptions options;
   options.address = {0x0a000001};
   Stack stack(options, port.capabilities(), *congestion, owner, 0);

@@ -85,7 +85,7 @@ Status AreaMirror::done(std::uint64_t token, TimeNs now) {
   --outstanding_;
   if (looking_ && token == look_token_) return on_look(now);
   if (auto chain = chains_.extract(token)) {
-    on_written(std::move(chain.mapped()), now);
+    on_written(std::move(chain.mapped()), token == arming_token_, now);
     return {};
   }
   if (token == positions_token_) {
@@ -120,13 +120,11 @@ void AreaMirror::begin_look(TimeNs now) {
   look_count_ = std::clamp<std::uint64_t>(tail_ - fetched_, look_slots, look_slots_max);
   look_count_ = std::min<std::uint64_t>(look_count_, layout_.command_slots);
   constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
-  const std::uint64_t first = fetched_ % layout_.command_slots, till_end = layout_.command_slots - first;
+  const auto [at, first, second] = ring_runs(layout_.command_slots, fetched_, look_count_);
   std::byte* const slots = looked_.data() + sizeof(wire::TcpProgramLine);
   std::vector<Piece> pieces{{area_word::program_line, looked_.data(), sizeof(wire::TcpProgramLine)}};
-  const std::uint64_t straight = std::min(look_count_, till_end);
-  pieces.push_back({TcpAreaLayout::commands + first * slot, slots, straight * slot});
-  if (straight < look_count_)
-    pieces.push_back({TcpAreaLayout::commands, slots + straight * slot, (look_count_ - straight) * slot});
+  pieces.push_back({TcpAreaLayout::commands + at * slot, slots, first * slot});
+  if (second > 0) pieces.push_back({TcpAreaLayout::commands, slots + first * slot, second * slot});
   look_token_ = begin(false, std::move(pieces));
   ++counters_.looks;
 }
@@ -202,7 +200,7 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     return {};
   }
   // TcpService asks what was read when the connection ends.
-  if (flow.receive_bytes != 0 && wire::is_of_flow(command.kind))
+  if (flow.receive_bytes != 0 && wire::concerns_flow(command.kind))
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
   if (command.kind != TcpCommandKind::offer) return {};
   OFP_TRY(keep(std::bit_cast<wire::TcpOffer>(command)));
@@ -247,16 +245,15 @@ void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& p
     flow.fetched = position;
     return;
   }
-  add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
+  add_ring(payload, {flow.send_at, flow.send_bytes}, flow.fetched, position);
   flow.fetched = position;
 }
 
-void AreaMirror::add_ring(std::vector<Piece>& pieces, std::uint64_t ring_at, std::uint32_t ring_bytes,
-                          std::uint64_t from, std::uint64_t to) {
-  const std::uint64_t first = from & (ring_bytes - 1),
-                      straight = std::min<std::uint64_t>(to - from, ring_bytes - first);
-  pieces.push_back({ring_at + first, memory_.data() + ring_at + first, straight});
-  if (straight < to - from) pieces.push_back({ring_at, memory_.data() + ring_at, to - from - straight});
+void AreaMirror::add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t from, std::uint64_t to) {
+  const auto [at, first, second] = ring_runs(ring.size, from, to - from);
+  const std::uint64_t begin = ring.at + at * ring.unit_bytes;
+  pieces.push_back({begin, memory_.data() + begin, first * ring.unit_bytes});
+  if (second > 0) pieces.push_back({ring.at, memory_.data() + ring.at, second * ring.unit_bytes});
 }
 
 void AreaMirror::publish() {
@@ -293,15 +290,9 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
   }
   counters_.pushed_bytes += bytes;
   if (events_pushed_ != first) {
-    const std::uint64_t at_slot = first % layout_.event_slots, count = events_pushed_ - first,
-                        straight = std::min(count, layout_.event_slots - at_slot);
-    const std::uint64_t from = layout_.events() + at_slot * slot;
-    pieces.push_back({from, memory_.data() + from, straight * slot});
-    if (straight < count)
-      pieces.push_back({layout_.events(), memory_.data() + layout_.events(), (count - straight) * slot});
+    add_ring(pieces, {layout_.events(), layout_.event_slots, slot}, first, events_pushed_);
     arms |= note_events(acknowledges, now);
   }
-  chain.arms = arms;
   // A process is woken for all that was written before: with the last of the events that were posted.
   const bool wakes = events_pushed_ == posted;
   if (wakes)
@@ -315,13 +306,14 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
     add_word(area_word::commands_taken, kept.words[1], taken_pushed_ = taken);
   tells_room_ = false;
   if (events_pushed_ != first) add_word(area_word::events, kept.words[0], events_pushed_);
-  if (const bool sleeps = kept.arms || (flag_set_ && watch_ != Watch::watching); sleeps != flag_set_ || kept.arms)
+  if (const bool sleeps = arms || (flag_set_ && watch_ != Watch::watching); sleeps != flag_set_ || arms)
     add_word(area_word::agent_asleep, kept.words[2], (flag_set_ = sleeps) ? 1 : 0);
   for (std::size_t i = 0; i < kept.woken.size(); ++i)
     pieces.push_back({area_word::process_woken(to_wake_[i]), reinterpret_cast<std::byte*>(&kept.woken[i]), 8});
   if (wakes) to_wake_.clear();
   counters_.wakes += kept.woken.size();
-  static_cast<void>(begin(true, std::move(pieces)));
+  const std::uint64_t token = begin(true, std::move(pieces));
+  if (arms) arming_token_ = token;
   ++counters_.chains;
 }
 
@@ -345,7 +337,7 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   if (flow.receive_bytes != 0 && event.received > flow.pushed) {
     bytes = event.received - flow.pushed;
     OFP_ASSERT(bytes <= flow.receive_bytes);
-    add_ring(pieces, flow.receive_at, flow.receive_bytes, flow.pushed, event.received);
+    add_ring(pieces, {flow.receive_at, flow.receive_bytes}, flow.pushed, event.received);
     flow.pushed = event.received;
   }
   if ((event.what & (wire::tcp_event::connected | wire::tcp_event::accepted)) != 0) flow.open = true;
@@ -356,11 +348,11 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   return bytes;
 }
 
-void AreaMirror::on_written(Chain chain, TimeNs now) {
+void AreaMirror::on_written(Chain chain, bool arms, TimeNs now) {
   if (!chain.woken.empty()) wake_due_ = true;
   for (const std::uint32_t handle : chain.gone)
     if (flows_[handle].leaving) give_back(flows_[handle]);
-  if (!chain.arms) return;
+  if (!arms) return;
   // The flag is visible: what the program posted without seeing it is found by one more look.
   if (watch_ == Watch::arming && !finishing_) {
     watch_ = Watch::confirming;

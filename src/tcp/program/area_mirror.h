@@ -120,7 +120,6 @@ class AreaMirror {
     std::array<std::uint64_t, 3> words{};  // sources of the writes: events posted, commands taken, asleep
     std::vector<std::uint64_t> woken{};
     std::vector<std::uint32_t> gone{};
-    bool arms = false;
   };
 
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
@@ -138,9 +137,12 @@ class AreaMirror {
   void begin_chain(TimeNs now, bool arms = false);
   [[nodiscard]] bool note_events(bool acknowledgements, TimeNs now);
   std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
-  void add_ring(std::vector<Piece>& pieces, std::uint64_t at, std::uint32_t ring_bytes, std::uint64_t from,
-                std::uint64_t to);
-  void on_written(Chain chain, TimeNs now);
+  // From `at` on, `size` bytes or slots.
+  struct Ring {
+    std::uint64_t at, size, unit_bytes = 1;
+  };
+  void add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t from, std::uint64_t to);
+  void on_written(Chain chain, bool arms, TimeNs now);
   void give_back(Flow& flow);
 
   wire::TcpAreaLayout layout_;
@@ -159,7 +161,8 @@ class AreaMirror {
   std::deque<Batch> batches_;
   Carried carried_;
 
-  std::map<std::uint64_t, Chain> chains_;  // under way, by token
+  std::map<std::uint64_t, Chain> chains_;  // under way, by token; they may complete in any order
+  std::uint64_t arming_token_ = 0;         // of the last one that writes the flag
   std::uint64_t events_pushed_ = 0, taken_pushed_ = 0;
   std::map<std::uint32_t, std::uint64_t> woken_;  // how often each process was woken
   std::vector<std::uint32_t> to_wake_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <random>
 #include <span>
 
 #include "testing/tcp/linked_program.h"
@@ -67,7 +68,7 @@ class Linked : public testing::Test {
     entry.bytes.fill(fill);
     write_stamped(std::bit_cast<TcpCommand>(entry));
   }
-  // What the peer has received by the time that nothing happens any more.
+  // The peer's received bytes when nothing happens any more.
   std::vector<std::byte> received() {
     linked.mirror().look(world.now);
     world.run(second_ns);
@@ -119,6 +120,41 @@ TEST_F(Linked, NothingCrossesTheLinkWhileTheProgramRests) {
   EXPECT_EQ(linked.mirror().counters().chains, before.chains);
 }
 
+// The message that a process joins goes another way than its commands.
+TEST_F(Linked, AProcessThatIsHeardOfLateIsWokenForWhatCameBefore) {
+  connect();
+  rest();
+  const std::uint32_t process = client().add_process().value();
+  SocketArea child(linked.program().memory, SocketOptions{64, 65'536, 65'536}, [](std::uint32_t) {}, process);
+  const auto own = child.listen(port, 4).value();
+  static_cast<void>(child.take_in());  // it was told what it holds
+  ASSERT_TRUE(child.fall_asleep());
+  linked.mirror().look(world.now);
+  rest();
+  EXPECT_EQ(linked.word(wire::tcp_word::process_woken(process)), 0u);
+  ASSERT_TRUE(world.ends[0].service.add_process(linked.program().number, process));
+  rest();
+  EXPECT_EQ(linked.word(wire::tcp_word::process_woken(process)), 1u);
+  EXPECT_TRUE(child.look(own)->connected);
+}
+
+// Its end is told by the channel, and the others read of it in the area.
+TEST_F(Linked, AnEndedProcessIsNamedOnceItsEndIsInTheArea) {
+  connect();
+  rest();
+  const std::uint32_t process = client().add_process().value();
+  TcpService& service = world.ends[0].service;
+  ASSERT_TRUE(service.add_process(linked.program().number, process));
+  rest();
+  const std::uint64_t woken = linked.word(wire::tcp_word::process_woken(process)),
+                      events = linked.word(wire::tcp_word::events);
+  ASSERT_TRUE(service.remove_process(linked.program().number, process));
+  ASSERT_TRUE(world.run_until([&] { return linked.word(wire::tcp_word::process_woken(process)) != woken; }, second_ns));
+  EXPECT_EQ(linked.word(wire::tcp_word::events), events + 1);
+  EXPECT_TRUE(client().take_in());
+  EXPECT_EQ(client().add_process().value(), process) << "the number is free";
+}
+
 TEST_F(Linked, AnEchoTakesFewOperations) {
   connect();
   rest();
@@ -158,7 +194,7 @@ TEST_F(Linked, ASleepingProcessIsWokenAfterItsBytesHaveArrived) {
     ASSERT_TRUE(world.run_until([&] { return linked.wakes() > wakes; }, second_ns)) << i;
     EXPECT_GT(woken(), before);
     client().stay_awake();
-    // What woke it may have been an earlier event.
+    // An earlier event may have woken it.
     ASSERT_TRUE(world.run_until([&] { return client().receive(near, bytes).has_value(); }, second_ns));
   }
 }
@@ -291,7 +327,8 @@ TEST_F(Linked, BytesWithinACommandBeyondTheRingEndTheProgram) {
 // A wake during the write of the flag: it says that the flag is cleared again.
 TEST_F(Linked, AWakeForNothingLeavesTheAgentReachable) {
   connect();
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 400; ++i) {
+    if (i == 200) linked.complete_late(10 * latency);
     world.run(i * 100);
     linked.word(wire::tcp_word::agent_asleep) = 0;
     linked.mirror().look(world.now);
@@ -302,6 +339,22 @@ TEST_F(Linked, AWakeForNothingLeavesTheAgentReachable) {
     ASSERT_EQ(linked.word(wire::tcp_word::agent_asleep), 1u) << i;
   }
   carry(client(), near, *server.area, far, 10);
+}
+
+// The write of an earlier flag may complete while that of a later one is on its way: until the program's area has it,
+// nobody would wake the agent.
+TEST_F(Linked, TheAgentRestsOnlyWhileTheProgramWouldWakeIt) {
+  LinkedProgram& slow = world.add_linked(0, 25 * latency, 1);
+  slow.complete_late(400 * latency);
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    slow.word(wire::tcp_word::agent_asleep) = 0;  // as the program does before a wake
+    slow.mirror().look(world.now);
+    for (unsigned steps = random() % 600; steps > 0; --steps) {
+      world.run(microsecond_ns);
+      ASSERT_TRUE(!slow.mirror().may_sleep() || slow.word(wire::tcp_word::agent_asleep) == 1) << i;
+    }
+  }
 }
 
 TEST_F(Linked, NothingIsFetchedForAConnectionThatTheProgramWasNotToldOf) {

@@ -50,7 +50,7 @@ class LookTiming {
     began_ = now;
     next_ = never;
   }
-  // What a look has found.
+  // The result of a look.
   struct Found {
     std::size_t commands;  // apart from those below
     bool payload;          // whose offer is still to come

@@ -81,7 +81,10 @@ TEST_F(Processes, OneThatDiesLetsGoOfWhatItHeldAndOfNothingElse) {
   world.run(second_ns);
   const auto of_child = server.area->accept(listener).value();
   ASSERT_TRUE(child->look(own)->connected);
+  static_cast<void>(world.ends[0].service.take_wakes());
   dies(client, *child);
+  EXPECT_EQ(world.ends[0].service.take_wakes(), (std::vector<TcpService::Wake>{{client.number, child->process()}}))
+      << "the others are to be noticed";
   EXPECT_FALSE(server.area->look(of_child)->finished) << "nobody of the program has looked yet";
   EXPECT_TRUE(client.area->take_in());
   world.run(second_ns);

@@ -184,7 +184,7 @@ Status TcpService::listen(Program& program, Held& held, const TcpCommand& comman
   if (command.port == 0 || !may_have(program, command.port, held.reuse, command.listener))
     return refuse(TcpError::address_in_use);
   held.receive_bytes = command.receive_bytes;
-  OFP_TRY(listen_here(program, command.handle, options_of(command)));
+  if (!listen_here(program, command.handle, options_of(command))) return refuse(TcpError::address_in_use);
   held.is = Held::Is::listener;
   listens(program, command.handle, options_of(command));
   return {};
@@ -198,7 +198,7 @@ void TcpService::bind(Program& program, Held& held, const TcpCommand& command) {
   if (held.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
   if (!may_have(program, held.port, held.reuse, wire::tcp_no_handle)) return refuse(TcpError::address_in_use);
   held.is = Held::Is::bound;
-  program.ports[held.port].push_back(command.handle);
+  ports_[held.port].push_back({&program, command.handle});
   tell(program, command.handle, event::listening);
 }
 

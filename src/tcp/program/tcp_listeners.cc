@@ -89,24 +89,19 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
 
 // ---- ports that several handles want
 
-// As in the kernel: a port is shared with SO_REUSEPORT, by handles of one program, and with SO_REUSEADDR as long as
+// As in the kernel: a port is shared with SO_REUSEPORT, by one owner's programs, and with SO_REUSEADDR as long as
 // nobody listens on it.
 bool TcpService::may_have(const Program& program, std::uint16_t port, std::uint16_t reuse, std::uint32_t except) const {
   constexpr std::size_t sharers_max = 256;
-  const auto admits = [&](const Program& other, std::uint32_t handle) {
-    const Held& held = other.held[handle];
-    const std::uint16_t both = held.reuse & reuse;
-    if (&other == &program && (handle == except || (both & wire::tcp_reuse_port) != 0)) return true;
-    return (both & wire::tcp_reuse_address) != 0 && held.is == Held::Is::bound;
+  const auto admits = [&](const Sharer& other) {
+    if (other.program == &program && other.handle == except) return true;
+    const std::uint16_t both = other.held().reuse & reuse;
+    if ((both & wire::tcp_reuse_port) != 0 && other.program->who.owner() == program.who.owner()) return true;
+    return (both & wire::tcp_reuse_address) != 0 && other.held().is == Held::Is::bound;
   };
-  for (const auto& each : programs_) {
-    const Program& other = each.second;
-    const auto found = other.ports.find(port);
-    if (found == other.ports.end()) continue;
-    if (found->second.size() >= sharers_max ||
-        !std::ranges::all_of(found->second, [&](std::uint32_t handle) { return admits(other, handle); }))
-      return false;
-  }
+  const auto found = ports_.find(port);
+  if (found != ports_.end() && (found->second.size() >= sharers_max || !std::ranges::all_of(found->second, admits)))
+    return false;
   return !is_claimed_by_others(program, port);
 }
 
@@ -115,55 +110,61 @@ std::uint16_t TcpService::free_port() {
   for (std::uint16_t i = 0; i < ports; ++i) {
     last_port_ = static_cast<std::uint16_t>((last_port_ + 1) % ports);
     const auto port = static_cast<std::uint16_t>(first + last_port_);
-    if (std::ranges::none_of(programs_, [&](const auto& each) {
-          return each.second.ports.contains(port) || each.second.claims.contains(port);
-        }))
+    if (!ports_.contains(port) &&
+        std::ranges::none_of(programs_, [&](const auto& each) { return each.second.claims.contains(port); }))
       return port;
   }
   return 0;
 }
 
-Status TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
+const TcpService::Sharer* TcpService::listener_at(std::uint16_t port) const noexcept {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return nullptr;
+  const auto listens = [](const Sharer& each) { return each.held().is == Held::Is::listener; };
+  const auto first = std::ranges::find_if(found->second, listens);
+  return first == found->second.end() ? nullptr : &*first;
+}
+
+// False: the port's listeners have receive rings of another size.
+bool TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
-  std::vector<std::uint32_t>& sharers = program.ports[held.port];
-  const auto other =
-      std::ranges::find_if(sharers, [&](std::uint32_t each) { return program.held[each].is == Held::Is::listener; });
-  if (other != sharers.end() && program.held[*other].receive_bytes != held.receive_bytes)
-    return fail(Error::protocol, "handle {}: listens with rings of {} bytes on a port of another one with {}", handle,
-                held.receive_bytes, program.held[*other].receive_bytes);
-  if (other == sharers.end()) OFP_TRY(stack_->listen(held.port, tag_of(program, handle), held.receive_bytes, options));
-  sharers.push_back(handle);
-  return {};
+  if (const Sharer* const other = listener_at(held.port)) {
+    if (other->held().receive_bytes != held.receive_bytes) return false;
+  } else if (!stack_->listen(held.port, tag_of(program, handle), held.receive_bytes, options)) {
+    return false;
+  }
+  ports_[held.port].push_back({&program, handle});
+  return true;
 }
 
 void TcpService::leave_port(Program& program, std::uint32_t handle) {
   const Held& held = program.held[handle];
-  const auto found = program.ports.find(held.port);
-  if (found == program.ports.end() || std::erase(found->second, handle) == 0) return;
-  const auto other = std::ranges::find_if(
-      found->second, [&](std::uint32_t each) { return program.held[each].is == Held::Is::listener; });
-  if (held.is == Held::Is::listener && other == found->second.end()) stack_->stop_listening(held.port);
-  if (held.is == Held::Is::listener && other != found->second.end())
-    stack_->retag_listener(held.port, tag_of(program, *other));
-  if (found->second.empty()) program.ports.erase(found);
+  const auto found = ports_.find(held.port);
+  if (found == ports_.end() || std::erase(found->second, Sharer{&program, handle}) == 0) return;
+  const Sharer* const other = listener_at(held.port);
+  if (held.is == Held::Is::listener && other == nullptr) stack_->stop_listening(held.port);
+  if (held.is == Held::Is::listener && other != nullptr)
+    stack_->retag_listener(held.port, tag_of(*other->program, other->handle));
+  if (found->second.empty()) ports_.erase(found);
 }
 
 // Listeners that share a port take connections in turn.
-std::optional<std::uint32_t> TcpService::slot_of(Program& program, std::uint16_t port) {
-  const auto found = program.ports.find(port);
-  if (found == program.ports.end()) return std::nullopt;
-  std::vector<std::uint32_t>& sharers = found->second;
+std::optional<TcpService::Sharer> TcpService::slot_of(std::uint16_t port) {
+  const auto found = ports_.find(port);
+  if (found == ports_.end()) return std::nullopt;
+  std::vector<Sharer>& sharers = found->second;
   bool any = false;
   for (std::size_t i = 0; i < sharers.size(); ++i) {
     std::rotate(sharers.begin(), sharers.begin() + 1, sharers.end());
-    Held& listener = program.held[sharers.back()];
+    Program& program = *sharers.back().program;
+    Held& listener = sharers.back().held();
     any |= !listener.accept_slots.empty();
     const auto slot = std::ranges::find_if(listener.accept_slots,
                                            [&](std::uint32_t each) { return charge(program, program.held[each]); });
     if (slot == listener.accept_slots.end()) continue;
     const std::uint32_t handle = *slot;
     listener.accept_slots.erase(slot);
-    return handle;
+    return Sharer{&program, handle};
   }
   ++(any ? counters_.without_memory : counters_.without_accept_slot);
   return std::nullopt;
@@ -174,8 +175,10 @@ std::optional<std::uint32_t> TcpService::slot_of(Program& program, std::uint16_t
 // Another program's port, on core 0: if this one connected from it, the peer's SYN to that port would become a
 // simultaneous open of the two.
 bool TcpService::claim_here(Program& program, std::uint16_t port) {
-  for (const auto& [number, each] : programs_)
-    if (number != program.number && each.ports.contains(port)) return false;
+  const auto found = ports_.find(port);
+  if (found != ports_.end() &&
+      std::ranges::any_of(found->second, [&](const Sharer& each) { return each.program != &program; }))
+    return false;
   ++program.claims[port];
   return true;
 }
@@ -194,7 +197,7 @@ void TcpService::unclaim(Program& program, Held& held) {
 
 bool TcpService::is_claimed_by_others(const Program& program, std::uint16_t port) const {
   return std::ranges::any_of(programs_, [&](const auto& each) {
-    return each.second.who.user != program.who.user && each.second.claims.contains(port);
+    return each.second.who.owner() != program.who.owner() && each.second.claims.contains(port);
   });
 }
 

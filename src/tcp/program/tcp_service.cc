@@ -101,7 +101,7 @@ TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowI
 void TcpService::leave(Program& program, TimeNs now) {
   for (std::uint32_t handle = 0; handle < program.held.size(); ++handle) {
     const Held& held = program.held[handle];
-    if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
+    if (held.is == Held::Is::listener || held.is == Held::Is::bound) leave_port(program, handle);
     if (held.is != Held::Is::flow) continue;
     const Flow* flow = stack_->flow(held.id);
     // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
@@ -143,6 +143,8 @@ Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
   if (is_there(program->processes) || is_there(program->departed))
     return fail(Error::protocol, "process {} joins, but has joined already", process);
   program->processes.push_back(process);
+  // Over a link the first commands of a process, its sleep among them, may arrive before the message that it joins.
+  if (program->who.linked) wakes_.push_back({number, process});
   return {};
 }
 
@@ -259,17 +261,16 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
 // ---- what the stack asks
 
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
-  Program* program = program_of(listener_tag);
-  if (program == nullptr) return std::nullopt;
-  const auto slot = slot_of(*program, program->held[listener_tag & 0xffff].port);
+  const Program* const listens = program_of(listener_tag);
+  if (listens == nullptr) return std::nullopt;
+  const auto slot = slot_of(listens->held[listener_tag & 0xffff].port);
   if (!slot) return std::nullopt;
-  const std::uint32_t handle = *slot;
-  Held& held = program->held[handle];
+  Held& held = slot->held();
   held.is = Held::Is::flow;
   held.id = flow;
   held.key = key;
-  tell(*program, handle, event::accepted);
-  return tag_of(*program, handle);
+  tell(*slot->program, slot->handle, event::accepted);
+  return tag_of(*slot->program, slot->handle);
 }
 
 // Peers of closed connections may keep three quarters of a program's handles; a quarter is left to open connections.
@@ -330,6 +331,7 @@ Result<bool> TcpService::write_departures(Program& program) {
     told.listener = program.departed.front();
     OFP_ASSIGN(const bool posted, program.area.post(told, ~0ull));
     if (!posted) return false;
+    wakes_.push_back({program.number, program.departed.front()});
     program.departed.pop_front();
   }
   return true;

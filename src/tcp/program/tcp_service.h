@@ -12,6 +12,9 @@
 //
 // Everything that a program writes is checked before use: handles, places of rings, positions. A program that writes
 // invalid values is closed with its flows; other programs are not affected.
+//
+// Read this first in src/tcp/program, then program_area.h, core_message.h, and for programs on other machines
+// area_mirror.h and look_timing.h.
 #pragma once
 
 #include <functional>
@@ -62,6 +65,12 @@ class TcpService final : public Owner {
     std::uint32_t user = 0;
     bool privileged = false;
     bool linked = false;  // on another machine: the area is the agent's copy, so its send rings are charged as well
+    std::uint32_t user_there = 0;  // linked: its user on that machine; `user` is the relay's user
+
+    // Programs of one owner may share ports (SO_REUSEPORT).
+    [[nodiscard]] std::uint64_t owner() const noexcept {
+      return linked ? (std::uint64_t{user} + 1) << 32 | user_there : user;
+    }
   };
   // `number` names the program and is never reused. Error: the program has an area already, there are too many
   // programs, the area is too large, or its memory is not mapped.
@@ -84,7 +93,8 @@ class TcpService final : public Owner {
     Failure why;
   };
   [[nodiscard]] std::vector<Ended> take_ended() noexcept { return std::exchange(ended_, {}); }
-  // Sleeping processes that have events.
+  // Sleeping processes that have events. For a process that has ended, its event is written, and the other processes
+  // must be notified, asleep or not.
   struct Wake {
     std::uint64_t program;
     std::uint32_t process;
@@ -163,8 +173,13 @@ class TcpService final : public Owner {
     FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
-    // Handles that listen on a port, and on core 0 those that are bound to it. Several may share it (SO_REUSEPORT).
-    std::map<std::uint16_t, std::vector<std::uint32_t>> ports{};
+  };
+  // A handle that listens on a port, or, on core 0, is bound to it.
+  struct Sharer {
+    Program* program;
+    std::uint32_t handle;
+    [[nodiscard]] Held& held() const noexcept { return program->held[handle]; }
+    friend bool operator==(const Sharer&, const Sharer&) noexcept = default;
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search; not for the path of a segment
@@ -207,13 +222,15 @@ class TcpService final : public Owner {
   void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
   void stop(Program& program, std::uint32_t handle);
   void stop_here(Program& program, std::uint32_t handle);
-  [[nodiscard]] Status listen_here(Program& program, std::uint32_t handle, const FlowOptions& options);
+  [[nodiscard]] bool listen_here(Program& program, std::uint32_t handle, const FlowOptions& options);
   void leave_port(Program& program, std::uint32_t handle);
   // Whether a handle with these flags may have the port; `except` has it already.
   [[nodiscard]] bool may_have(const Program& program, std::uint16_t port, std::uint16_t reuse,
                               std::uint32_t except) const;
   [[nodiscard]] std::uint16_t free_port();  // 0: there is none
-  [[nodiscard]] std::optional<std::uint32_t> slot_of(Program& program, std::uint16_t port);
+  // The listener on this port that the stack knows; null: nobody listens.
+  [[nodiscard]] const Sharer* listener_at(std::uint16_t port) const noexcept;
+  [[nodiscard]] std::optional<Sharer> slot_of(std::uint16_t port);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
   // Whether the program may connect from this port, which is then kept for it.
@@ -232,8 +249,9 @@ class TcpService final : public Owner {
   TcpServiceLimits limits_;
   std::uint32_t core_, cores_;
   Stack* stack_ = nullptr;
-  std::map<std::uint64_t, Program> programs_;  // by number
-  std::vector<Program*> places_;               // null: free
+  std::map<std::uint64_t, Program> programs_;           // by number
+  std::vector<Program*> places_;                        // null: free
+  std::map<std::uint16_t, std::vector<Sharer>> ports_;  // several may share one (SO_REUSEPORT)
   std::vector<Ended> ended_;
   std::vector<std::uint64_t> to_end_;  // programs to end in this round: their flows end between looks at programs
   std::vector<Wake> wakes_;

@@ -1,4 +1,4 @@
-// What programs ask of the service, and what it refuses them. Beside: program_ends, _memory, _ports, _processes and
+// Programs' requests to the service, and those that it refuses. Beside: program_ends, _memory, _ports, _processes and
 // _rings_test.
 #include "tcp/program/tcp_service.h"
 

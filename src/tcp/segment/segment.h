@@ -1,5 +1,6 @@
-// TCP segments: the header (RFC 9293, 3.1) with its options, and the payload. Read sequence.h first, then this, then
-// the headers around it: ethernet.h, ipv4.h, tcp_options.h, frame.h.
+// TCP segments: the header (RFC 9293, 3.1) with its options, and the payload. Read this first in
+// src/tcp/segment, then sequence.h (its numbers), tcp_options.h, and the headers around it: ethernet.h, ipv4.h,
+// frame.h; frame_writer.h builds what is sent.
 #pragma once
 
 #include "tcp/segment/address.h"

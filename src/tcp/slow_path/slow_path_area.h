@@ -1,6 +1,9 @@
 // One side's view of the memory between an agent and its slow path (wire/areas/tcp_slow_path.h): records are copied out
 // once and checked, and neither side sleeps while the other has something for it. Records that find no room wait here,
 // in their order.
+//
+// Read this first in src/tcp/slow_path, then slow_path_records.h, and its two ends slow_path_agent.h and
+// slow_path_host.h. tcp/flow/slow_path.h says what the two tell each other.
 #pragma once
 
 #include <deque>
@@ -47,7 +50,7 @@ class SlowPathArea {
   [[nodiscard]] Result<bool> take(Record& record);
 
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
-  // What the other side has taken; and whether there is anything left for it to take.
+  // The position up to which the other side has taken records; and whether any are left.
   [[nodiscard]] std::uint64_t taken_there() const noexcept { return other_word(offsetof(wire::TcpSlowLine, taken)); }
   [[nodiscard]] bool unread_there() const noexcept { return taken_there() != sent_; }
 

@@ -72,6 +72,7 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   if (flow.timing && flow.una >= flow.timed) {
     rtt = std::max<TimeNs>(now - flow.timed_at, 1);
     flow.timing = false;
+    context_.acknowledged.add(rtt);
     flow.rtt.add(rtt, context_.options.rto);
   } else if (!flow.timing && flow.timestamps && segment.options.timestamps) {
     // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice; in
@@ -113,7 +114,7 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   flows_.make_ready(flow);
 }
 
-// What a tail probe has shown (RFC 8985, 7.4).
+// The result of a tail loss probe (RFC 8985, 7.4).
 void Acknowledgement::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
   const FlowSlow& slow = *flow.slow;
   if (flow.una >= slow.tail_end) {

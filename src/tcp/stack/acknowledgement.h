@@ -1,4 +1,4 @@
-// What a peer acknowledges: the window, round-trip times, losses and their repair (RFC 5681, RFC 6675, RFC 6582).
+// A peer's acknowledgements: the window, round-trip times, losses and their repair (RFC 5681, RFC 6675, RFC 6582).
 #pragma once
 
 #include "tcp/flow/flows.h"

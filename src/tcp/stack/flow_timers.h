@@ -1,4 +1,4 @@
-// What happens to a flow when nothing arrives: retransmission (RFC 6298), window probes, delayed acknowledgements,
+// A flow's actions when nothing arrives: retransmission (RFC 6298), window probes, delayed acknowledgements,
 // keepalive, the end of TIME-WAIT.
 #pragma once
 

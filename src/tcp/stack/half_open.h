@@ -56,7 +56,7 @@ class SynCookies {
   [[nodiscard]] std::optional<std::uint16_t> check(const FlowKey& key, Sequence irs, Sequence cookie,
                                                    TimeNs now) const noexcept;
 
-  // What else a SYN said, in the lowest six bits of the timestamp that comes back.
+  // The other options of a SYN, in the lowest six bits of the timestamp that comes back.
   [[nodiscard]] static std::uint32_t mark_timestamp(std::uint32_t timestamp, const TcpOptions& syn) noexcept;
   static void read_timestamp(std::uint32_t timestamp, TcpOptions& syn) noexcept;
 

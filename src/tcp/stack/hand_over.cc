@@ -9,7 +9,7 @@ bool HandOver::pass_on(const FlowKey& key, std::uint32_t index) {
     other_.fast->returned(*other_.frame);
     return true;
   }
-  // What this stack has begun alone it goes on with.
+  // This stack continues the connections that it has begun alone.
   if (other_.slow == nullptr || (!elsewhere && passive_.is_half_open(key))) return false;
   if (!other_.is_returned)
     other_.slow->frame(*other_.frame, false);  // otherwise nobody wanted the flow, and its peer will see that

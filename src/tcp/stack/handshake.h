@@ -1,4 +1,4 @@
-// What a flow takes from the segments of its handshake.
+// The values that a flow takes from the segments of its handshake.
 #pragma once
 
 #include "tcp/flow/context.h"

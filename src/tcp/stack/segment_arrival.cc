@@ -89,7 +89,7 @@ void SegmentArrival::receive_in_syn_sent(Flow& flow, const Segment& segment, con
   flow.wants_ack = true;
   ++context_.counters.connected;
   flows_.established(flow, now);
-  if (other_.fast != nullptr) return handed_.give(flow, nullptr, now);  // what came with its SYN comes again
+  if (other_.fast != nullptr) return handed_.give(flow, nullptr, now);  // data of its SYN comes again
   reception_.receive(flow, segment, now);
 }
 
@@ -115,7 +115,7 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
   if (segment.end() < flow.receive_next || begin > flow.receive_edge) {
     if (reset) return false;
     ++context_.counters.duplicates;
-    // What carries something is answered each time, or its sender would go on sending it; the rest seldom, or two ends
+    // Segments with data are answered each time, or their sender would repeat them; others seldom, or two ends
     // that disagree would answer each other for ever.
     if (segment.length() > 0 && !segment.has(flag::syn)) {
       flow.wants_ack = true;
@@ -144,7 +144,7 @@ void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp
     flow.slow->mss_again_at = now + context_.options.path_mtu_ns;
     flow.mss = mss;
     flows_.arm(flow);
-    // What was too large is sent again, in smaller pieces, and is no sign of congestion.
+    // Segments that were too large are sent again in smaller pieces; their loss is no sign of congestion.
     if (flow.state < FlowState::established || flow.next == flow.una) return;
     scoreboard(flow).lose_all(flow.una, flow.next);
     flow.timing = false;

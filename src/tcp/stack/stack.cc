@@ -71,7 +71,7 @@ void Stack::receive_segment(const Segment& segment, const MacAddress& from, Time
   const std::uint32_t index = flows_.index_of(segment.key);
   if ((index == FlowTable::nobody || flows_.at(index).elsewhere) && hand_over_.pass_on(segment.key, index)) return;
   if (index != FlowTable::nobody && arrival_.receive(flows_.at(index), segment, from, now)) return;
-  // What a new flow receives first is its own: a segment without SYN, which makes no flow begin anew.
+  // A new flow first receives its own segment, one without SYN, which starts no further flow.
   if (Flow* const flow = passive_.receive(segment, from, now))
     static_cast<void>(arrival_.receive(*flow, segment, from, now));
 }

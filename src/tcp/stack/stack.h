@@ -1,5 +1,5 @@
 // One stack: all flows of one address, on one core. A state machine: frames, commands of the owner and the time are
-// arguments; frames to be sent and changes are taken from it. Read owner.h and flow.h first.
+// arguments; frames to be sent and changes are taken from it. Read tcp/flow/owner.h and tcp/flow/flow.h first.
 //
 //   a frame in:   receive -> ARP: routes.h; a segment of no flow: passive_open.h
 //                         -> a flow: segment_arrival.h (is it acceptable? RST, SYN, ICMP)
@@ -15,6 +15,10 @@
 // has its turn. Every segment carries the acknowledgement that is due, so an acknowledgement goes out alone only if
 // there was nothing else to send. All frames of a burst are received before any is sent, so one acknowledgement serves
 // a burst.
+//
+// Read this first in src/tcp/stack, then segment_arrival.h, acknowledgement.h, reception.h and transmission.h (an
+// established flow), flow_timers.h, and passive_open.h, active_open.h and handshake.h (its beginning); hand_over.h only
+// with a slow path.
 #pragma once
 
 #include <optional>
@@ -44,8 +48,8 @@ class Stack {
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
-  // What another core has received: only one of them gets a frame, and answers it, but all have to know their
-  // neighbours.
+  // An ARP message that another core has received: only one of them gets a frame, and answers it, but all have to know
+  // their neighbours.
   void overhear(const ArpMessage& message, TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept;
   [[nodiscard]] bool wants_to_send() const noexcept { return flows_.ready() != 0 || !frames_.empty(); }
@@ -103,6 +107,7 @@ class Stack {
   [[nodiscard]] std::size_t flows() const noexcept { return flows_.size(); }
   [[nodiscard]] std::size_t half_open() const noexcept { return passive_.size(); }
   [[nodiscard]] const StackCounters& counters() const noexcept { return context_.counters; }
+  [[nodiscard]] const LatencyHistogram& acknowledged() const noexcept { return context_.acknowledged; }
   [[nodiscard]] const StackOptions& options() const noexcept { return context_.options; }
   [[nodiscard]] const PortCapabilities& port() const noexcept { return context_.port; }
   [[nodiscard]] const CongestionControl& congestion() const noexcept { return context_.congestion; }

@@ -1,4 +1,4 @@
-// What a flow sends when it is its turn: what was lost, what is new, its FIN, and an acknowledgement if nothing else
+// A flow's turn to send: lost data, new data, its FIN, and an acknowledgement if nothing else
 // carried it.
 #pragma once
 

@@ -28,6 +28,9 @@
 // A stranger gets no answer, because its tags are wrong without the key. A recorded request that is sent again gets
 // none either: each number of a session is answered once, and tokens show which sessions are current. The answer to a
 // request without a token is a token, and no longer than the request; other answers are at most the request's `size`.
+//
+// Read this first in src/telemetry/host_sampler, then answer.h, sources.h and pattern.h (what is read), command.h and
+// configuration.h.
 #pragma once
 
 #include <stddef.h>

@@ -25,7 +25,7 @@ class LoopbackMembers {
     TimeNs clock_shift = 0;  // of its own monotonic clock against the fabric's: any number, as on different machines
     double clock_rate = 1;
     std::vector<ViewPtr> views;
-    std::optional<std::vector<std::byte>> publishes;  // what it answers when a round begins; none: nothing, ever
+    std::optional<std::vector<std::byte>> publishes;  // its record for each round; none: it has none, ever
     TimeNs next = 0;
   };
 

@@ -252,7 +252,7 @@ inline std::string unsound(const Template& form, const Plan& plan) {
   return not_tiled(std::move(extents), plan.frame_bytes);
 }
 
-// What the mover does, with memcpy for the link.
+// The mover's work, with memcpy for the link.
 inline Status build_frame(const Template& form, Plan& plan, MutableBytes frame) {
   std::vector<std::byte> scratch(plan.scratch_bytes);
   const auto read = [](std::byte* to, std::uint64_t address, std::uint64_t bytes) {

@@ -1,4 +1,6 @@
 // Schemas for tests: each type once, and each way of nesting.
+//
+// Read this first in src/testing/frame, then arrays.h and random_batches.h.
 #pragma once
 
 #include "frame/schema.h"

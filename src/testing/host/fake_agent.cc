@@ -49,6 +49,9 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
       ASSERT_TRUE(wire::decode(request.payload, need));
       return credit_wanted.push_back(need.total);
     }
+    case wire::EntryKind::why_waits:
+      if (why_waits.empty()) return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+      return channel.reply_failure(request.ticket, wire::any_reply, {Error::timeout, why_waits});
     case wire::EntryKind::exchange_open:
       return open_exchange(channel, request);
     case wire::EntryKind::exchange_info:

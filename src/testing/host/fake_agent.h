@@ -69,6 +69,7 @@ class FakeAgent final : public channel::AgentEvents {
   std::uint64_t credit_bytes = 1ull << 40;
   std::vector<std::uint64_t> credit_wanted;  // totals that programs have asked for
   bool pulls = true;                         // if not, batches stay in the air
+  std::string why_waits;                     // what they wait for; empty: for nothing that has a name
   Status refusal;                            // of the next stream
   bool holds_requests = false;               // about pools
   std::size_t held() const { return held_.size(); }
@@ -121,7 +122,7 @@ class FakeAgent final : public channel::AgentEvents {
     tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(index));
     answer(end_, task);
   }
-  TimeNs tells_pulled_at = 0;  // who waits for a task's inputs, from then on at once
+  TimeNs tells_pulled_at = 0;  // `pulled` of a task's inputs is reported then, later at once
   int sessions_of_tasks = 0;   // open
 
   static constexpr std::uint64_t charge_base = 4096 + 1;

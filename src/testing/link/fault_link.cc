@@ -243,6 +243,17 @@ void FaultHostLink::wake() {
   inner_->wake();
 }
 
+// What is repeated may be old: the requests of the wake before.
+void FaultHostLink::wake_with(Bytes requests) {
+  if (broken_) return;
+  if (random_.chance(faults_.wake_repeated)) {
+    ++counters_.wakes_repeated;
+    inner_->wake_with(requests_before_);
+  }
+  inner_->wake_with(requests);
+  requests_before_.assign(requests.begin(), requests.end());
+}
+
 void FaultHostLink::wait(TimeNs deadline) {
   if (broken_) return;
   if (random_.chance(faults_.wait_spurious)) {

@@ -59,7 +59,7 @@ class FaultAgentLink final : public AgentLink {
  public:
   FaultAgentLink(std::unique_ptr<AgentLink> inner, const AgentFaults& faults, std::uint64_t seed);
 
-  void set_faults(const AgentFaults& faults) noexcept { faults_ = faults; }  // what is under way stays as it is
+  void set_faults(const AgentFaults& faults) noexcept { faults_ = faults; }  // operations under way stay as they are
   [[nodiscard]] const FaultCounters& counters() const noexcept { return counters_; }
   // When poll would let something out that is held back now; `never` if nothing is.
   [[nodiscard]] TimeNs next_event() const noexcept;
@@ -123,6 +123,7 @@ class FaultHostLink final : public HostLink {
     return inner_->is_withdrawn(range, generation);
   }
   void wake() override;
+  void wake_with(Bytes requests) override;
   void wait(TimeNs deadline) override;
   [[nodiscard]] int event_fd() const override { return inner_->event_fd(); }
   Status look() override;
@@ -135,6 +136,7 @@ class FaultHostLink final : public HostLink {
   [[nodiscard]] Status alive() const;
 
   std::unique_ptr<HostLink> inner_;
+  std::vector<std::byte> requests_before_;  // of the newest wake_with
   HostFaults faults_;
   SeededRandom random_;
   FaultCounters counters_;

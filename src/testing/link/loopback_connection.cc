@@ -9,6 +9,7 @@
 
 #include "link/local/sealed_memory.h"
 #include "wire/region.h"
+#include "wire/stale_range.h"
 
 namespace offpath::link {
 
@@ -41,7 +42,8 @@ LoopbackConnection::LoopbackConnection(std::shared_ptr<LoopbackFabric> fabric, c
              .staged = options.staged,
              .host_threads = 0,
              .reason = fmt::format("both ends are in one process, in virtual time; segments are {}",
-                                   options.mapped ? "mapped" : "reached by operations")};
+                                   options.mapped ? "mapped" : "reached by operations"),
+             .mapped = options.mapped};
   options_.welcome.direct = options.staged ? 0 : 1;
   options_.welcome.reason = traits_.reason;
 }
@@ -79,7 +81,7 @@ void LoopbackConnection::send(Way way, std::function<void()> happen) {
   schedule(way, last_[way], std::move(happen));
 }
 
-// What stood still happens now, in its order and before anything that comes later on the same way.
+// Delayed steps happen now, in their order and before anything that comes later on the same way.
 void LoopbackConnection::resume() {
   for (unsigned way = 0; way < ways; ++way) {
     auto standing = std::move(standing_[way]);
@@ -263,12 +265,12 @@ bool LoopbackConnection::is_withdrawn(RegionId range, std::uint32_t generation) 
   return !leaving_.contains({range, generation}) || !host_usable();
 }
 
-void LoopbackConnection::host_wakes() {
+void LoopbackConnection::host_wakes(std::vector<std::byte> requests) {
   if (!host_usable()) return;
-  send(to_agent, [this] {
+  send(to_agent, [this, requests = std::move(requests)]() mutable {
     const auto is_wake = [](const LinkEvent& event) { return event.kind == Kind::woken; };
     if (agent_alive_ && !told_agent_ && std::none_of(ready_.begin(), ready_.end(), is_wake))
-      deliver({Kind::woken, 0, {}, {}});
+      deliver({Kind::woken, 0, {}, {}, std::move(requests)});
   });
 }
 
@@ -445,9 +447,9 @@ void LoopbackConnection::write(std::uint64_t token, std::span<const WritePiece> 
 // A remote key only opens what the host registered at that moment.
 Status LoopbackConnection::check_registration(const ReadPiece& piece) const {
   const Region* named = announced_.find(piece.region);
-  if (named == nullptr) return fail(Error::stale, "range {} was withdrawn while it was read", piece.region);
+  if (named == nullptr) return wire::not_announced(piece.region, piece.generation);
   const Region* registered = registered_.find(piece.region);
-  if (registered == nullptr) return fail(Error::stale, "range {}: the host has withdrawn it", piece.region);
+  if (registered == nullptr) return wire::not_announced(piece.region, piece.generation);
   if (registered->key != named->key || registered->base != named->base || registered->length < named->length)
     return fail(Error::stale,
                 "range {}: named with key {:#x}, base {:#x} and {} bytes, the host registered key {:#x}, base {:#x} "
@@ -462,8 +464,7 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
   if (wire::is_segment(piece.region)) {
     const auto found = views_.find(piece.region);
     if (found == views_.end() || found->second.length() < piece.offset + piece.length)
-      operation->failure = Failure{
-          Error::stale, fmt::format("segment {} was withdrawn while it was read", piece.region & ~wire::segment_flag)};
+      operation->failure = wire::not_announced(piece.region, piece.generation).value();
     else if (part.length > 0)
       std::memcpy(piece.to + part.offset, found->second.data() + piece.offset + part.offset, part.length);
     return;
@@ -476,7 +477,7 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
   }
   const Region* region = announced_.find(piece.region);
   if (region == nullptr || region->generation != piece.generation) {
-    operation->failure = Failure{Error::stale, fmt::format("range {} was withdrawn while it was read", piece.region)};
+    operation->failure = wire::not_announced(piece.region, piece.generation).value();
     return;
   }
   const std::uint64_t address = region->base + piece.offset;
@@ -507,8 +508,7 @@ void LoopbackConnection::write_part(const OperationPointer& operation, const Wri
   if (operation->over || operation->failure || !host_alive_) return;
   const auto found = views_.find(piece.segment);
   if (found == views_.end() || found->second.length() < piece.offset + piece.length)
-    operation->failure = Failure{Error::stale, fmt::format("segment {} was withdrawn while it was written",
-                                                           piece.segment & ~wire::segment_flag)};
+    operation->failure = wire::not_announced(piece.segment, 0).value();
   else if (part.length > 0)
     std::memcpy(found->second.data() + piece.offset + part.offset, piece.from + part.offset, part.length);
 }

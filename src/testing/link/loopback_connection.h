@@ -1,4 +1,4 @@
-// What the two ends of a loopback_link share: the host's memory as it was announced, what is under way, and
+// State that the two ends of a loopback_link share: the host's announced memory, operations under way, and
 // who is still there. The ends themselves are in loopback_link.cc.
 #pragma once
 
@@ -32,7 +32,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   void retire_range(RegionId range, std::uint32_t generation);
   void withdraw_range(RegionId range, std::uint32_t generation);
   [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) const;
-  void host_wakes();
+  void host_wakes(std::vector<std::byte> requests);
   void host_waits(TimeNs deadline);
   [[nodiscard]] Status host_looks();
   [[nodiscard]] int host_event_fd() const noexcept { return event_.get(); }
@@ -129,7 +129,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   std::optional<GuardedCopy> guarded_;       // made when the first range is read
   TimeNs write_clock_ = -1;                  // when the last write posted will be visible
 
-  std::deque<LinkEvent> ready_;  // what the agent's poll returns
+  std::deque<LinkEvent> ready_;  // the result of the agent's next poll
   bool told_agent_ = false;      // `closed` is among it, or was
 
   Fd event_;  // the host's eventfd

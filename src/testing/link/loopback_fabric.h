@@ -1,5 +1,8 @@
 // Virtual time for links within one process. A fabric owns the time and what is under way; nothing happens in it
 // but by advance_to, and the same seed and the same calls give the same run. One thread.
+//
+// Read this first in src/testing/link, then loopback_link.h and loopback_connection.h (a link in virtual time),
+// fault_link.h (its faults), connected_pair.h and raw_client.h (real sockets).
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,8 @@ class LoopbackHost final : public HostLink {
   bool is_withdrawn(RegionId range, std::uint32_t generation) override {
     return connection_->is_withdrawn(range, generation);
   }
-  void wake() override { connection_->host_wakes(); }
+  void wake() override { connection_->host_wakes({}); }
+  void wake_with(Bytes requests) override { connection_->host_wakes({requests.begin(), requests.end()}); }
   void wait(TimeNs deadline) override { connection_->host_waits(deadline); }
   int event_fd() const override { return connection_->host_event_fd(); }
   Status look() override { return connection_->host_looks(); }

@@ -35,14 +35,14 @@ struct LoopbackOptions {
   bool one_sided = true;  // if not, operations stand still while the host is stopped
   // A range that is withdrawn is gone when the agent's end has answered, so long after that; 0: at once. As with cards.
   TimeNs withdrawal_ns = 0;
-  bool staged = false;  // ranges cannot be read: announcing one is Error::unsupported
-  Latency operation;    // reads and writes
-  Latency control;      // what goes over the control socket, in order: segments, wakes, descriptors, death
+  bool staged = false;                 // ranges cannot be read: announcing one is Error::unsupported
+  Latency operation;                   // reads and writes
+  Latency control;                     // messages of the control socket, in order: segments, wakes, descriptors, death
   TimeNs silence_ns = 10 * second_ns;  // a partition that lasts this long ends the link at both ends
-  wire::Welcome welcome;  // what the handshake would have told the host; `direct` and `reason` are filled in
+  wire::Welcome welcome;               // the handshake's message to the host; `direct` and `reason` are filled in
 };
 
-// What happens to the pair from outside. Belongs to the test; the ends do not know it.
+// Outside events for the pair. Belongs to the test; the ends do not know it.
 class LoopbackFate {
  public:
   virtual ~LoopbackFate() = default;

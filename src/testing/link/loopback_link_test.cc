@@ -32,7 +32,7 @@ struct World {
     pair = std::move(*made);
   }
   void pass(TimeNs time) { fabric->advance_to(fabric->now() + time); }
-  // What the agent polls now.
+  // The agent's events now.
   std::vector<LinkEvent> poll() {
     std::vector<LinkEvent> all;
     std::array<LinkEvent, 4> some;
@@ -266,7 +266,7 @@ TEST(LoopbackUnmapped, OperationsOvertakeEachOther) {
   EXPECT_LT(overtaken, 45);
 }
 
-// What happened in a little run, as one number for each event.
+// The events of a short run, one number for each.
 std::vector<std::int64_t> trace(std::uint64_t seed) {
   LoopbackOptions options = unmapped();
   options.operation = {.min_ns = 100, .max_ns = 5000, .slow_probability = 0.1, .slow_max_ns = 100'000};

@@ -22,7 +22,7 @@ class RawClient {
     wire::encode(hello, payload);
     ASSERT_TRUE(socket.send(wire::ControlType::hello, payload, descriptor));
   }
-  // What the agent's side comes to, and that the client was told the same.
+  // The outcome at the agent; checks that the client was told the same.
   Failure refused() {
     const auto arrival = agent_.serve();
     EXPECT_FALSE(arrival.link);

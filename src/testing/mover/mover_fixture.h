@@ -1,4 +1,6 @@
 // A mover by itself: what a test requests goes in, effects are taken apart for it to look at.
+//
+// Read this first in src/testing/mover, then decompressed.h.
 #pragma once
 
 #include "mover/mover.h"
@@ -19,7 +21,7 @@
 namespace offpath::mover {
 
 // Keeps the newest frame, as a pool that keeps one does.
-class OneFrame final : public Store {
+class FakeStore final : public Store {
  public:
   Result<std::string> admit(const std::string& pool, uid_t, Effects&) override {
     ++admitted;
@@ -123,7 +125,7 @@ class MoverTest : public testing::Test {
   service::PullEffect end_pull() {
     service::PullEffect ended = std::move(pulls.front());
     pulls.erase(pulls.begin());
-    mover->on_transfer(channel, ended.token, {}, 10, effects);
+    mover->on_transfer(ended.token, {}, 10, effects);
     take_effects();
     return ended;
   }
@@ -133,7 +135,7 @@ class MoverTest : public testing::Test {
   }
 
   std::shared_ptr<BufferCache> cache = BufferCache::make({});
-  OneFrame store;
+  FakeStore store;
   std::unique_ptr<Mover> mover;
   Effects effects;
   std::vector<std::byte> encoded;

@@ -1,5 +1,5 @@
 // A disk for tests: objects in memory, with faults that are asked for. What it holds outlives the agents that use it.
-// What is synced when is as with pool/table/spill_directory.h: a lasting write and show() sync the directory, with all
+// Syncing follows pool/table/spill_directory.h: a lasting write and show() sync the directory, with all
 // removals before them; the bytes of other files are never synced.
 #pragma once
 

@@ -1,4 +1,6 @@
 // The pools of one agent by themselves, for tests: requests and answers in, effects out.
+//
+// Read this first in src/testing/pool, then memory_store.h (its disk) and frames.h.
 #pragma once
 
 #include <gtest/gtest.h>

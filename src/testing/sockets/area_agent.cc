@@ -39,7 +39,7 @@ void wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& serve
 
 }  // namespace
 
-AreaAgent::AreaAgent(const channel::SocketOptions& options)
+FakeAreaAgent::FakeAreaAgent(const channel::SocketOptions& options)
     : memory_(link::allocate_sealed(channel::SocketArea::layout_of(options).bytes).value()),
       area_(channel::SocketArea::layout_of(options)) {
   maker_ = std::make_unique<channel::SocketArea>(memory_.bytes(), options, [](std::uint32_t) {});
@@ -51,7 +51,7 @@ AreaAgent::AreaAgent(const channel::SocketOptions& options)
   thread_ = std::thread([this] { run(); });
 }
 
-AreaAgent::~AreaAgent() {
+FakeAreaAgent::~FakeAreaAgent() {
   {
     const std::lock_guard lock(lock_);
     ends_ = true;
@@ -60,11 +60,11 @@ AreaAgent::~AreaAgent() {
   thread_.join();
 }
 
-channel::Sockets::Newcomer AreaAgent::first_process() {
+channel::Sockets::Newcomer FakeAreaAgent::first_process() {
   return {0, std::move(programs_wake_), std::move(programs_notices_)};
 }
 
-void AreaAgent::run() {
+void FakeAreaAgent::run() {
   std::unique_lock lock(lock_);
   while (!ends_) {
     take_datagrams();
@@ -80,14 +80,14 @@ void AreaAgent::run() {
 }
 
 // Only the thread takes them: a datagram that another one took would not end its sleep.
-void AreaAgent::take_datagrams() {
+void FakeAreaAgent::take_datagrams() {
   std::map<std::uint32_t, Fd> joined;
   std::erase_if(wakes_, [&](const auto& each) { return !take_datagrams(each.second.get(), joined); });
   wakes_.merge(joined);
 }
 
 // Wakes, and processes that join. False: the process at the other end is gone.
-bool AreaAgent::take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined) {
+bool FakeAreaAgent::take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined) {
   for (;;) {
     wire::TcpJoin join{};
     iovec part{&join, sizeof join};
@@ -110,21 +110,21 @@ bool AreaAgent::take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined) {
   }
 }
 
-void AreaAgent::serve() {
+void FakeAreaAgent::serve() {
   TcpCommand command;
   for (auto there = area_.take(command); there && *there; there = area_.take(command)) take(command);
   wake_program();
   served_.notify_all();
 }
 
-void AreaAgent::wake_program() {
+void FakeAreaAgent::wake_program() {
   area_.take_sleepers(processes_, [&](std::uint32_t process) {
     if (const auto found = wakes_.find(process); found != wakes_.end())
       static_cast<void>(::send(found->second.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   });
 }
 
-void AreaAgent::tell(Handle handle, std::uint8_t what, TcpError error) {
+void FakeAreaAgent::tell(Handle handle, std::uint8_t what, TcpError error) {
   TcpEvent told = flows_[handle].known;
   told.what = what;
   told.error = error;
@@ -132,7 +132,7 @@ void AreaAgent::tell(Handle handle, std::uint8_t what, TcpError error) {
   OFP_ASSERT(*area_.post(told, ~0ull));
 }
 
-void AreaAgent::take(const TcpCommand& command) {
+void FakeAreaAgent::take(const TcpCommand& command) {
   const Handle handle = command.handle;
   if (command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::bind ||
       command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect)
@@ -186,7 +186,7 @@ void AreaAgent::take(const TcpCommand& command) {
   }
 }
 
-void AreaAgent::take_offer(const TcpCommand& command) {
+void FakeAreaAgent::take_offer(const TcpCommand& command) {
   Flow& flow = flows_[command.handle];
   for (; flow.offered < command.position; ++flow.offered)
     flow.sent += static_cast<char>(memory_.data()[flow.rings.send_at + flow.offered % flow.rings.send_bytes]);
@@ -197,12 +197,12 @@ void AreaAgent::take_offer(const TcpCommand& command) {
 
 // ---- what the network does
 
-void AreaAgent::fail_next_connection(TcpError error) {
+void FakeAreaAgent::fail_next_connection(TcpError error) {
   const std::lock_guard lock(lock_);
   next_error_ = error;
 }
 
-AreaAgent::Handle AreaAgent::connect_to(std::uint16_t port) {
+FakeAreaAgent::Handle FakeAreaAgent::connect_to(std::uint16_t port) {
   std::unique_lock lock(lock_);
   wait_for(lock, served_, fmt::format("a listener of port {}", port),
            [&] { return listeners_.contains(port) && !accept_slots_[listeners_[port]].empty(); });
@@ -220,7 +220,7 @@ AreaAgent::Handle AreaAgent::connect_to(std::uint16_t port) {
   return handle;
 }
 
-void AreaAgent::arrive(Handle handle, std::string_view bytes) {
+void FakeAreaAgent::arrive(Handle handle, std::string_view bytes) {
   const std::lock_guard lock(lock_);
   Flow& flow = flows_[handle];
   for (const char byte : bytes)
@@ -230,21 +230,21 @@ void AreaAgent::arrive(Handle handle, std::string_view bytes) {
   wake_program();
 }
 
-void AreaAgent::end_stream(Handle handle) {
+void FakeAreaAgent::end_stream(Handle handle) {
   const std::lock_guard lock(lock_);
   tell(handle, event::finished);
   wake_program();
 }
 
-void AreaAgent::fail(Handle handle, TcpError error) {
+void FakeAreaAgent::fail(Handle handle, TcpError error) {
   const std::lock_guard lock(lock_);
   tell(handle, event::closed, error);
   wake_program();
 }
 
-void AreaAgent::acknowledge(bool at_once) {
+void FakeAreaAgent::acknowledge(bool at_once) {
   const std::lock_guard lock(lock_);
-  serve();  // what was offered before
+  serve();  // earlier offers
   acknowledges_ = at_once;
   if (!at_once) return;
   for (auto& [handle, flow] : flows_) {
@@ -255,7 +255,7 @@ void AreaAgent::acknowledge(bool at_once) {
   wake_program();
 }
 
-void AreaAgent::acknowledge(Handle handle, std::uint64_t bytes) {
+void FakeAreaAgent::acknowledge(Handle handle, std::uint64_t bytes) {
   const std::lock_guard lock(lock_);
   serve();
   Flow& flow = flows_[handle];
@@ -267,36 +267,36 @@ void AreaAgent::acknowledge(Handle handle, std::uint64_t bytes) {
 
 // ---- what the program commanded
 
-void AreaAgent::await(TcpCommandKind kind, Handle handle) {
+void FakeAreaAgent::await(TcpCommandKind kind, Handle handle) {
   std::unique_lock lock(lock_);
   wait_for(lock, served_, fmt::format("the program's command {} for handle {}", static_cast<int>(kind), handle),
            [&] { return std::ranges::find(commands_, std::pair(kind, handle)) != commands_.end(); });
 }
 
-bool AreaAgent::has_commanded(TcpCommandKind kind, Handle handle) {
+bool FakeAreaAgent::has_commanded(TcpCommandKind kind, Handle handle) {
   const std::lock_guard lock(lock_);
   serve();
   return std::ranges::find(commands_, std::pair(kind, handle)) != commands_.end();
 }
 
-std::string AreaAgent::offered(Handle flow) {
+std::string FakeAreaAgent::offered(Handle flow) {
   const std::lock_guard lock(lock_);
   serve();
   return flows_[flow].sent;
 }
 
-AreaAgent::Handle AreaAgent::last_connected() {
+FakeAreaAgent::Handle FakeAreaAgent::last_connected() {
   const std::lock_guard lock(lock_);
   serve();
   return last_connected_;
 }
 
-void AreaAgent::await_processes(std::size_t count) {
+void FakeAreaAgent::await_processes(std::size_t count) {
   std::unique_lock lock(lock_);
   wait_for(lock, served_, fmt::format("{} processes", count), [&] { return processes_.size() == count; });
 }
 
-std::size_t AreaAgent::processes() {
+std::size_t FakeAreaAgent::processes() {
   const std::lock_guard lock(lock_);
   return processes_.size();
 }

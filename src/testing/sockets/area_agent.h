@@ -3,6 +3,8 @@
 //
 // A thread of the double answers, because calls of the program wait. When a method of this class returns, the program
 // has been told.
+//
+// Read this first in src/testing/sockets, then offloaded.h.
 #pragma once
 
 #include <condition_variable>
@@ -19,18 +21,18 @@
 
 namespace offpath::sockets {
 
-class AreaAgent {
+class FakeAreaAgent {
  public:
   using Handle = channel::SocketArea::Handle;
   static constexpr std::uint32_t address = 0x0a090002;  // 10.9.0.2, the agent's own
   static constexpr std::uint16_t chosen_port = 49'152;  // for bind with port 0
 
-  explicit AreaAgent(const channel::SocketOptions& options);
-  ~AreaAgent();
-  AreaAgent(const AreaAgent&) = delete;
-  AreaAgent& operator=(const AreaAgent&) = delete;
+  explicit FakeAreaAgent(const channel::SocketOptions& options);
+  ~FakeAreaAgent();
+  FakeAreaAgent(const FakeAreaAgent&) = delete;
+  FakeAreaAgent& operator=(const FakeAreaAgent&) = delete;
 
-  // What the first process of the program is made of (Sockets::inherit).
+  // The first process of the program begins with these (Sockets::inherit).
   [[nodiscard]] int memory_fd() const noexcept { return memory_.fd(); }
   [[nodiscard]] channel::Sockets::Newcomer first_process();
   [[nodiscard]] MutableBytes kept() noexcept { return maker_->kept(); }
@@ -58,7 +60,7 @@ class AreaAgent {
  private:
   struct Flow {
     wire::TcpCommand rings{};  // the command that named them
-    wire::TcpEvent known{};    // what all its events say
+    wire::TcpEvent known{};    // the sum of all its events
     std::uint64_t offered = 0;
     std::string sent{};
   };

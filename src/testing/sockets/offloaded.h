@@ -29,17 +29,17 @@ inline void set_policy_of_tests() {
 
 class Offloaded : public testing::Test {
  protected:
-  using Handle = AreaAgent::Handle;
-  static constexpr std::uint16_t listened_port = 8000;  // what the policy names
+  using Handle = FakeAreaAgent::Handle;
+  static constexpr std::uint16_t listened_port = 8000;  // the port that the policy names
 
   Offloaded() { static_cast<void>(agent()); }
   ~Offloaded() override {
     for (const int fd : made_) ::close(fd);
   }
 
-  static AreaAgent& agent() {
-    static AreaAgent* const only = [] {
-      auto* const made = new AreaAgent(program().options());  // for good: the library has its memory until the end
+  static FakeAreaAgent& agent() {
+    static FakeAreaAgent* const only = [] {
+      auto* const made = new FakeAreaAgent(program().options());  // for good: the library has its memory until the end
       Socket::make_all(made->kept());
       program().take_up(
           channel::Sockets::inherit(made->memory_fd(), made->first_process(), program().options()).value());

@@ -1,4 +1,4 @@
-// What agents of a test have asked of each other and what is on its way between them (lanes.h): requests, descriptors,
+// Requests of a test's agents to each other, and everything on its way between them (lanes.h): requests, descriptors,
 // pulls and answers, each a step. It knows no agents.
 #pragma once
 
@@ -24,7 +24,7 @@ class LaneTraffic {
     std::uint64_t token;
     wire::EntryKind kind;
     std::vector<std::byte> payload;
-    std::vector<std::byte> body;  // what may be pulled
+    std::vector<std::byte> body;  // bytes that may be pulled
     std::uint64_t offer = 0;
     std::shared_ptr<Fd> descriptor;
     Result<service::Answer> answer = service::Answer{};
@@ -47,7 +47,7 @@ class LaneTraffic {
   void begin(std::uint64_t number, Ask ask) { asks_.emplace(number, std::move(ask)); }
   [[nodiscard]] bool has(std::uint64_t number) const { return asks_.contains(number); }
   [[nodiscard]] Ask& ask(std::uint64_t number) { return asks_.at(number); }
-  // What is on its way for it is not any more.
+  // Drops everything that is on its way for it.
   Ask end(std::uint64_t number) {
     Ask ended = std::move(asks_.extract(number).mapped());
     std::erase_if(steps_, [&](const Step& each) { return each.ask == number; });

@@ -1,5 +1,7 @@
 // Agents of a group as tests of messages need them: the state machine of each, and what they ask of each other on its
 // way, a step at a time. Who takes steps says in which order: oldest first, or as a seed has it.
+//
+// Read this first in src/testing/task, then lane_traffic.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_file.h"
 #include "plugin/output_memory.h"
 #include "task/lane_messages.h"
 #include "testing/task/lane_traffic.h"
@@ -55,7 +58,7 @@ class LaneAgents {
     }
     collect();
   }
-  // What others learn of it later: tell_dead().
+  // Others learn of it later: tell_dead().
   void kill(std::size_t place) {
     for (std::size_t other = 0; other < agents_.size(); ++other) {
       if (other == place) continue;
@@ -94,7 +97,7 @@ class LaneAgents {
     if (message.size() <= 1024)
       operation.enclosed.assign(bytes_of(message).begin(), bytes_of(message).end());
     else
-      operation.memory = *plugin::sealed_copy("test", bytes_of(message));
+      operation.memory = *sealed_copy("test", bytes_of(message));
     return begin(place, std::move(operation));
   }
   std::uint64_t receive(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t tag,
@@ -141,7 +144,7 @@ class LaneAgents {
     }
     EXPECT_EQ(steps(), 0u);
   }
-  // What one has asked the other ends with a failure, served or not: the channel is lost, and a new one comes with the
+  // Requests between the two end with a failure, served or not: the channel is lost, and a new one comes with the
   // next request.
   void cut(std::size_t from, std::size_t to) {
     for (const auto& [ask, pulls] : traffic_.lose(from, to)) {

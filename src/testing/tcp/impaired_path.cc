@@ -12,7 +12,7 @@ void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
   }
   if (chance(impairments_.duplicate)) enqueue(frame, now);
   if (chance(impairments_.corrupt) && frame.size() > ethernet_header_bytes) {
-    // What has no checksum of its own, such as ARP, the link's finds and throws away.
+    // Frames without a checksum of their own, such as ARP, are dropped, as the link's checksum would do.
     if (read_ethernet_header(frame.data()).type != ethertype_ipv4) {
       ++dropped_;
       return;

@@ -11,7 +11,7 @@ void ImpairedPort::send_due(TimeNs now) {
   while (out_.pop(bytes, now)) {
     FrameToSend frame;
     frame.payload[0] = bytes;
-    static_cast<void>(inner_.transmit(std::span(&frame, 1), now));  // what is not taken is lost, as anything may be
+    static_cast<void>(inner_.transmit(std::span(&frame, 1), now));  // frames that are not taken are lost
   }
 }
 

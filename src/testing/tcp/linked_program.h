@@ -33,6 +33,8 @@ class LinkedProgram {
   [[nodiscard]] std::uint64_t& word(std::uint64_t offset) noexcept {
     return *reinterpret_cast<std::uint64_t*>(program_.memory.data() + offset);
   }
+  // Writes complete up to so long after they are visible, in any order.
+  void complete_late(TimeNs late_ns) noexcept { late_ns_ = late_ns; }
   // How often the other machine was woken.
   [[nodiscard]] std::size_t wakes() const noexcept { return wakes_; }
   [[nodiscard]] const Status& status() const noexcept { return status_; }
@@ -59,6 +61,7 @@ class LinkedProgram {
   struct Flight {
     AreaMirror::Transfer transfer;
     TimeNs at;
+    bool visible = false;
   };
 
   bool take_off(TimeNs now) {
@@ -82,11 +85,18 @@ class LinkedProgram {
         ++i;
         continue;
       }
-      const Flight ended = std::move(flights_[i]);
-      flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
-      for (const AreaMirror::Piece& piece : ended.transfer.pieces) carry(piece, ended.transfer.writes);
-      status_ = mirror_->done(ended.transfer.token, now);
       landed = true;
+      Flight& flight = flights_[i];
+      if (!std::exchange(flight.visible, true)) {
+        for (const AreaMirror::Piece& piece : flight.transfer.pieces) carry(piece, flight.transfer.writes);
+        if (flight.transfer.writes && late_ns_ > 0 && random_() % 2 == 0) {
+          flight.at = now + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(late_ns_));
+          continue;
+        }
+      }
+      const Flight ended = std::move(flight);
+      flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+      status_ = mirror_->done(ended.transfer.token, now);
     }
     return landed;
   }
@@ -97,7 +107,7 @@ class LinkedProgram {
   }
 
   TestProgram& program_;
-  TimeNs latency_ns_, last_write_ = 0;
+  TimeNs latency_ns_, last_write_ = 0, late_ns_ = 0;
   std::mt19937_64 random_;
   MutableBytes copy_;
   std::optional<AreaMirror> mirror_;

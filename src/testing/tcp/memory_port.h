@@ -1,5 +1,9 @@
 // Two ports in one process, each the other's network. Frames arrive in their order and at once; impaired_port.h makes a
 // worse network of it.
+//
+// Read this first in src/testing/tcp, then network.h and virtual_time.h (two stacks in one process), impaired_path.h
+// (faults), stack_parts.h (single parts of a stack), packet_script.h (scripted segments), programs.h and two_programs.h
+// (with programs).
 #pragma once
 
 #include <deque>
@@ -34,7 +38,7 @@ class MemoryPort final : public Port {
   [[nodiscard]] PortCounters counters() const override { return counters_; }
   void close() override;
 
-  // What this end sends and receives is written there as well. It outlives the port.
+  // Frames that this end sends and receives are written there as well. It outlives the port.
   void capture(PcapWriter* writer) noexcept { pcap_ = writer; }
   [[nodiscard]] bool has_frames() const noexcept { return !waiting_.empty(); }
 

@@ -14,7 +14,7 @@
 
 namespace offpath::tcp {
 
-// What one end of one stream sends: bytes that say where they are, so that any byte that is lost, doubled or at the
+// One end's data of a stream: bytes that tell their position, so that any byte that is lost, doubled or at the
 // wrong place is seen.
 [[nodiscard]] inline std::byte stream_byte(std::uint64_t stream, std::uint64_t position) noexcept {
   std::uint64_t x = (position >> 3) * 0x9e3779b97f4a7c15 + stream * 0xbf58476d1ce4e5b9;
@@ -40,7 +40,7 @@ struct TestFlowPlan {
   bool reads = true;
 };
 
-class TestOwner final : public Owner {
+class MemoryOwner final : public Owner {
  public:
   std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) override {
     if (flows.size() >= flows_max) return std::nullopt;
@@ -143,7 +143,7 @@ struct TestNetworkOptions {
 class TestNetwork {
  public:
   struct End {
-    TestOwner owner;
+    MemoryOwner owner;
     std::unique_ptr<ImpairedPort> port;
     std::unique_ptr<Stack> stack;
     std::unique_ptr<Station> station;
@@ -233,7 +233,7 @@ class TestNetwork {
     return true;
   }
 
-  // What is polled with them, such as a slow path; and when it wants to be.
+  // Further parts to poll, such as a slow path, and the time of their next poll.
   std::function<bool(TimeNs)> poll_others;
   std::function<TimeNs()> others_due;
 

@@ -1,4 +1,4 @@
-// Who uses the stack of a script: an owner with plain memory, or a program, whose words and bytes go through the rings
+// The user of a script's stack: an owner with plain memory, or a program, whose words and bytes go through the rings
 // of its area. For tests.
 #pragma once
 
@@ -30,7 +30,7 @@ class ScriptEnd {
   virtual void abort(TimeNs now) = 0;
   virtual void release(TimeNs now) = 0;
 
-  // What it was told by now.
+  // The events that it has received.
   [[nodiscard]] virtual std::uint64_t received() = 0;
   [[nodiscard]] virtual std::uint64_t acknowledged() = 0;
   [[nodiscard]] virtual bool finished() = 0;

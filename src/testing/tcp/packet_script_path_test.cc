@@ -1,4 +1,4 @@
-// What routers say of the size of a path (RFC 1191, RFC 5927), segment by segment.
+// Routers' messages about the size of a path (RFC 1191, RFC 5927), segment by segment.
 #include "testing/tcp/packet_script.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is said on the wire, segment by segment: handshake, retransmission, SACK, window, close.
+// The exchange on the wire, segment by segment: handshake, retransmission, SACK, window, close.
 #include "testing/tcp/packet_script.h"
 
 #include <fmt/format.h>
@@ -419,7 +419,7 @@ TEST(Congestion, MarksAreEchoedUntilTheSenderHasAnswered) {
     in  AW 301:401 ack 1 ce
     out AE 1 ack 401
   )");
-  // Who did not ask for it is not told.
+  // A program that did not ask for it is not told.
   expect_script("listen 80\n in S 0 mss 1000\n out SA 0\n in A 1 ack 1\n in A 1:101 ack 1 ce\n out A 1 ack 101");
 }
 

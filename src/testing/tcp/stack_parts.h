@@ -12,7 +12,7 @@
 
 namespace offpath::tcp {
 
-class KeepingOwner final : public Owner {
+class FakeOwner final : public Owner {
  public:
   std::optional<std::uint64_t> accept(std::uint64_t, FlowId, const FlowKey&) override {
     return accepts ? std::optional<std::uint64_t>(++accepted) : std::nullopt;
@@ -61,7 +61,7 @@ struct StackParts {
   }
   void know_peer(TimeNs now) { routes.learn(peer, peer_mac, true, now); }
 
-  // What is sent by `send`, as the peer receives it.
+  // The segment that `send` sends, as the peer receives it.
   template <class Send>
   std::vector<Segment> sent(const Send& send) {
     burst.assign(64, FrameToSend{});
@@ -101,7 +101,7 @@ struct StackParts {
   std::unique_ptr<const CongestionControl> congestion;
   StackContext context;
   OtherStack other{};
-  KeepingOwner owner{};
+  FakeOwner owner{};
   FrameQueue frames{context};
   Routes routes{context, other, frames};
   Flows flows{context, other, frames, routes, 0};

@@ -1,4 +1,4 @@
-// What the kernel does with a fanout's program, in this process: for tests.
+// The kernel's execution of a fanout's program, in this process: for tests.
 #pragma once
 
 #include <linux/filter.h>
@@ -18,7 +18,7 @@
 
 namespace offpath::tcp {
 
-// What the kernel knows of a frame besides: how it came (linux/if_packet.h), and the tag of a VLAN that it took off.
+// The kernel's other knowledge of a frame: how it came (linux/if_packet.h), and the tag of a VLAN that it took off.
 struct FrameTold {
   std::uint32_t type = 0;
   std::optional<std::uint32_t> tag{};

@@ -30,8 +30,13 @@
 // Processes. The process that opened the area is number 0. Others join by a TcpJoin, a datagram on the socket with
 // which a process of the program wakes the agent. It carries two sockets of the new process: one for wakes, and one for
 // notices, where a byte means that a process has ended. When a process's wake socket is closed, the agent takes the
-// process for ended and reports it by an event without a handle; the program ends with its last process. The processes
-// that are woken for a flow's events are those of its last `holders` command, or all.
+// process for ended and reports it by an event without a handle, and then by a notice to each of the others, which may
+// be neither asleep nor about to look. Over a link the agent counts a wake of the ended process after the event, and
+// the relay sends the notices. The program ends with its last process. The processes that are woken for a flow's events
+// are those of its last `holders` command, or all.
+//
+// Read this first in src/wire/areas, then tcp_positions.h and flow_steering.h; exchange_area.h, gauges_layout.h and
+// tcp_slow_path.h are independent of it.
 #pragma once
 
 #include <array>
@@ -45,7 +50,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 7;
+inline constexpr std::uint32_t tcp_area_version = 8;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
@@ -143,7 +148,7 @@ enum class TcpCommandKind : std::uint8_t {
 };
 
 // Commands for a connection that exists.
-[[nodiscard]] constexpr bool is_of_flow(TcpCommandKind kind) noexcept {
+[[nodiscard]] constexpr bool concerns_flow(TcpCommandKind kind) noexcept {
   return kind >= TcpCommandKind::offer && kind <= TcpCommandKind::shut;
 }
 

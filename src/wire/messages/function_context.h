@@ -32,7 +32,7 @@ class FunctionContext {
   FunctionContext() noexcept;
   ~FunctionContext() = default;
 
-  // What the function sees; the pointers to functions are set already.
+  // The context that the function sees; the pointers to functions are set already.
   [[nodiscard]] ofp_context& visible() noexcept { return context_.visible; }
   [[nodiscard]] const ofp_context& visible() const noexcept { return context_.visible; }
   // Neither list may change afterwards; names and data stay the caller's.

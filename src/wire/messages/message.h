@@ -1,4 +1,7 @@
 // All messages of the rings: requests of the host and replies of the agent, in one file for each subject.
+//
+// Read this first in src/wire/messages, then message_kinds.h, stream_messages.h and replies.h; the other subjects
+// follow the services that they are for.
 #pragma once
 
 #include "wire/limits.h"

@@ -47,6 +47,7 @@ enum class EntryKind : std::uint8_t {
   pool_cancel = 39,
   gauges_open = 40,
   gauges_close = 41,
+  group_members = 43,
   exchange_open = 48,
   exchange_info = 49,
   exchange_wait = 50,
@@ -66,6 +67,7 @@ enum class EntryKind : std::uint8_t {
   tcp_slow_path = 74,
   tcp_process = 75,
   tcp_look = 76,
+  why_waits = 77,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -76,6 +78,7 @@ enum class ReplyKind : std::uint8_t {
   listed = 5,
   done = 6,
   task_done = 7,
+  members = 8,
 };
 
 }  // namespace offpath::wire

@@ -47,6 +47,7 @@ TEST(Message, RangesAndSteps) {
   EXPECT_EQ(there_and_back(StepEnd{3, "step7"}, kept).row_key, "step7");
   EXPECT_EQ(there_and_back(WakeAt{3, WakeWord::credit, 99}, kept).value, 99u);
   EXPECT_EQ(there_and_back(NeedCredit{3, 1ull << 40}, kept).total, 1ull << 40);
+  EXPECT_EQ(there_and_back(WhyWaits{3, 1ull << 40}, kept).ticket, 1ull << 40);
 }
 
 TEST(Message, AnnouncingASegmentAsARangeIsRefused) {
@@ -267,10 +268,12 @@ TEST(Message, Replies) {
   const std::vector<std::byte> object(enclosed_bytes_max, std::byte{7});
   const Got enclosed = there_and_back(Got{Got::How::enclosed, false, 0, object.size(), 0, object}, kept);
   EXPECT_TRUE(std::ranges::equal(enclosed.bytes, object));
-  const auto listed = there_and_back(Listed{true, {{1, 2, 3, true, "r", "c"}, {4, 5, 6, false, "", ""}}}, kept);
+  const auto listed = there_and_back(Listed{true, {{1, 2, 3, true, "r", "c", "m"}, {4, 5, 6, false, "", ""}}, 9}, kept);
   EXPECT_TRUE(listed.more);
+  EXPECT_EQ(listed.view, 9u);
   ASSERT_EQ(listed.entries.size(), 2u);
   EXPECT_EQ(listed.entries[0].column_key, "c");
+  EXPECT_EQ(listed.entries[0].member, "m");
   EXPECT_EQ(there_and_back(Done{42}, kept).value, 42u);
 }
 
@@ -302,10 +305,12 @@ TEST(Message, Members) {
   const std::vector<std::byte> small(enclosed_bytes_max, std::byte{7}), large(enclosed_bytes_max + 1);
   EXPECT_EQ(there_and_back(PostTable{{}, small}, kept).enclosed.size(), small.size());
   using State = MemberEntry::State;
-  const auto table = there_and_back(
-      MemberTable{
-          "b", 77, 5, {{State::suspect, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
-      kept);
+  const auto table = there_and_back(MemberTable{"b",
+                                                77,
+                                                5,
+                                                {{State::suspect, 1, 2, 3, "a", "unix:/a", "", "", ""},
+                                                 {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2", "b:3", "h"}}},
+                                    kept);
   EXPECT_EQ(table.sender, "b");
   EXPECT_EQ(table.digest, 77u);
   EXPECT_EQ(table.members, 5u);
@@ -315,6 +320,9 @@ TEST(Message, Members) {
   EXPECT_EQ(table.entries[1].process, 5u);
   EXPECT_EQ(table.entries[1].refuted, 6u);
   EXPECT_EQ(table.entries[1].http, "b:2");
+  EXPECT_EQ(table.entries[1].flight, "b:3");
+  EXPECT_EQ(table.entries[1].host, "h");
+  EXPECT_EQ(there_and_back(GroupMembers{"a"}, kept).after, "a");
 
   const auto refusal = [](const auto& message) {
     auto back = message;
@@ -322,13 +330,13 @@ TEST(Message, Members) {
     return status ? "" : status.error().message;
   };
   EXPECT_EQ(refusal(PostTable{{.region = 1, .generation = 1, .offset = 0, .length = member_table_bytes_max + 1}, {}}),
-            "a table of members of 1048577 bytes, at most 1048576 are allowed");
+            "a table of members of 2097153 bytes, at most 2097152 are allowed");
   EXPECT_EQ(refusal(PostTable{{}, large}), "a table of members encloses 1025 bytes, at most 1024 are allowed");
-  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{State::alive, 1, 2, 3, "", "", ""}}}),
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{State::alive, 1, 2, 3, "", "", "", "", ""}}}),
             "table of members: one has no name");
-  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{static_cast<State>(4), 1, 2, 3, "a", "", ""}}}),
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{static_cast<State>(4), 1, 2, 3, "a", "", "", "", ""}}}),
             "table of members: state number 4, the last one is 3");
-  const std::vector<MemberEntry> many(members_max + 1, MemberEntry{State::alive, 1, 2, 3, "a", "", ""});
+  const std::vector<MemberEntry> many(members_max + 1, MemberEntry{State::alive, 1, 2, 3, "a", "", "", "", ""});
   EXPECT_EQ(refusal(MemberTable{"b", 0, 1025, many}), "a table of 1025 members, at most 1024 are allowed");
 }
 
@@ -404,10 +412,11 @@ TEST(Message, Tasks) {
   EXPECT_EQ(message.message, 2u);
   EXPECT_EQ(text_of(message.bytes), "abc");
   const auto connections =
-      there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64, 1}, kept);
+      there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64, 1, 1000}, kept);
   EXPECT_EQ(connections.memory.region, segment_flag | 2);
   EXPECT_EQ(connections.event_slots, 32u);
   EXPECT_EQ(connections.flows, 64u);
+  EXPECT_EQ(connections.user, 1000u);
   EXPECT_EQ(there_and_back(TcpClose{1}, kept).version, 1u);
   const auto slow_path =
       there_and_back(TcpSlowPathOpen{{.region = segment_flag | 3, .length = 1 << 21}, 1, 1 << 20}, kept);

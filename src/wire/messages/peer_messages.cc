@@ -122,7 +122,13 @@ void fields(auto& way, Is<MemberTable> auto& m) {
     way.text(entry.name, name_bytes_max, "a member's name");
     way.text(entry.address, name_bytes_max, "a member's address");
     way.text(entry.http, name_bytes_max, "a member's HTTP address");
+    way.text(entry.flight, name_bytes_max, "a member's Flight address");
+    way.text(entry.host, name_bytes_max, "a member's host");
   });
+}
+void fields(auto& way, Is<GroupMembers> auto& m) {
+  way.begins("question for members");
+  way.text(m.after, name_bytes_max, "a member's name");
 }
 Status check(const MemberTable& m) {
   if (m.entries.size() > members_max)

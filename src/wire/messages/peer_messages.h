@@ -145,6 +145,8 @@ struct MemberEntry {
   std::string_view name;
   std::string_view address;  // for channels
   std::string_view http;     // empty: none
+  std::string_view flight;   // likewise
+  std::string_view host;     // the machine's name
 };
 
 struct MemberTable {
@@ -154,13 +156,19 @@ struct MemberTable {
   std::vector<MemberEntry> entries;  // all of them, or those that changed lately
 };
 inline constexpr std::uint32_t members_max = 1024;  // of one table
-inline constexpr std::uint64_t member_table_bytes_max = 1 << 20;
-static_assert(members_max * (25 + 3 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+inline constexpr std::uint64_t member_table_bytes_max = 2 << 20;
+static_assert(members_max * (25 + 5 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+
+// A program's question for the members whose names come after `after`, in their order. Answered by a MemberTable of as
+// many as a reply has room for; its `members` tells how many there are.
+struct GroupMembers {
+  std::string_view after;
+};
 
 // clang-format off: a list
 #define OFFPATH_PEER_MESSAGES(X) \
-  X(PostTable) X(MemberTable) X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) X(PeerStepEnd) \
-  X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
+  X(PostTable) X(MemberTable) X(GroupMembers) X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) \
+  X(PeerStepEnd) X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
 // clang-format on
 OFFPATH_PEER_MESSAGES(OFFPATH_DECLARE_CODING)
 

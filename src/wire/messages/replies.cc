@@ -38,9 +38,9 @@ Status check(const Got& m) {
 
 void fields(auto& way, Is<Listed> auto& m) {
   way.begins("listed");
-  way(m.more);
+  way(m.more, m.view);
   way.each(m.entries, [&way](auto& entry) {
-    way(entry.sequence, entry.bytes, entry.rows, entry.arrow, entry.row_key, entry.column_key);
+    way(entry.sequence, entry.bytes, entry.rows, entry.arrow, entry.row_key, entry.column_key, entry.member);
   });
 }
 

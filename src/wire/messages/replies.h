@@ -44,11 +44,13 @@ struct ListedEntry {
   bool arrow;
   std::string_view row_key;
   std::string_view column_key;
+  std::string_view member{};  // which answers for the row in queries; empty: the agent that was asked
 };
 
 struct Listed {
   bool more;
   std::vector<ListedEntry> entries;
+  std::uint64_t view = 0;  // identifies the pool's members; 0: the agent that was asked, alone
 };
 
 struct Done {

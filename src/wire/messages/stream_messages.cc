@@ -132,6 +132,11 @@ void fields(auto& way, Is<NeedCredit> auto& m) {
   way(m.stream, m.total);
 }
 
+void fields(auto& way, Is<WhyWaits> auto& m) {
+  way.begins("question about a wait");
+  way(m.stream, m.ticket);
+}
+
 }  // namespace
 
 std::string_view destination_name(Destination destination) noexcept {

@@ -152,6 +152,13 @@ struct NeedCredit {
   std::uint64_t total;  // the credit word that the host waits for; less than before: for no more than that
 };
 
+// What keeps this ticket from being stored. Failed with Error::timeout: its message says for what it waits. Done: the
+// agent is at work on it, or has stored it.
+struct WhyWaits {
+  std::uint32_t stream;
+  std::uint64_t ticket;
+};
+
 // The credit that one batch takes: bytes of agent memory that it may need. Both sides compute it.
 [[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept {
   return align_up(length, page_bytes);
@@ -165,7 +172,8 @@ inline constexpr std::uint64_t short_keys_bytes = 1024;
 
 // clang-format off: a list
 #define OFFPATH_STREAM_MESSAGES(X) \
-  X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit)
+  X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
+  X(WhyWaits)
 // clang-format on
 OFFPATH_STREAM_MESSAGES(OFFPATH_DECLARE_CODING)
 

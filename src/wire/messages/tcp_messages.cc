@@ -8,7 +8,7 @@ namespace {
 void fields(auto& way, Is<TcpOpen> auto& m) {
   way.begins("opening of TCP connections");
   object_at(way, m.memory);
-  way(m.version, m.command_slots, m.event_slots, m.flows, m.privileged);
+  way(m.version, m.command_slots, m.event_slots, m.flows, m.privileged, m.user);
 }
 
 void fields(auto& way, Is<TcpClose> auto& m) {

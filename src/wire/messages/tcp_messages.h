@@ -18,6 +18,7 @@ struct TcpOpen {
   // Over a link, from a relay of the agent's own user or root: whether the program may listen on ports below 1024.
   // Otherwise that follows from the user of the channel.
   std::uint8_t privileged;
+  std::uint32_t user;  // over a link, from a relay: the program's, whose programs may share ports
 };
 
 // Ends its connections, as the program's end does. Done.

@@ -1,0 +1,52 @@
+// The latency histograms: one row for each, as figures.h has for counters. The status has their counts and percentiles,
+// the metrics have their buckets, and OpenMetrics the newest ticket of each bucket.
+#pragma once
+
+#include "agent/status/families.h"
+#include "agent/status/json.h"
+#include "agent/status/status.h"
+
+namespace offpath::agent {
+
+struct LatencyFigure {
+  std::string_view key;                                  // in the status
+  const LatencyHistogram* (*of)(const AgentStatus& of);  // null: this agent has none
+  std::string_view metric, help;                         // without "offpath_"; in seconds
+};
+
+inline constexpr LatencyFigure latency_figures[] = {
+    {"pull", [](const AgentStatus& status) { return &status.move_latencies.pull; }, "pull_latency_seconds",
+     "Time from the agent's first sight of a batch to its bytes read, the wait for memory included."},
+    {"store", [](const AgentStatus& status) { return &status.move_latencies.store; }, "store_latency_seconds",
+     "Time from a batch's bytes read to its object in the pool."},
+    {"credit_wait", [](const AgentStatus& status) { return &status.move_latencies.credit; },
+     "credit_wait_latency_seconds", "Time that streams waited for memory which was not there when they asked."},
+    {"get", [](const AgentStatus& status) { return &status.request_latencies.get; }, "get_latency_seconds",
+     "Time from a program's get to the agent's answer, the wait for the object included."},
+    {"query", [](const AgentStatus& status) { return &status.request_latencies.query; }, "query_latency_seconds",
+     "Time from a program's query to the agent's first answer."},
+    {"tcp_acknowledged", [](const AgentStatus& status) { return status.tcp ? &status.tcp->acknowledged : nullptr; },
+     "tcp_acknowledged_latency_seconds",
+     "Time from a segment's departure to its acknowledgement, one measured in each round trip."},
+};
+
+inline void write_latencies(Json& json, const AgentStatus& status) {
+  json.key("latency").begin_object();
+  for (const LatencyFigure& each : latency_figures) {
+    const LatencyHistogram* const of = each.of(status);
+    if (of == nullptr) continue;
+    const auto in_seconds = [](auto ns) { return static_cast<double>(ns) / second_ns; };
+    json.key(each.key).begin_object().member("count", of->count()).member("sum_s", in_seconds(of->sum_ns()));
+    json.member("p50_s", in_seconds(of->percentile_ns(0.5))).member("p99_s", in_seconds(of->percentile_ns(0.99)));
+    json.end_object();
+  }
+  json.end_object();
+}
+
+inline void add_latencies(Families& families, const AgentStatus& status) {
+  for (const LatencyFigure& each : latency_figures)
+    if (const LatencyHistogram* const of = each.of(status); of != nullptr)
+      families.add_histogram(std::string(each.metric), std::string(each.help), *of);
+}
+
+}  // namespace offpath::agent

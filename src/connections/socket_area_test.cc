@@ -1,0 +1,233 @@
+#include "connections/socket_area.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <string>
+
+#include "testing/sockets/area_script.h"
+
+namespace offpath::channel {
+namespace {
+
+using wire::TcpCommandKind;
+using wire::TcpError;
+using wire::TcpEvent;
+namespace event = wire::tcp_event;
+using Handle = SocketArea::Handle;
+
+class SocketAreaTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t ring_bytes = 4096;
+
+  SocketAreaTest() {
+    area_.emplace(memory(), options_, [this](std::uint32_t) { ++wakes_; });
+    agent_.word(wire::tcp_word::agent_asleep).store(1);
+  }
+  ~SocketAreaTest() override { munmap(memory_, layout_.bytes); }
+
+  MutableBytes memory() const { return {static_cast<std::byte*>(memory_), layout_.bytes}; }
+  // The commands since the last call, of this kind.
+  std::vector<wire::TcpCommand> commands(TcpCommandKind kind) {
+    std::vector<wire::TcpCommand> all = agent_.commands();
+    agent_.take_commands();
+    std::erase_if(all, [&](const wire::TcpCommand& command) { return command.kind != kind; });
+    return all;
+  }
+  void tell(Handle handle, std::uint8_t what, std::uint64_t received = 0, std::uint64_t acknowledged = 0,
+            TcpError error = TcpError::none) {
+    TcpEvent told{};
+    told.handle = handle;
+    told.what = what;
+    told.error = error;
+    told.received = received;
+    told.acknowledged = acknowledged;
+    agent_.tell(told);
+  }
+  struct Flow {
+    Handle handle;
+    wire::TcpCommand rings;
+  };
+  Flow connected() {
+    const Handle handle = area_->connect({0x0a000001, 80}).value();
+    const auto posted = commands(TcpCommandKind::connect);
+    tell(handle, event::connected);
+    return {handle, posted.at(0)};
+  }
+  // Bytes arrive in the flow's ring, from `position` on.
+  void arrive(const Flow& flow, std::uint64_t position, std::string_view text) {
+    for (std::size_t i = 0; i < text.size(); ++i)
+      memory()[flow.rings.receive_at + (position + i) % ring_bytes] = static_cast<std::byte>(text[i]);
+    tell(flow.handle, event::received, position + text.size());
+  }
+  std::string receive(Handle flow, std::size_t bytes) {
+    std::string text(bytes, '-');
+    const auto got = area_->receive(flow, std::as_writable_bytes(std::span(text)));
+    if (!got) return fmt::format("{}: {}", static_cast<int>(got.error().code), got.error().message);
+    return text.substr(0, *got);
+  }
+
+  SocketOptions options_{.flows = 64, .send_bytes = ring_bytes, .receive_bytes = ring_bytes};
+  wire::TcpAreaLayout layout_ = SocketArea::layout_of(options_);
+  void* memory_ =
+      mmap(nullptr, layout_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  AreaScript agent_{memory(), layout_};
+  int wakes_ = 0;
+  std::optional<SocketArea> area_;
+};
+
+TEST_F(SocketAreaTest, AConnectionIsACommandWithItsRingsAndAnEvent) {
+  const Flow flow = connected();
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_EQ(flow.rings.remote_address, 0x0a000001u);
+  EXPECT_EQ(flow.rings.remote_port, 80);
+  EXPECT_TRUE(wire::check_tcp_ring(layout_, flow.handle, flow.rings.send_at, flow.rings.send_bytes));
+  EXPECT_TRUE(wire::check_tcp_ring(layout_, flow.handle, flow.rings.receive_at, flow.rings.receive_bytes));
+  EXPECT_FALSE(area_->known(flow.handle)->connected);
+  EXPECT_TRUE(area_->take_in());
+  EXPECT_TRUE(area_->known(flow.handle)->connected);
+  EXPECT_EQ(area_->take_changed(), flow.handle);
+  EXPECT_EQ(area_->take_changed(), std::nullopt);
+}
+
+TEST_F(SocketAreaTest, ARefusedConnectionSaysSo) {
+  const Handle handle = area_->connect({0x0a000001, 80}).value();
+  tell(handle, event::closed | event::gone, 0, 0, TcpError::refused);
+  const auto sent = area_->send(handle, bytes_of("x"));
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.error().message, "the connection was refused");
+}
+
+TEST_F(SocketAreaTest, BytesGoRoundTheRingsInBothDirections) {
+  const Flow flow = connected();
+  std::uint64_t position = 0;
+  for (int round = 0; round < 10; ++round, position += 1500) {
+    const std::string text(1500, static_cast<char>('a' + round));
+    ASSERT_EQ(area_->send(flow.handle, bytes_of(text)), text.size());
+    const auto offers = commands(TcpCommandKind::offer);
+    ASSERT_EQ(offers.size(), 1u);
+    EXPECT_EQ(offers[0].position, position + 1500);
+    for (std::uint64_t i = 0; i < 1500; ++i)
+      ASSERT_EQ(memory()[flow.rings.send_at + (position + i) % ring_bytes], static_cast<std::byte>(text[0]));
+    tell(flow.handle, event::acknowledged, 0, position + 1500);
+    arrive(flow, position, text);
+    EXPECT_EQ(receive(flow.handle, 2000), text);
+  }
+  EXPECT_FALSE(area_->undelivered());
+}
+
+TEST_F(SocketAreaTest, AFullSendRingTakesWhatFitsAndThenBlocks) {
+  const Flow flow = connected();
+  const std::string text(ring_bytes + 1, 'x');
+  EXPECT_EQ(area_->send(flow.handle, bytes_of(text)), ring_bytes);
+  EXPECT_EQ(area_->send(flow.handle, bytes_of("y")).error().code, Error::would_block);
+  EXPECT_FALSE(area_->look(flow.handle)->writable);
+  tell(flow.handle, event::acknowledged, 0, ring_bytes);
+  EXPECT_EQ(area_->send(flow.handle, bytes_of("y")), 1u);
+}
+
+TEST_F(SocketAreaTest, TheEndOfTheStreamComesAfterTheBytes) {
+  const Flow flow = connected();
+  arrive(flow, 0, "last");
+  tell(flow.handle, event::finished, 4);
+  EXPECT_EQ(receive(flow.handle, 10), "last");
+  EXPECT_EQ(receive(flow.handle, 10), "");
+}
+
+TEST_F(SocketAreaTest, AQuarterOfTheWindowThatWasReadIsAllowedAgain) {
+  const Flow flow = connected();
+  arrive(flow, 0, std::string(ring_bytes, 'x'));
+  static_cast<void>(commands(TcpCommandKind::allow));
+  EXPECT_EQ(receive(flow.handle, ring_bytes / 4 - 1).size(), ring_bytes / 4 - 1);
+  EXPECT_TRUE(commands(TcpCommandKind::allow).empty());
+  EXPECT_EQ(receive(flow.handle, 1), "x");
+  const auto allowed = commands(TcpCommandKind::allow);
+  ASSERT_EQ(allowed.size(), 1u);
+  EXPECT_EQ(allowed[0].position, ring_bytes + ring_bytes / 4);
+}
+
+TEST_F(SocketAreaTest, ConnectionsAreAcceptedInTheOrderInWhichTheyBegan) {
+  const Handle listener = area_->listen(80, 4).value();
+  const auto slots = commands(TcpCommandKind::accept_slot);
+  ASSERT_EQ(slots.size(), 4u);
+  EXPECT_EQ(area_->accept(listener).error().code, Error::would_block);
+  for (const std::size_t i : {2u, 0u}) {
+    TcpEvent told{};
+    told.handle = slots[i].handle;
+    told.what = event::accepted;
+    told.listener = listener;
+    told.begun = 100 - i;
+    agent_.tell(told);
+  }
+  EXPECT_TRUE(area_->look(listener)->readable);
+  EXPECT_EQ(area_->accept(listener).value(), slots[2].handle);
+  EXPECT_EQ(area_->accept(listener).value(), slots[0].handle);
+  EXPECT_EQ(commands(TcpCommandKind::accept_slot).size(), 2u) << "an accepted connection gives its slot back";
+}
+
+TEST_F(SocketAreaTest, UnreadBytesMakeACloseAReset) {
+  const Flow read = connected(), unread = connected();
+  arrive(unread, 0, "x");
+  EXPECT_TRUE(area_->take_in());
+  area_->close(read.handle);
+  const auto released = commands(TcpCommandKind::release);
+  ASSERT_EQ(released.size(), 1u);
+  EXPECT_EQ(released[0].handle, read.handle);
+  area_->close(unread.handle);
+  const auto aborted = commands(TcpCommandKind::abort);
+  ASSERT_EQ(aborted.size(), 1u);
+  EXPECT_EQ(aborted[0].handle, unread.handle);
+}
+
+TEST_F(SocketAreaTest, AConnectionEndsWithTheLastProcessThatHoldsIt) {
+  const Flow flow = connected();
+  const std::uint32_t child = area_->add_process().value();
+  area_->close(flow.handle);
+  EXPECT_TRUE(commands(TcpCommandKind::release).empty()) << "the child holds it";
+  EXPECT_FALSE(area_->holds(flow.handle));
+  TcpEvent ended{};
+  ended.handle = wire::tcp_no_handle;
+  ended.listener = child;
+  agent_.tell(ended);  // the child was killed
+  EXPECT_TRUE(area_->take_in());
+  EXPECT_EQ(commands(TcpCommandKind::release).size(), 1u);
+}
+
+TEST_F(SocketAreaTest, AnotherMappingOfTheAreaContinuesWithIt) {
+  const Flow flow = connected();
+  const std::uint32_t number = area_->add_process().value();
+  SocketArea other(memory(), options_, [](std::uint32_t) {}, number);
+  arrive(flow, 0, "to both");
+  EXPECT_TRUE(other.take_in());
+  EXPECT_TRUE(area_->has_events()) << "the other process took the event in for this one";
+  EXPECT_EQ(area_->take_changed(), flow.handle);
+  EXPECT_EQ(receive(flow.handle, 3), "to ");
+  std::string rest(9, '-');
+  EXPECT_EQ(other.receive(flow.handle, std::as_writable_bytes(std::span(rest))), 4u);
+  EXPECT_EQ(rest.substr(0, 4), "both");
+}
+
+TEST_F(SocketAreaTest, ASleepIsRefusedWhileThereAreEvents) {
+  const Flow flow = connected();
+  EXPECT_FALSE(area_->fall_asleep());
+  EXPECT_TRUE(area_->take_in());
+  EXPECT_TRUE(area_->fall_asleep());
+  EXPECT_EQ(agent_.word(wire::tcp_word::process_asleep(0)).load(), 1u);
+  area_->stay_awake();
+  EXPECT_EQ(agent_.word(wire::tcp_word::process_asleep(0)).load(), 0u);
+  EXPECT_TRUE(area_->holds(flow.handle));
+}
+
+TEST_F(SocketAreaTest, InvalidHandlesAreRefused) {
+  for (const Handle handle : {Handle{0}, options_.flows, wire::tcp_no_handle}) {
+    EXPECT_EQ(area_->send(handle, bytes_of("x")).error().code, Error::invalid) << handle;
+    EXPECT_EQ(area_->accept(handle).error().code, Error::invalid) << handle;
+    EXPECT_FALSE(area_->look(handle));
+    area_->close(handle);
+  }
+  EXPECT_TRUE(agent_.commands().empty());
+}
+
+}  // namespace
+}  // namespace offpath::channel

@@ -1,0 +1,42 @@
+#include "sift/flush_rounds.h"
+
+#include <algorithm>
+
+namespace offpath::sift {
+
+FlushRounds::Round FlushRounds::begin(std::uint64_t id, service::ChannelNumber channel, std::uint64_t ticket,
+                                      TimeNs deadline) {
+  return next_round(flushes_.emplace(id, Flush{channel, ticket, deadline}).first->second);
+}
+
+// Numbers grow, and differ between members. A restarted member may not know the newest number: the others tell it.
+FlushRounds::Round FlushRounds::next_round(Flush& flush) noexcept {
+  newest_ = (std::max(newest_, flush.newer) / members_ + 1) * members_ + self_;
+  flush.open = members_;
+  flush.newer = 0;
+  return {newest_, flush.deadline};
+}
+
+FlushRounds::Outcome FlushRounds::on_answer(std::uint64_t id, const Result<std::uint64_t>& newer, TimeNs now) {
+  const auto at = flushes_.find(id);
+  if (at == flushes_.end()) return std::monostate{};
+  Flush& flush = at->second;
+  if (!newer && flush.status) flush.status = tl::unexpected(newer.error());
+  if (newer) flush.newer = std::max(flush.newer, *newer);
+  if (--flush.open > 0) return std::monostate{};
+  if (flush.status && flush.newer != 0) {
+    if (now < flush.deadline) return next_round(flush);
+    flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", pool_);
+  }
+  Over over{flush.channel, flush.ticket, std::move(flush.status)};
+  flushes_.erase(at);
+  return over;
+}
+
+std::optional<std::uint64_t> FlushRounds::begin_of_member(std::uint64_t number) noexcept {
+  if (number <= newest_) return newest_;
+  newest_ = number;
+  return std::nullopt;
+}
+
+}  // namespace offpath::sift

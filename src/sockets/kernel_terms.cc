@@ -1,0 +1,107 @@
+#include "sockets/kernel_terms.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace offpath::sockets {
+
+using channel::SocketArea;
+
+std::optional<SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept {
+  constexpr std::size_t shortest_in6 = 24;  // without sin6_scope_id (RFC 2133)
+  if (family == AF_INET) {
+    sockaddr_in in{};
+    if (address.size() < sizeof in) return std::nullopt;
+    std::memcpy(&in, address.data(), sizeof in);
+    if (in.sin_family != AF_INET) return std::nullopt;
+    return SocketArea::Endpoint{ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
+  }
+  sockaddr_in6 in6{};
+  if (address.size() < shortest_in6) return std::nullopt;
+  std::memcpy(&in6, address.data(), std::min(address.size(), sizeof in6));
+  if (in6.sin6_family != AF_INET6) return std::nullopt;
+  if (IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return SocketArea::Endpoint{0, ntohs(in6.sin6_port)};
+  if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) return std::nullopt;
+  std::uint32_t mapped = 0;
+  std::memcpy(&mapped, in6.sin6_addr.s6_addr + 12, sizeof mapped);
+  return SocketArea::Endpoint{ntohl(mapped), ntohs(in6.sin6_port)};
+}
+
+KernelAddress kernel_address(SocketArea::Endpoint endpoint, int family) noexcept {
+  KernelAddress made;
+  const std::uint32_t address = htonl(endpoint.address);
+  if (family == AF_INET) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_addr.s_addr = address;
+    in.sin_port = htons(endpoint.port);
+    std::memcpy(&made.storage, &in, sizeof in);
+    made.length = sizeof in;
+    return made;
+  }
+  sockaddr_in6 in6{};
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = htons(endpoint.port);
+  if (address != 0) {
+    in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
+    std::memcpy(in6.sin6_addr.s6_addr + 12, &address, sizeof address);
+  }
+  std::memcpy(&made.storage, &in6, sizeof in6);
+  made.length = sizeof in6;
+  return made;
+}
+
+int errno_of(wire::TcpError error) noexcept {
+  switch (error) {
+    case wire::TcpError::none:
+      return 0;
+    case wire::TcpError::refused:
+      return ECONNREFUSED;
+    case wire::TcpError::reset:
+      return ECONNRESET;
+    case wire::TcpError::timed_out:
+      return ETIMEDOUT;
+    case wire::TcpError::unreachable:
+      return EHOSTUNREACH;
+    case wire::TcpError::address_in_use:
+      return EADDRINUSE;
+    case wire::TcpError::no_room:
+      return ENOBUFS;
+    case wire::TcpError::denied:
+      return EACCES;
+  }
+  return EIO;
+}
+
+int errno_of(const Failure& why) noexcept {
+  switch (why.code) {
+    case Error::no_space:
+      return EMFILE;  // --sockets
+    case Error::would_block:
+      return ENOBUFS;
+    default:
+      return EINVAL;
+  }
+}
+
+tcp_info info_of(Role role, const SocketArea::Look* look, int receive_buffer) noexcept {
+  tcp_info info{};
+  info.tcpi_state = role == Role::unconnected         ? TCP_CLOSE
+                    : role == Role::listener          ? TCP_LISTEN
+                    : look == nullptr || look->closed ? TCP_CLOSE
+                    : !look->connected                ? TCP_SYN_SENT
+                    : look->finished                  ? TCP_CLOSE_WAIT
+                                                      : TCP_ESTABLISHED;
+  if (look == nullptr || look->mss == 0) return info;
+  info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = look->mss;
+  info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);
+  info.tcpi_rtt = look->round_trip_us;
+  info.tcpi_snd_cwnd = std::max(look->window / look->mss, 1u);
+  info.tcpi_rcv_space = static_cast<std::uint32_t>(receive_buffer);
+  return info;
+}
+
+}  // namespace offpath::sockets

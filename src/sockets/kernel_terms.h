@@ -1,0 +1,33 @@
+// The agent's connections in the terms of the kernel's calls: addresses, error numbers, TCP_INFO. The preload library
+// and the supervisor (src/supervise) answer alike.
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <optional>
+
+#include "connections/socket_area.h"
+
+namespace offpath::sockets {
+
+// A copy of an address that a call on a socket of this family was given: an IPv4 address, which IPv6 sockets pass
+// mapped (RFC 4291, 2.5.5.2), or the wildcard address. nullopt: any other address.
+[[nodiscard]] std::optional<channel::SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept;
+
+struct KernelAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+[[nodiscard]] KernelAddress kernel_address(channel::SocketArea::Endpoint endpoint, int family) noexcept;
+
+[[nodiscard]] int errno_of(wire::TcpError error) noexcept;
+// Why no connection or listener could be made.
+[[nodiscard]] int errno_of(const Failure& why) noexcept;
+
+enum class Role { unconnected, listener, connection };
+// As of the last event. `look`: null if there is none. `receive_buffer`: bytes.
+[[nodiscard]] tcp_info info_of(Role role, const channel::SocketArea::Look* look, int receive_buffer) noexcept;
+
+}  // namespace offpath::sockets

@@ -1,0 +1,159 @@
+// Names and options of supervised sockets.
+#include <linux/capability.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "sockets/kernel_terms.h"
+#include "supervise/calls.h"
+#include "supervise/options.h"
+
+namespace offpath::supervise {
+
+namespace {
+
+using Is = Supervised::Is;
+constexpr std::size_t option_bytes_max = 512;
+constexpr int free_priority_max = 6;
+
+// The kernel would look at the rights of the supervisor, which sets the option. `now`: a socket of the kernel.
+bool needs_rights(const Option& option, int now, Bytes bytes) {
+  int value = 0;
+  if (bytes.size() < sizeof value) return false;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  if (option == Option{SOL_SOCKET, SO_PRIORITY}) return value < 0 || value > free_priority_max;
+  return option == Option{SOL_SOCKET, SO_BUSY_POLL} && value > number_of(now, option);
+}
+
+}  // namespace
+
+int Calls::options_of(Supervised& socket) {
+  if (socket.kernels && !socket.shares_options) return socket.kernels->get();
+  Fd made = socket.kernels ? copy_of_options(socket.kernels->get(), socket.family)
+                           : Fd(::socket(socket.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!made) return -1;
+  socket.kernels = std::make_shared<Fd>(std::move(made));
+  socket.shares_options = false;
+  return socket.kernels->get();
+}
+
+// As much as fits. `whole_length`: the program is told the length of all of it, as for addresses. False: it was not
+// written, as when the call has ended.
+bool Calls::give_bytes(const Call& call, const Caller& caller, Supervised& socket, std::uint64_t to,
+                       std::uint64_t length_at, Bytes bytes, bool whole_length) {
+  const auto refuse = [&](int code) {
+    answer(socket, call, -code);
+    return false;
+  };
+  socklen_t room = 0;
+  if (!caller.read(length_at, std::as_writable_bytes(std::span(&room, 1)))) return refuse(EFAULT);
+  if (static_cast<int>(room) < 0) return refuse(EINVAL);
+  const Bytes given = bytes.first(std::min<std::size_t>(room, bytes.size()));
+  const auto length = static_cast<socklen_t>(whole_length ? bytes.size() : given.size());
+  if (!caller.write(to, given) || !caller.write(length_at, std::as_bytes(std::span(&length, 1)))) return refuse(EFAULT);
+  answer(socket, call, 0);
+  return true;
+}
+
+void Calls::get_name(const Call& call, const Caller& caller, Supervised& socket, bool peer) {
+  std::optional<SocketArea::Endpoint> name;
+  if (peer) {
+    if (socket.is != Is::connected) return answer(socket, call, -ENOTCONN);
+    name = socket.remote;
+  } else if (socket.is == Is::connected || socket.is == Is::ended) {
+    name = socket.local;
+  } else if (socket.is == Is::connecting) {
+    if (const auto look = relay_.area().look(*socket.handle)) name = look->local;
+  } else if (socket.bound) {
+    name = *socket.bound;
+  }
+  if (name) {
+    const auto address = sockets::kernel_address(*name, socket.family);
+    give_bytes(call, caller, socket, call.arguments[1], call.arguments[2],
+               Bytes(reinterpret_cast<const std::byte*>(&address.storage), address.length), true);
+    return;
+  }
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(options_of(socket), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return answer(socket, call, -errno);
+  give_bytes(call, caller, socket, call.arguments[1], call.arguments[2],
+             Bytes(reinterpret_cast<const std::byte*>(&address), length), true);
+}
+
+void Calls::get_option(const Call& call, const Caller& caller, Supervised& socket) {
+  const Option option{call.integer(1), call.integer(2)};
+  const auto give = [&](Bytes bytes) {
+    return give_bytes(call, caller, socket, call.arguments[3], call.arguments[4], bytes, false);
+  };
+  const auto give_number = [&](int value) { return give(std::as_bytes(std::span(&value, 1))); };
+  if (option == Option{SOL_SOCKET, SO_ERROR}) {
+    // The program's end of a closed pair has an error of its own, which the kernel forgets when it is read.
+    if (socket.is == Is::ended) {
+      const Fd programs = caller.copy_of(call.integer(0), socket.inode);
+      if (programs) static_cast<void>(number_of(programs.get(), option));
+    }
+    if (give_number(socket.error)) socket.error = 0;
+    return;
+  }
+  if (option == Option{SOL_SOCKET, SO_ACCEPTCONN}) {
+    give_number(socket.is == Is::listening && !socket.stopped);
+    return;
+  }
+  if (option == Option{IPPROTO_TCP, TCP_INFO} || option == Option{IPPROTO_TCP, TCP_MAXSEG}) {
+    const auto look = socket.handle && relay_.open() != nullptr ? relay_.area().look(*socket.handle)
+                                                                : fail(Error::closed, "no connection");
+    const auto role = socket.is == Is::listening                                  ? sockets::Role::listener
+                      : socket.is == Is::connected || socket.is == Is::connecting ? sockets::Role::connection
+                                                                                  : sockets::Role::unconnected;
+    const tcp_info info = sockets::info_of(role, look ? &*look : nullptr, sockets::receive_ring_bytes);
+    if (option.name == TCP_MAXSEG)
+      give_number(static_cast<int>(info.tcpi_snd_mss));
+    else
+      give(std::as_bytes(std::span(&info, 1)));
+    return;
+  }
+  if (!is_readable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
+  std::array<std::byte, option_bytes_max> value;
+  socklen_t length = 0;
+  if (!caller.read(call.arguments[4], std::as_writable_bytes(std::span(&length, 1))))
+    return answer(socket, call, -EFAULT);
+  if (static_cast<int>(length) < 0) return answer(socket, call, -EINVAL);
+  length = std::min<socklen_t>(length, value.size());
+  if (::getsockopt(options_of(socket), option.level, option.name, value.data(), &length) != 0)
+    return answer(socket, call, -errno);
+  give(Bytes(value).first(length));
+}
+
+void Calls::set_option(const Call& call, const Caller& caller, Supervised& socket) {
+  const Option option{call.integer(1), call.integer(2)};
+  if (!is_settable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
+  const bool decided = socket.is != Is::undecided || socket.bound;
+  if (option == Option{IPPROTO_IPV6, IPV6_V6ONLY} && decided) return answer(socket, call, -EINVAL);
+  std::array<std::byte, option_bytes_max> value;
+  const auto length = static_cast<socklen_t>(call.arguments[4]);
+  if (static_cast<int>(length) < 0) return answer(socket, call, -EINVAL);
+  const MutableBytes bytes = MutableBytes(value).first(std::min<std::size_t>(length, value.size()));
+  if (!caller.read(call.arguments[3], bytes)) return answer(socket, call, -EFAULT);
+  const int options = options_of(socket);
+  if (needs_rights(option, options, bytes) && !caller.has_right(CAP_NET_ADMIN)) return answer(socket, call, -EPERM);
+  if (options < 0 ||
+      ::setsockopt(options, option.level, option.name, bytes.data(), static_cast<socklen_t>(bytes.size())) != 0)
+    return answer(socket, call, -errno);
+  if (socket.handle && socket.is != Is::listening && relay_.open() != nullptr)
+    relay_.area().set_flow_settings(*socket.handle, flow_settings_of(options));
+  if (concerns_pair(option)) {
+    calls_.let_continue(call);
+    return;
+  }
+  answer(socket, call, 0);
+}
+
+}  // namespace offpath::supervise

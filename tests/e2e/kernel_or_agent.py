@@ -1,0 +1,138 @@
+"""Programs of which the same test looks at sockets of the kernel and at offloaded ones."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair
+from offpath import sockets
+from unpacked_programs import LIBRARIES
+
+
+@dataclass
+class Place:
+    """Where a program runs whose sockets are looked at: its address, as seen by peers in the namespace ``far``."""
+
+    pair: NetworkPair
+    tmp_path: Path
+    offloaded: bool
+    supervised: bool = False  # offloaded by the supervisor, not by the preload library
+
+    @property
+    def address(self) -> str:
+        return AGENT_ADDRESS if self.offloaded else KERNEL_ADDRESS
+
+    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
+        """Python, with its input and output as pipes."""
+        return self.start_command(sys.executable, "-c", program, *words)
+
+    def start_command(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        enter = self.pair.near_command if self.offloaded else self.pair.far_command
+        agent = f"unix:{self.tmp_path}/agent.sock"
+        env = dict(os.environ)
+        if self.offloaded:
+            env = sockets.environment(agent, address=AGENT_ADDRESS, preload=not self.supervised)
+        if self.supervised:
+            command = (str(sockets.find_supervisor()), "--", *command)
+        return subprocess.Popen(enter(*command), env={**env, **variables}, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+
+    def pid_of(self, started: subprocess.Popen[str]) -> int:
+        """Of the program itself."""
+        if not self.supervised:
+            return started.pid
+        return int(Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()[0])
+
+    @contextmanager
+    def ending(self, started: subprocess.Popen[str]) -> Iterator[None]:
+        """It and its children end with the block."""
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+    @contextmanager
+    def running(self, program: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Once it has written a line, "ready"."""
+        started = self.start(program, *words)
+        with self.ending(started):
+            assert line_of(started) == "ready"
+            yield started
+
+    def peer(self, program: str, *words: str) -> str:
+        """What a program of the kernel's sockets in ``far`` writes."""
+        done = subprocess.run(self.pair.far_command(sys.executable, "-c", program, self.address, *words),
+                              capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    @contextmanager
+    def serving(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """A program of packages/programs.txt, or another one. It may not listen yet."""
+        started = self.start_command(*command, LD_LIBRARY_PATH=str(LIBRARIES))
+        with self.ending(started):
+            yield started
+
+    def asked(self, *command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """By a peer in the kernel of ``far``."""
+        return subprocess.run(self.pair.far_command(*command), input=given, capture_output=True, timeout=60,
+                              check=False)  # fmt: skip
+
+    def curl(self, port: int, path: str = "", *options: str) -> bytes:
+        url = f"http://{self.address}:{port}/{path}"
+        return self.asked("curl", "--silent", "--fail", "--max-time", "20", *options, url).stdout
+
+
+GREETER_PORT = 7799
+GREETS = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler)
+print("ready", flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def greeter(place: Place) -> Iterator[None]:
+    """What a server asks in its turn: in the kernel of ``far``, at ``GREETER_PORT``."""
+    command = place.pair.far_command(sys.executable, "-c", GREETS, str(GREETER_PORT))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as greets:
+        assert line_of(greets) == "ready"
+        try:
+            yield
+        finally:
+            greets.kill()
+
+
+def answers(count: int, ask: Callable[[], bytes]) -> list[bytes]:
+    """To questions of which several are asked at once."""
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        return list(threads.map(lambda _: ask(), range(count)))
+
+
+def line_of(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def say(program: subprocess.Popen[str], line: str = "") -> None:
+    assert program.stdin is not None
+    program.stdin.write(line + "\n")
+    program.stdin.flush()

@@ -1,0 +1,253 @@
+"""Options of sockets, and addresses that are none, do over the agent what they do in the kernel: the same program says
+the same of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess
+from echo_server import echo_server
+from kernel_or_agent import Place
+from network_pair import KERNEL_ADDRESS, NetworkPair, missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+BEGIN = """
+import ctypes, errno, select, socket, struct, sys, threading, time
+server, port, own = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+SOL, TCP, IP, IP6 = socket.SOL_SOCKET, socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6
+
+
+def outcome(call, *words):
+    try:
+        result = call(*words)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done" if result is None else result
+"""
+
+# Values that the kernel keeps as they are, rounds, and refuses.
+KEEPS = """
+QUICKACK, DEFER_ACCEPT, SYNCNT, LINGER2, FASTOPEN, NOTSENT_LOWAT, CONGESTION = 12, 9, 7, 8, 23, 25, 13
+RCVLOWAT, PRIORITY, OOBINLINE, BUSY_POLL = socket.SO_RCVLOWAT, 12, socket.SO_OOBINLINE, 46
+TOS, BIND_ADDRESS_NO_PORT, TCLASS = socket.IP_TOS, 24, socket.IPV6_TCLASS
+options = {
+    (TCP, DEFER_ACCEPT): 5, (TCP, SYNCNT): 3, (TCP, LINGER2): 20, (TCP, NOTSENT_LOWAT): 16384,
+    (SOL, RCVLOWAT): 7, (IP, TOS): 16, (SOL, PRIORITY): 4, (SOL, OOBINLINE): 1, (SOL, BUSY_POLL): 10,
+    (IP, BIND_ADDRESS_NO_PORT): 1, (TCP, socket.TCP_USER_TIMEOUT): 40000, (TCP, socket.TCP_KEEPIDLE): 100,
+    (TCP, socket.TCP_KEEPINTVL): 20, (TCP, socket.TCP_KEEPCNT): 5, (SOL, socket.SO_KEEPALIVE): 1,
+    (TCP, socket.TCP_NODELAY): 1,
+}
+lingers = struct.pack("ii", 1, 5)
+
+
+def values(s):
+    numbers = [(name, s.getsockopt(*name)) for name in options]
+    return numbers, s.getsockopt(TCP, CONGESTION, 16), s.getsockopt(SOL, socket.SO_LINGER, 8), s.getsockopt(SOL, 19)
+
+
+def set_all(s):
+    for name, value in options.items():
+        s.setsockopt(*name, value)
+    s.setsockopt(TCP, CONGESTION, b"reno")
+    s.setsockopt(SOL, socket.SO_LINGER, lingers)
+
+
+for family, address in ((socket.AF_INET, server), (socket.AF_INET6, "::ffff:" + server)):
+    for when in ("before", "after"):
+        s = socket.socket(family)
+        print(when, "as made", values(s)[0] if when == "before" else "")
+        if when == "before":
+            set_all(s)
+        s.connect((address, port))
+        if when == "after":
+            set_all(s)
+        print(when, "connected", values(s))
+        if family == socket.AF_INET6:
+            s.setsockopt(IP6, TCLASS, 0x20)
+            print(s.getsockopt(IP6, TCLASS))
+        s.close()
+for level, name, value in ((TCP, SYNCNT, 0), (TCP, SYNCNT, 128), (TCP, DEFER_ACCEPT, 0), (SOL, RCVLOWAT, 0),
+                           (SOL, RCVLOWAT, -5), (TCP, CONGESTION, b"nosuch"), (TCP, 9999, 1), (SOL, 9999, 1),
+                           (IP, 9999, 1), (IP6, TCLASS, 1), (TCP, SYNCNT, b"x"), (IP, TOS, b"x"), (IP, TOS, b""),
+                           (SOL, socket.SO_LINGER, b"xxxx"), (SOL, socket.SO_SNDLOWAT, 1)):
+    s = socket.create_connection((server, port))
+    print(level, name, value, outcome(s.setsockopt, level, name, value))
+    if name in (DEFER_ACCEPT, SYNCNT, RCVLOWAT) and value != -5:
+        print(s.getsockopt(level, name))
+    s.close()
+print(s.family.name)
+
+listener = socket.socket()
+set_all(listener)
+listener.setsockopt(TCP, FASTOPEN, 5)
+listener.bind(("0.0.0.0", 7630))
+listener.listen()
+print("listening", values(listener), listener.getsockopt(TCP, FASTOPEN))
+print("ready", flush=True)
+c, _ = listener.accept()
+print("accepted", values(c), c.getsockopt(TCP, FASTOPEN))
+c.recv(5)
+c.sendall(b"x")
+c.recv(1)  # its end, which the peer is to begin
+c.close()
+"""
+HELLO = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+    s.sendall(b"hello")
+    s.recv(1)
+"""
+
+
+def said(place: Place, program: str, port: str, peers_port: str = "") -> list[str]:
+    """With an echo server at ``port``, and, after a line "ready", a peer that connects to ``peers_port``."""
+    with echo_server(place.pair, port):
+        started = place.start(BEGIN + program, KERNEL_ADDRESS, port, place.address)
+        with place.ending(started):
+            assert started.stdout is not None
+            lines = []
+            for line in started.stdout:
+                lines.append(line.strip().replace(place.address, "own"))
+                if lines[-1] == "ready":
+                    place.peer(HELLO, peers_port)
+            assert started.wait(20) == 0, lines
+    return lines
+
+
+def both(tmp_path: Path, pair: NetworkPair, program: str, port: str, peers_port: str = "") -> tuple[list[str], ...]:
+    return tuple(said(Place(pair, tmp_path, offloaded), program, port, peers_port) for offloaded in (False, True))
+
+
+def test_options_are_kept_whenever_they_are_set(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    in_the_kernel, offloaded = both(tmp_path, pair, KEEPS, "7631", "7630")
+    assert offloaded == in_the_kernel
+
+
+# Fewer bytes than the mark are not worth a wake, but a call that does not wait gets them.
+LOW_WATER = """
+s = socket.create_connection((server, port))
+s.setsockopt(SOL, socket.SO_RCVLOWAT, 7)
+waits = {"poll": select.poll(), "epoll": select.epoll(), "edge": select.epoll()}
+waits["poll"].register(s, select.POLLIN)
+waits["epoll"].register(s, select.EPOLLIN)
+waits["edge"].register(s, select.EPOLLIN | select.EPOLLET)
+
+
+def there(count):
+    while len(s.recv(100, socket.MSG_PEEK | socket.MSG_DONTWAIT)) < count:
+        pass
+
+
+def ready(limit):
+    return [name for name, wait in waits.items() if wait.poll(limit if name == "poll" else limit / 1000)]
+
+
+s.sendall(b"abc")
+time.sleep(0.3)
+there(3)
+print("3 of 7", ready(100))
+s.sendall(b"defg")
+there(7)
+print("7 of 7", ready(20000), s.recv(100))
+print("none", ready(0))
+
+
+def later(*pieces):
+    def send():
+        for piece in pieces:
+            time.sleep(0.2)
+            s.sendall(piece)
+    threading.Thread(target=send).start()
+
+
+later(b"abc", b"defg")
+print("waits for 7", len(s.recv(100)))
+later(b"abc", b"de", b"fg")
+print("no more than is asked for", len(s.recv(5)), len(s.recv(2)))
+s.sendall(b"abc")
+time.sleep(0.3)
+print("at once", s.recv(100, socket.MSG_DONTWAIT), outcome(s.recv, 100, socket.MSG_DONTWAIT))
+s.settimeout(0.5)
+s.setblocking(True)
+s.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("ll", 0, 400000))
+s.sendall(b"abc")
+print("in time", s.recv(100))
+s.sendall(b"abc")
+time.sleep(0.3)
+s.shutdown(socket.SHUT_WR)
+print("the end", ready(20000), s.recv(100), s.recv(100))
+"""
+
+
+def test_a_low_water_mark_says_when_there_is_enough(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    in_the_kernel, offloaded = both(tmp_path, pair, LOW_WATER, "7632")
+    assert offloaded == in_the_kernel
+    assert "7 of 7 ['poll', 'epoll', 'edge'] b'abcdefg'" in offloaded
+
+
+BAD_ADDRESSES = """
+libc = ctypes.CDLL(None, use_errno=True)
+NONE, KERNELS = ctypes.c_void_p(None), ctypes.c_void_p(-4096)
+number, length = ctypes.c_int(1), ctypes.c_int(4)
+room = ctypes.create_string_buffer(128)
+
+
+class Part(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class Message(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_void_p), ("name_length", ctypes.c_uint), ("parts", ctypes.c_void_p),
+                ("count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
+                ("flags", ctypes.c_int)]
+
+
+def told(call, *words):
+    got = getattr(libc, call)(*words)
+    return got if got >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+s = socket.create_connection((server, port))
+fd = s.fileno()
+unbound = socket.socket()
+for bad in (NONE, KERNELS):
+    part = Part(bad.value, 5)
+    message = Message(parts=ctypes.addressof(part), count=1)
+    print("write", told("send", fd, bad, 5, 0), told("write", fd, bad, 5), told("writev", fd, ctypes.byref(part), 1),
+          told("writev", fd, bad, 1), told("sendmsg", fd, bad, 0), told("sendmsg", fd, ctypes.byref(message), 0))
+    print("nothing there", told("recv", fd, bad, 5, socket.MSG_DONTWAIT))
+    s.sendall(b"hello")
+    assert len(s.recv(5, socket.MSG_PEEK | socket.MSG_WAITALL)) == 5
+    print("read", told("recv", fd, bad, 5, 0), told("read", fd, bad, 5), told("readv", fd, ctypes.byref(part), 1),
+          told("readv", fd, bad, 1), told("recvmsg", fd, bad, 0), told("recvmsg", fd, ctypes.byref(message), 0))
+    print("still there", s.recv(5))
+    print("get", told("getsockopt", fd, TCP, 1, bad, ctypes.byref(length)), told("getsockopt", fd, TCP, 1, room, bad),
+          told("getsockname", fd, bad, ctypes.byref(length)), told("getpeername", fd, room, bad))
+    print("set", told("setsockopt", fd, TCP, 1, bad, 4), told("setsockopt", fd, IP, 1, bad, 4),
+          told("setsockopt", fd, TCP, 13, bad, 4), told("setsockopt", fd, SOL, socket.SO_LINGER, bad, 8))
+    print("address", told("connect", fd, bad, 16), told("bind", unbound.fileno(), bad, 16))
+    print("ioctl", told("ioctl", fd, 0x541B, bad), told("ioctl", fd, 0x5421, bad))
+    epoll = select.epoll()
+    epoll.register(s, select.EPOLLOUT)
+    print("epoll", told("epoll_wait", epoll.fileno(), bad, 5, 1000),
+          told("epoll_ctl", epoll.fileno(), 3, fd, bad))
+part = Part(ctypes.addressof(room), -1)
+print("negative", told("readv", fd, ctypes.byref(part), 1), told("writev", fd, ctypes.byref(part), 1),
+      told("readv", fd, ctypes.byref(part), -1), told("readv", fd, ctypes.byref(part), 1025))
+length.value = -1
+print("lengths", told("getsockopt", fd, TCP, 1, room, ctypes.byref(length)),
+      told("getsockname", fd, room, ctypes.byref(length)), told("send", fd, NONE, 0, 0))
+s.sendall(b"hello")
+s.recv(5, socket.MSG_PEEK | socket.MSG_WAITALL)
+print("discards", told("recv", fd, NONE, 5, socket.MSG_TRUNC))
+length.value = 3
+room.raw = bytes(128)
+print("short", told("getsockname", fd, room, ctypes.byref(length)), length.value, room.raw[:2], room.raw[3:6])
+"""
+
+
+def test_addresses_that_are_none_are_refused(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    in_the_kernel, offloaded = both(tmp_path, pair, BAD_ADDRESSES, "7633")
+    assert offloaded == in_the_kernel

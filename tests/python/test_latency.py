@@ -1,0 +1,86 @@
+"""The agent's latency histograms: in the status, in both formats of the metrics, and in `offpath status`."""
+
+from __future__ import annotations
+
+import http.client
+import re
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pytest
+from offpath.agent_http import fetch, fetch_status
+from offpath.cli import app
+from typer.testing import CliRunner
+
+SCHEMA = pa.schema({"v": pa.int64()})
+PATIENCE_S = 30.0
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.fixture(scope="module")
+def busy():
+    """An agent that has served 20 sends, 10 gets of which one found nothing, and 3 queries."""
+    with offpath.Agent.start(memory="64MiB", settings={"agent.http": "127.0.0.1:0"}) as started:
+        with offpath.connect(started.address) as session, session.stream("s", SCHEMA, rows_max=10) as stream:
+            for step in range(20):
+                stream.send({"v": np.arange(10)}, key=f"s{step}").wait_stored(PATIENCE_S)
+            pool = session.pool(stream.pool_name)
+            for step in range(9):
+                assert pool.get(f"s{step}").num_rows == 10
+            with pytest.raises(offpath.NotFound):
+                pool.get("nothing")
+            for _ in range(3):
+                assert pool.query(columns=["v"]).num_rows == 200
+        yield started
+
+
+def open_metrics(agent) -> str:
+    connection = http.client.HTTPConnection(agent.http_address.removeprefix("http://").rstrip("/"), timeout=PATIENCE_S)
+    connection.request("GET", "/metrics", headers={"Accept": OPENMETRICS})
+    return connection.getresponse().read().decode()
+
+
+def test_counts_are_those_of_the_operations(busy):
+    status = fetch_status(busy.http_address)
+    latency = status["latency"]
+    assert latency["pull"]["count"] == latency["store"]["count"] == status["mover"]["sends"] == 20
+    assert latency["get"]["count"] == 10
+    assert latency["query"]["count"] == status["queries"]["queries"] == 3
+    assert latency["credit_wait"]["count"] == 0 and "tcp_acknowledged" not in latency
+    for each in ("pull", "store", "get", "query"):
+        assert latency[each]["sum_s"] > 0
+        assert 0 < latency[each]["p50_s"] <= latency[each]["p99_s"]
+        assert latency[each]["sum_s"] <= latency[each]["count"] * latency[each]["p99_s"] * 1.5
+
+
+def test_exemplars_name_tickets(busy):
+    metrics = open_metrics(busy)
+    bucket = r'^offpath_pull_latency_seconds_bucket\{le="(\S+)"\} \d+ # '
+    exemplar = r'\{channel="\d+",ticket="\d+"\} (\S+)$'
+    found = re.findall(bucket + exemplar, metrics, re.MULTILINE)
+    assert found and all(float(seconds) <= float(bound) for bound, seconds in found)
+    assert "ticket=" not in fetch(busy.http_address, "/metrics"), "the text format has no exemplars"
+
+
+def test_prometheus_reads_both_formats(busy):
+    from prometheus_client.openmetrics import parser as openmetrics
+    from prometheus_client.parser import text_string_to_metric_families as text
+
+    for families in (text(fetch(busy.http_address, "/metrics")),
+                     openmetrics.text_string_to_metric_families(open_metrics(busy))):  # fmt: skip
+        shown = {family.name: family for family in families}
+        for name, count in (("pull", 20), ("store", 20), ("get", 10), ("query", 3), ("credit_wait", 0)):
+            family = shown[f"offpath_{name}_latency_seconds"]
+            assert family.type == "histogram"
+            samples = {(each.name.rsplit("_", 1)[1], each.labels.get("le")): each.value for each in family.samples}
+            assert samples["count", None] == samples["bucket", "+Inf"] == count
+            buckets = [each.value for each in family.samples if each.name.endswith("_bucket")]
+            assert buckets == sorted(buckets)
+
+
+def test_the_terminal_shows_percentiles(busy):
+    done = CliRunner().invoke(app, ["status", "--http", busy.http_address], env={"COLUMNS": "300"})
+    assert done.exit_code == 0, done.output
+    assert re.search(r"│ pull +│ +20 │ +\S+ us │ +\S+ (us|ms) │", done.output), done.output
+    assert "credit_wait" not in done.output, "nobody has waited"

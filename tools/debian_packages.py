@@ -1,0 +1,98 @@
+"""Fetches Debian packages for a processor and unpacks them into a folder: nothing of them runs, nothing is installed.
+
+The packages come from this machine's package sources, by an apt with a state of its own: neither the packages nor the
+architecture become known to the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+MERGED = ("bin", "sbin", "lib")  # since Debian 12 these are links into usr; packages still use the names
+
+
+class PackagesError(RuntimeError):
+    """The package that could not be fetched or unpacked, and the reason."""
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PackagesError(f"{' '.join(map(str, command[:3]))} …: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout
+
+
+def listed(path: Path) -> list[str]:
+    """The names in a file of packages/, without comments."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def apt(program: str, state: Path, architecture: str, present: tuple[str, ...] = ()) -> list[str | Path]:
+    """apt-get or apt-cache as on a machine of this architecture that has the packages `present` and no others."""
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    said = "Status: install ok installed\nVersion: 999\nArchitecture: all\nMulti-Arch: foreign\n"
+    (state / "status").write_text("".join(f"Package: {name}\n{said}\n" for name in present))
+    settings = {
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Sandbox::User": "root",  # apt's own user may have no access here
+        "Dir::State": state / "state",
+        "Dir::State::status": state / "status",
+        "Dir::Cache": state / "cache",
+        "Acquire::Retries": "3",
+    }
+    return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
+
+
+def fetch_packages(names: list[str], state: Path, architecture: str, present: tuple[str, ...] = ()) -> list[Path]:
+    """The .deb files of the packages and of their dependencies. A name may be the path of a .deb file, which is not
+    among the results."""
+    get = apt("apt-get", state, architecture, present)
+    run(*get, "update")
+    archives = state / "cache" / "archives"
+    for old in archives.glob("*.deb"):
+        old.unlink()
+    # Debian's container images remove downloads after each installation; here they are needed.
+    keep = ("-o", "APT::Keep-Downloaded-Packages=true", "-o", "DPkg::Post-Invoke=", "-o", "APT::Update::Post-Invoke=")
+    run(*get, *keep, "install", "-y", "--no-install-recommends", "--download-only", *names)
+    return sorted(archives.glob("*.deb"))
+
+
+WITHOUT = ("./usr/share/doc", "./usr/share/man", "./usr/share/locale")
+
+
+def unpack(package: Path, target: Path, without: tuple[str, ...] = WITHOUT) -> None:
+    """Keeps links into usr: dpkg-deb -x would replace them by folders."""
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as archive:
+        done = subprocess.run(
+            ["tar", "-x", "-C", target, "--keep-directory-symlink", "--no-same-owner",
+             *(f"--exclude={each}" for each in without)],
+            stdin=archive.stdout, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if done.returncode != 0 or archive.returncode != 0:
+        raise PackagesError(f"{package.name} cannot be unpacked: {done.stderr.strip()}")
+
+
+def make_links_relative(tree: Path) -> None:
+    """A link to /etc would lead out of the tree."""
+    for folder, names, files in os.walk(tree):
+        for name in names + files:
+            link = Path(folder) / name
+            if link.is_symlink() and (target := os.readlink(link)).startswith("/"):
+                link.unlink()
+                link.symlink_to(os.path.relpath(tree / target[1:], folder))
+
+
+def unpack_packages(packages: list[Path], target: Path, without: tuple[str, ...] = WITHOUT) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in MERGED:
+        (target / "usr" / name).mkdir(parents=True, exist_ok=True)
+        if not (target / name).is_symlink():
+            (target / name).symlink_to(f"usr/{name}")
+    for package in packages:
+        unpack(package, target, without)
+    make_links_relative(target)

@@ -1,0 +1,223 @@
+"""Makes the tables of docs/results/benchmarks.md and README.md from the runs in bench/results/MACHINE/*.json.
+
+Usage: tools/results.py. Prints problems, and exits 1 if a table differs from its runs or a run breaks the rules.
+       tools/results.py --write. Writes the tables.
+
+`offpath bench all --json bench/results/MACHINE` makes the runs. A table stands between `<!-- results: BENCH -->` and
+`<!-- end of results -->`; README has one of the rows below, and no figure besides. A claim holds if it holds on every
+machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = "bench/results"
+PAGES = ("docs/results/benchmarks.md", "README.md")
+MACHINES = {"xeon": "Intel Xeon", "epyc": "AMD EPYC"}  # a folder and a column each
+PUBLISHED = "published"  # the file of figures from before runs were kept; any other run of the same claim replaces them
+MARKER = re.compile(r"(<!-- results: (?P<name>[\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+NOT_MEASURED = "not measured"
+FIGURE = re.compile(r"\b\d[\d.,]*(\s?([nmu]s|[GM]b/s|[GM]B/s|[kM]/s)\b|x\b)")  # a speed, or a ratio
+
+# README's rows: what a claim is called there.
+README = {
+    "move.post_ns_p50": "host time of a post of 16 columns, from C",
+    "move.post_python_us_p50": "the same from Python",
+    "move.post_asleep_us_p50": "the same while the agent sleeps",
+    "move.post_rhythm_us_p50": "the same, every 10 ms, after the agent has learnt the rhythm",
+    "move.host_cpu_ratio": "host CPU time to hand over 64 MiB",
+    "move.total_cpu (agent included)": "the same with the agent's",
+    "move.ipc_page_vs_host_serialised_1col (from 128 KiB)": "page-aligned Arrow of 1 column, worst size",
+    "move.ipc_page_vs_host_serialised_4col (from 1 MiB)": "page-aligned Arrow of 4 columns, worst size",
+    "move.ipc_page_vs_host_serialised_16col (from 4 MiB)": "page-aligned Arrow of 16 columns, worst size",
+    "move.vs_flight_doput": "64 MiB in, one frame held",
+    "move.tcp_vs_flight_doput": "the same over TCP",
+    "move.bandwidth_vs_raw_one (64-128 KiB)": "reading one range at a time, 64 and 128 KiB",
+    "move.bandwidth_vs_raw_one (from 256 KiB)": "the same, worst size from 256 KiB",
+    "move.bandwidth_vs_raw_many": "the same, 16 outstanding",
+    "move.columns_vs_ucx (16 x 4 KiB)": "16 columns of 4 KiB",
+    "move.agent_rss_over_payload": "the agent's memory beyond its frames",
+    "move.host_library_rss": "memory of the host library",
+    "move.host_library_threads": "its threads",
+}
+
+
+def load_report() -> ModuleType:
+    """offpath.bench.report by its file: the lint runs where Offpath is not built."""
+    path = ROOT / "python" / "offpath" / "bench" / "report.py"
+    spec = importlib.util.spec_from_file_location("bench_report", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+reports = load_report()
+
+
+@dataclass
+class Run:
+    """A claim on one machine, with the report that it is from."""
+
+    claim: reports.Claim  # type: ignore[name-defined]
+    report: reports.Report  # type: ignore[name-defined]
+    published: bool  # before runs were kept
+
+
+Runs = dict[str, dict[str, Run]]  # by claim, then by machine
+
+
+def read_runs(root: Path) -> tuple[Runs, list[str]]:
+    """Every claim in the order of its first run, and what is wrong with the files."""
+    found: Runs = {}
+    problems = []
+    folders = sorted(path.name for path in (root / RUNS).iterdir() if path.is_dir())
+    problems += [f"{RUNS}/{name}: is no machine of tools/results.py" for name in folders if name not in MACHINES]
+    for machine in MACHINES:
+        files = sorted((root / RUNS / machine).glob("*.json"), key=lambda path: (path.stem == PUBLISHED, path.name))
+        for path in files:
+            where = path.relative_to(root).as_posix()
+            try:
+                report = reports.Report.parse(path.read_text(encoding="utf-8"))
+            except reports.ReportError as error:
+                problems.append(f"{where}: {error}")
+                continue
+            problems += [f"{where}: {broken}" for broken in report.broken_rules()]
+            problems += [f"{where}: no {key}" for key in ("date", "command") if not getattr(report, key)]
+            published = path.stem == PUBLISHED
+            if not published and re.search(r"--quick\b", report.command):
+                problems.append(f"{where}: a run with --quick, whose figures mean nothing")
+            for claim in report.claims:
+                of_claim = found.setdefault(claim.claim, {})
+                if machine in of_claim and not published:
+                    problems.append(f"{where}: {claim.claim} is in another file, too")
+                of_claim.setdefault(machine, Run(claim, report, published))
+    return found, problems
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def figure(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{number(value)} {unit}".strip()
+
+
+def cell(run: Run | None) -> str:
+    """Value, the peer's value, ratio with its interval."""
+    if run is None or not run.claim.measured:
+        return NOT_MEASURED
+    claim = run.claim
+    said = [figure(claim.value, claim.unit)]
+    if claim.peer_value is not None:
+        said.append(f"peer {figure(claim.peer_value, claim.unit)}")
+    if claim.ratio is not None and claim.interval is not None:
+        low, high = claim.interval
+        said.append(f"{number(claim.ratio)} [{number(low)}, {number(high)}]")
+    return "; ".join(each for each in said if each) + (" †" if run.published else "")
+
+
+def verdict(of_claim: dict[str, Run]) -> str:
+    """Whether a claim holds on every machine; if not, where it does not."""
+    if all(run.claim.target is None for run in of_claim.values()):
+        return "shown"
+    missed = [name for name in MACHINES if name not in of_claim or not of_claim[name].claim.holds]
+    if not missed:
+        return "yes"
+    unmeasured = [name for name in missed if name not in of_claim or not of_claim[name].claim.measured]
+    failed = [name for name in missed if name not in unmeasured]
+    said = [f"{what} on {' and '.join(MACHINES[name] for name in names)}"
+            for what, names in (("missed", failed), (NOT_MEASURED, unmeasured)) if names]  # fmt: skip
+    return "no: " + ", ".join(said)
+
+
+def peer_of(of_claim: dict[str, Run]) -> str:
+    """Without what differs from run to run, which follows a comma or a semicolon."""
+    peers = [re.split(r"[;,] ", run.claim.peer)[0] for run in of_claim.values() if run.claim.peer]
+    return peers[0] if peers else "-"
+
+
+def row(name: str, of_claim: dict[str, Run]) -> str:
+    target = next((run.claim.target for run in of_claim.values() if run.claim.target), None) or "-"
+    cells = [cell(of_claim.get(machine)) for machine in MACHINES]
+    return "| " + " | ".join([name, *cells, peer_of(of_claim), target, verdict(of_claim)]) + " |\n"
+
+
+def head(first: str) -> str:
+    columns = [first, *MACHINES.values(), "peer", "target", "holds"]
+    return "| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|\n"
+
+
+def about(runs: Runs) -> str:
+    """Commits and days of the runs of a table, machine by machine."""
+    said = []
+    for machine, title in MACHINES.items():
+        of_machine = [each[machine] for each in runs.values() if machine in each]
+        kept = sorted({(run.report.date, run.report.commit) for run in of_machine if not run.published})
+        if kept:
+            said.append(f"{title}: " + ", ".join(f"{commit} on {date}" for date, commit in kept) + ".")
+    if any(run.published for each in runs.values() for run in each.values()):
+        said.append("† published before runs were kept, to be measured again.")
+    return "\n" + " ".join(said) + "\n" if said else ""
+
+
+def table(name: str, runs: Runs) -> str:
+    """The text between the markers of one name."""
+    if name == "README":
+        rows = {claim: runs[claim] for claim in README if claim in runs}
+        return head("") + "".join(row(README[claim], of_claim) for claim, of_claim in rows.items()) + about(rows)
+    prefix = f"{name.replace('-', '_')}."
+    rows = {claim: of_claim for claim, of_claim in runs.items() if claim.startswith(prefix)}
+    if name == "arrow-steps":
+        rows |= {claim: of_claim for claim, of_claim in runs.items() if claim.startswith("compression.")}
+    if not rows:
+        return f"No run of `offpath bench {name}` is kept yet, so nothing is claimed.\n"
+    return head("claim") + "".join(row(f"`{claim}`", of_claim) for claim, of_claim in rows.items()) + about(rows)
+
+
+def written(text: str, runs: Runs) -> str:
+    """A page with its tables made anew."""
+    return MARKER.sub(lambda found: f"{found[1]}\n{table(found['name'], runs)}\n{found[3]}", text)
+
+
+def check(root: Path) -> list[str]:
+    runs, problems = read_runs(root)
+    for page in PAGES:
+        text = (root / page).read_text(encoding="utf-8")
+        if written(text, runs) != text:
+            problems.append(f"{page}:1: its tables are not those of {RUNS}: run tools/results.py --write")
+    said = MARKER.sub("", (root / "README.md").read_text(encoding="utf-8"))
+    problems += [f"README.md:1: '{found[0]}' is a figure outside of its table" for found in FIGURE.finditer(said)]
+    shown = {found["name"] for page in PAGES for found in MARKER.finditer((root / page).read_text(encoding="utf-8"))}
+    benches = {claim.partition(".")[0].replace("_", "-") for claim in runs} - {"compression"}
+    problems += [f"{PAGES[0]}:1: has no table of {bench}" for bench in sorted(benches - shown)]
+    return problems
+
+
+def write(root: Path) -> None:
+    runs, _ = read_runs(root)
+    for page in PAGES:
+        path = root / page
+        text = path.read_text(encoding="utf-8")
+        path.write_text(written(text, runs), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--write"]:
+        write(ROOT)
+    problems = check(ROOT)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

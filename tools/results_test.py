@@ -1,0 +1,132 @@
+"""The tables of the documentation: what they say of runs, and what is wrong with runs and pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import results
+
+PAGE = "# Results\n\n<!-- results: move -->\n<!-- end of results -->\n"
+README = "# Offpath\n\n<!-- results: README -->\n<!-- end of results -->\n\nafter\n"
+
+
+def claim(name: str = "move.columns_vs_ucx (16 x 4 KiB)", **others) -> dict:
+    return {
+        "claim": name, "value": 10.0, "unit": "us", "peer": "UCX, 16 gets", "peer_value": 24.0, "ratio": 2.4,
+        "target": ">= 2x", "holds": True, "interval": [2.3, 2.5], "pairs": 21, **others,
+    }  # fmt: skip
+
+
+def keep(root: Path, machine: str, file: str, *claims: dict, **others: str) -> None:
+    report = {"bench": "move", "commit": "1a2b3c", "machine": machine, "date": "2026-11-27",
+              "command": "offpath bench move --part bandwidth", **others, "claims": claims}  # fmt: skip
+    path = root / results.RUNS / machine / f"{file}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report), encoding="utf-8")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for page, text in ((results.PAGES[0], PAGE), (results.PAGES[1], README)):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(text, encoding="utf-8")
+    keep(tmp_path, "xeon", "move.bandwidth", claim())
+    return tmp_path
+
+
+def row_of(root: Path, page: str = results.PAGES[0]) -> list[str]:
+    results.write(root)
+    lines = [line for line in (root / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert len(lines) == 2  # the head, and one claim
+    return [word.strip() for word in lines[1].strip("| ").split(" | ")]
+
+
+def test_a_claim_that_holds_on_one_machine_only_is_a_miss(root: Path):
+    assert row_of(root)[-1] == "no: not measured on AMD EPYC"
+    keep(root, "epyc", "move.bandwidth", claim(holds=False, ratio=1.8, interval=[1.7, 1.9]))
+    assert row_of(root)[-1] == "no: missed on AMD EPYC"
+    keep(root, "epyc", "move.bandwidth", claim(value=None, ratio=None, holds=False, why="no UCX"))
+    assert row_of(root)[-1] == "no: not measured on AMD EPYC"
+    keep(root, "epyc", "move.bandwidth", claim(value=9.0))
+    assert row_of(root) == [
+        "`move.columns_vs_ucx (16 x 4 KiB)`", "10 us; peer 24 us; 2.4 [2.3, 2.5]", "9 us; peer 24 us; 2.4 [2.3, 2.5]",
+        "UCX", ">= 2x", "yes",
+    ]  # fmt: skip
+
+
+def test_the_readme_has_the_cells_of_the_page(root: Path):
+    keep(root, "epyc", "move.bandwidth", claim())
+    name, *cells = row_of(root)
+    assert row_of(root, "README.md") == ["16 columns of 4 KiB", *cells]
+    assert name.startswith("`move.") and (root / "README.md").read_text(encoding="utf-8").endswith("\n\nafter\n")
+    assert results.check(root) == []
+
+
+def test_what_has_no_target_is_shown(root: Path):
+    shown = claim(target=None, shown=True)
+    keep(root, "xeon", "move.bandwidth", shown)
+    assert row_of(root)[-2:] == ["-", "shown"]
+
+
+def test_a_run_replaces_what_was_published_before(root: Path):
+    keep(root, "xeon", results.PUBLISHED, claim(value=99.0))
+    keep(root, "epyc", results.PUBLISHED, claim(value=12.0))
+    _, xeon, epyc, *_ = row_of(root)
+    assert xeon.startswith("10 us") and "†" not in xeon and epyc.startswith("12 us") and epyc.endswith("†")
+    text = (root / results.PAGES[0]).read_text(encoding="utf-8")
+    assert "Intel Xeon: 1a2b3c on 2026-11-27." in text and "† published before runs were kept" in text
+
+
+def test_a_page_that_is_not_made_from_its_runs_is_a_problem(root: Path):
+    results.write(root)
+    assert results.check(root) == []
+    keep(root, "xeon", "move.bandwidth", claim(value=11.0))
+    assert [problem.partition(":")[0] for problem in results.check(root)] == list(results.PAGES)
+    results.write(root)
+    page = root / "README.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("11 us", "9 us"), encoding="utf-8")
+    assert results.check(root) == ["README.md:1: its tables are not those of bench/results: "
+                                   "run tools/results.py --write"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("claims", "about", "said"),
+    [
+        ([claim(pairs=20)], {}, "holds over 20 pairs of 21"),
+        ([claim(target=None)], {}, "no target, not marked shown"),
+        ([claim(holds="yes")], {}, "claims[0].holds"),
+        ([claim()], {"date": ""}, "no date"),
+        ([claim()], {"command": "offpath bench move --quick"}, "whose figures mean nothing"),
+    ],
+)
+def test_a_run_that_breaks_a_rule_is_named(root: Path, claims, about, said):
+    keep(root, "xeon", "move.bandwidth", *claims, **about)
+    problems = [problem for problem in results.check(root) if "run tools/results.py" not in problem]
+    assert len(problems) == 1 and problems[0].startswith("bench/results/xeon/move.bandwidth.json: ")
+    assert said in problems[0]
+
+
+def test_two_runs_of_one_claim_and_unknown_machines_are_named(root: Path):
+    keep(root, "xeon", "move.again", claim())
+    keep(root, "arm", "move.bandwidth", claim())
+    results.write(root)
+    problems = results.check(root)
+    assert problems == ["bench/results/arm: is no machine of tools/results.py",
+                        "bench/results/xeon/move.bandwidth.json: move.columns_vs_ucx (16 x 4 KiB) is in another "
+                        "file, too"]  # fmt: skip
+
+
+@pytest.mark.parametrize("figure", ["0.22 us", "5.1 GB/s", "269x", "3 M/s"])
+def test_readme_has_no_figure_outside_of_its_table(root: Path, figure: str):
+    results.write(root)
+    page = root / "README.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("after", f"a post takes {figure}"), encoding="utf-8")
+    assert results.check(root) == [f"README.md:1: '{figure}' is a figure outside of its table"]
+
+
+def test_a_bench_without_a_table_is_named(root: Path):
+    keep(root, "xeon", "pool.objects", claim("pool.x"))
+    results.write(root)
+    assert results.check(root) == ["docs/results/benchmarks.md:1: has no table of pool"]
