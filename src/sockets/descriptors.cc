@@ -28,10 +28,17 @@ int move_up(int fd) noexcept {
   rlimit limit{};
   const int from =
       getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
-  if (fd >= from) return fd;
-  const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
-  if (moved >= 0) kernel::close(fd);
+  const auto turn = own.library_makes();
+  const int moved = fd >= from ? fd : kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
+  if (moved >= 0 && moved != fd) kernel::close(fd);
+  if (!program().vforked()) own.add(moved);  // a child of vfork() has numbers of its own, but its parent's memory
   return moved;
+}
+
+int out_of_the_way(int fd) noexcept {
+  if (const int moved = move_up(fd); moved >= 0) return moved;
+  if (!program().vforked()) own.add(fd);
+  return fd;
 }
 
 Use::~Use() {

@@ -127,7 +127,6 @@ std::shared_ptr<EpollSets::Set> EpollSets::find(int epoll) {
 bool EpollSets::watch_wakes(int epoll, Set& set) {
   own_descriptors().remove(set.wake.get());
   set.wake = Fd(out_of_the_way(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  own_descriptors().add(set.wake.get());
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = const_cast<char*>(&agent_wakes);

@@ -138,8 +138,6 @@ class HandedOver {
     process_ = made->process;
     descriptors_[1] = out_of_the_way(made->wake.release());
     descriptors_[2] = out_of_the_way(made->notices.release());
-    if (program().vforked()) return;
-    for (const int fd : {descriptors_[1], descriptors_[2]}) own_descriptors().add(fd);
   }
   void keep(bool kept) {
     if (handles_.empty()) return;

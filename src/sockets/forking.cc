@@ -58,7 +58,6 @@ void Program::in_child() noexcept {
     own_descriptors().remove(fd);
   connections_->join(std::move(*newcomer));
   connections_->renumber(out_of_the_way);
-  for (const int fd : {connections_->wake_fd(), connections_->notice_fd()}) own_descriptors().add(fd);
   int listeners = 0;
   for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) {
     own_[handle].users = own_[handle].descriptors = own_[handle].waiting = 0;

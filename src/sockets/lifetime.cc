@@ -32,10 +32,18 @@ int also_at(int made, int fd) {
   return made;
 }
 
-// If one of this library's descriptors has the number `to`, it moves away for the program's.
-[[nodiscard]] bool may_be_put(int fd, int to) {
-  return fd == to || !own_descriptors().has(to) || kernel::fcntl(fd, F_GETFD) < 0 || program().make_way(to) ||
-         own_descriptors().lets_go(to);
+// `put` gives a descriptor of the program's the number `to`. If one of this library's has it, that moves away first.
+template <class Put>
+int put_at(int to, const Put& put) {
+  if (program().vforked()) return own_descriptors().has(to) ? failed(EBUSY) : put();  // numbers of the child's own
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    {
+      const auto turn = own_descriptors().program_puts();
+      if (!own_descriptors().has(to)) return put();
+    }
+    if (!program().make_way(to) && !own_descriptors().lets_go(to)) break;
+  }
+  return failed(EBUSY);
 }
 
 void forget(unsigned from, unsigned to) {
@@ -104,11 +112,13 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
 OFP_CALL int dup(int fd) noexcept { return also_at(kernel::dup(fd), fd); }
 
 OFP_CALL int dup2(int fd, int to) noexcept {
-  return may_be_put(fd, to) ? also_at(kernel::dup2(fd, to), fd) : failed(EBUSY);
+  if (fd == to || kernel::fcntl(fd, F_GETFD) < 0) return kernel::dup2(fd, to);
+  return put_at(to, [&] { return also_at(kernel::dup2(fd, to), fd); });
 }
 
 OFP_CALL int dup3(int fd, int to, int flags) noexcept {
-  return may_be_put(fd, to) ? also_at(kernel::dup3(fd, to, flags), fd) : failed(EBUSY);
+  if (fd == to || kernel::fcntl(fd, F_GETFD) < 0) return kernel::dup3(fd, to, flags);
+  return put_at(to, [&] { return also_at(kernel::dup3(fd, to, flags), fd); });
 }
 
 OFP_CALL int fcntl(int fd, int command, ...) {

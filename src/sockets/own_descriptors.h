@@ -13,6 +13,34 @@ class OwnDescriptors {
  public:
   static constexpr int numbers = 1 << 20;
 
+  // While it is there, only others of the same kind are: either the library makes descriptors, or the program puts its
+  // own at numbers that it chose. Otherwise a dup2() of the program's might replace a descriptor that the kernel has
+  // just given to the library. It waits a moment only: a signal handler may have interrupted the very thread that the
+  // turn belongs to.
+  class Turn {
+   public:
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      if (taken_) turns_.fetch_sub(kind_, std::memory_order_release);
+    }
+
+   private:
+    friend class OwnDescriptors;
+    Turn(std::atomic<int>& turns, int kind) noexcept : turns_(turns), kind_(kind) {
+      for (int i = 0; i < patience && !taken_; ++i) {
+        int now = turns.load(std::memory_order_relaxed);
+        taken_ = now * kind >= 0 && turns.compare_exchange_weak(now, now + kind, std::memory_order_acquire);
+        if (!taken_) relax();
+      }
+    }
+    std::atomic<int>& turns_;
+    const int kind_;
+    bool taken_ = false;
+  };
+  [[nodiscard]] Turn library_makes() noexcept { return {turns_, 1}; }
+  [[nodiscard]] Turn program_puts() noexcept { return {turns_, -1}; }
+
   void add(int fd) noexcept {
     if (static_cast<unsigned>(fd) < numbers) words_[fd / 64].fetch_or(bit(fd), std::memory_order_relaxed);
   }
@@ -45,6 +73,7 @@ class OwnDescriptors {
   }
   // In a child of fork(): what other threads were closing, nobody closes there.
   void in_child() noexcept {
+    turns_ = 0;
     if (closing_.exchange(0, std::memory_order_relaxed) == 0) return;
     for (auto& word : leaving_) word.store(0, std::memory_order_relaxed);
   }
@@ -67,17 +96,15 @@ class OwnDescriptors {
   static constexpr int patience = 100'000;  // without a system call, which a filter of the program's might refuse
   std::atomic<std::uint64_t> words_[numbers / 64], leaving_[numbers / 64];
   std::atomic<int> closing_;  // threads that are in give_back()
+  std::atomic<int> turns_;    // how many threads make descriptors, or less than 0: how many put them
 };
 
 [[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
 
 // Moves a descriptor to the upper half of the allowed numbers, because programs expect small numbers to be theirs. It
-// closes with exec(). -1: no number is free there, and `fd` is unchanged.
+// closes with exec(), and is one of the library's own from then on. -1: no number is free there, and `fd` is unchanged.
 [[nodiscard]] int move_up(int fd) noexcept;
-// The same, but `fd` stays where it is if there is no room.
-[[nodiscard]] inline int out_of_the_way(int fd) noexcept {
-  const int moved = move_up(fd);
-  return moved < 0 ? fd : moved;
-}
+// The same, but `fd` stays where it is, as the library's own, if there is no room.
+[[nodiscard]] int out_of_the_way(int fd) noexcept;
 
 }  // namespace offpath::sockets

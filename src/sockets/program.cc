@@ -97,14 +97,12 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   connections_->renumber(out_of_the_way);
   memory_fd_ = out_of_the_way(
       kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel needs its own no more
-  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), memory_fd_}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
   start_listening();
 }
 
 void Program::start_listening() {
   changes_ = Fd(out_of_the_way(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  own_descriptors().add(changes_.get());
   sigset_t all, before;  // signals are for the program's own threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -37,6 +37,7 @@ ssize_t take_away(int fd, char* bytes, std::size_t room) {
 
 std::optional<Ends> Ends::make(int flags) {
   int ends[2];
+  const auto turn = own_descriptors().library_makes();
   if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return std::nullopt;
   const int buffer = smallest_buffer;
   kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer),
@@ -47,7 +48,6 @@ std::optional<Ends> Ends::make(int flags) {
     errno = EMFILE;
     return std::nullopt;
   }
-  own_descriptors().add(own);
   return Ends(ends[0], own, flags);
 }
 
@@ -83,6 +83,7 @@ bool Socket::make_way(int number) {
   if (mine.signal != number) return false;
   rlimit limit{};
   const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(limit.rlim_cur / 2) : 0;
+  const auto turn = own_descriptors().library_makes();
   const int moved = kernel::fcntl(number, F_DUPFD_CLOEXEC, from);
   if (moved < 0) return false;
   own_descriptors().add(moved);
