@@ -357,29 +357,31 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
 
 // The descriptors wake the loop, and the channel's own poll reads the rings.
 void Agent::watch_channel(const channel::AgentEnd& channel) {
-  Watched descriptors{channel.link().event_fd(), channel.link().life_fd()};
-  bool can_wake = descriptors.event_fd >= 0;
-  for (int* fd : {&descriptors.event_fd, &descriptors.life_fd}) {
+  link::AgentLink* const link = &dispatcher_->find(channel.number())->link();
+  Watched descriptors{link->event_fd(), link->life_fd(), link->wake_fd(), link->event_fd() >= 0};
+  for (int* fd : {&descriptors.event_fd, &descriptors.life_fd, &descriptors.wake_fd}) {
     if (*fd < 0) continue;
     loop::Loop::OnReady on_ready;
     // A look of such a link is a system call, which it makes only if it is told to.
     if (fd == &descriptors.event_fd && !channel.traits().one_sided)
-      on_ready = [link = &dispatcher_->find(channel.number())->link()](std::uint32_t, TimeNs) { link->on_readable(); };
-    if (Status watched = loop_->watch(*fd, EPOLLIN, std::move(on_ready), loop::Loop::After::sleep); !watched) {
+      on_ready = [link](std::uint32_t, TimeNs) { link->on_readable(); };
+    if (fd == &descriptors.wake_fd) on_ready = [link](std::uint32_t, TimeNs) { link->on_wake(); };
+    const std::uint32_t events = fd == &descriptors.wake_fd ? EPOLLIN | EPOLLET : EPOLLIN;
+    if (Status watched = loop_->watch(*fd, events, std::move(on_ready), loop::Loop::After::sleep); !watched) {
       log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
       *fd = -1;
-      can_wake = false;
+      descriptors.can_wake = false;
     }
   }
-  if (!can_wake) ++unwatchable_;
+  if (!descriptors.can_wake) ++unwatchable_;
   watched_.insert_or_assign(channel.number(), descriptors);
 }
 
 void Agent::unwatch_channel(const channel::AgentEnd& channel) {
   const auto node = watched_.extract(channel.number());
   if (!node) return;
-  if (node.mapped().event_fd < 0) --unwatchable_;
-  for (int fd : {node.mapped().event_fd, node.mapped().life_fd}) {
+  if (!node.mapped().can_wake) --unwatchable_;
+  for (int fd : {node.mapped().event_fd, node.mapped().life_fd, node.mapped().wake_fd}) {
     if (fd >= 0) loop_->unwatch(fd);
   }
 }

@@ -80,7 +80,8 @@ class Agent {
     Agent& agent_;
   };
   struct Watched {
-    int event_fd, life_fd;
+    int event_fd, life_fd, wake_fd;
+    bool can_wake;
   };
 
   explicit Agent(AgentSettings settings);

@@ -105,6 +105,10 @@ class AgentLink {
   [[nodiscard]] virtual int event_fd() const = 0;
   // event_fd() was readable. A link that is told so need not look by itself while nothing is under way.
   virtual void on_readable() {}
+  // A descriptor of which each edge (EPOLLET) is a wake of the host's, and what to call then; poll returns `woken`. It
+  // stays readable. -1: wakes come by event_fd().
+  [[nodiscard]] virtual int wake_fd() const { return -1; }
+  virtual void on_wake() {}
   // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
   // Tells the host the reason for the channel's end, if the link can. Then call close().

@@ -22,14 +22,14 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 12;
+inline constexpr std::uint16_t protocol_version = 13;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
   hello = 1,           // host -> agent; on one machine with the channel segment's descriptor
   challenge = 2,       // agent -> host: nonce
   proof = 3,           // host -> agent: HMAC over both nonces; its own nonce was in Hello
-  welcome = 4,         // agent -> host
+  welcome = 4,         // agent -> host; on one machine with an eventfd, by which the host wakes the agent
   refusal = 5,         // agent -> host: code and message; the socket closes after it
   segment = 6,         // host -> agent: SegmentNotice; on one machine with one descriptor
   segment_ok = 7,      // agent -> host: u32 region

@@ -205,7 +205,8 @@ class RealLinkPair final : public LinkPair {
     }
   }
   void sleep() override {
-    std::array<pollfd, 2> looks{{{agent->event_fd(), POLLIN, 0}, {agent->life_fd(), POLLIN, 0}}};
+    std::array<pollfd, 3> looks{
+        {{agent->event_fd(), POLLIN, 0}, {agent->life_fd(), POLLIN, 0}, {agent->wake_fd(), POLLIN, 0}}};
     ::poll(looks.data(), looks.size(), 50);
   }
   void kill_host() override {

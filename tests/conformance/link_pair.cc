@@ -4,6 +4,8 @@
 #include <array>
 #include <ostream>
 
+#include "testing/link/connected_pair.h"
+
 namespace offpath::link {
 
 std::ostream& operator<<(std::ostream& out, const LinkKind& kind) { return out << kind.name; }
@@ -21,6 +23,7 @@ std::vector<std::byte> pattern(std::size_t length, unsigned kind) {
 }
 
 void LinkPair::poll() {
+  take_wakes(*agent);
   std::array<LinkEvent, 64> some;
   for (std::size_t count = some.size(); count == some.size();) {
     count = agent->poll(now(), some);

@@ -162,7 +162,7 @@ class ControlSocket {
 // The number of descriptors that a frame of this type carries on a Unix socket.
 [[nodiscard]] constexpr std::size_t descriptors_of(wire::ControlType type) noexcept {
   using enum wire::ControlType;
-  return type == hello || type == segment || type == descriptor || type == offer ? 1 : 0;
+  return type == hello || type == welcome || type == segment || type == descriptor || type == offer ? 1 : 0;
 }
 
 // The error for a frame that is not allowed at this point.

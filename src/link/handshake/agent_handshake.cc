@@ -1,7 +1,9 @@
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include <fmt/format.h>
 
@@ -157,9 +159,11 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
     wire::encode(welcome, payload);
   }
   state_ = State::failed;  // this object is used up in any case
-  OFP_TRY(socket_.send(ControlType::welcome, payload));
+  Fd wakes(local ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1);
+  if (local && !wakes) return fail_errno(errno, "eventfd");
+  OFP_TRY(socket_.send(ControlType::welcome, payload, wakes.get()));
   if (local)
-    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_),
+    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(wakes), std::move(peer_), std::move(direct_),
                                             std::move(channel_segment_), hello_.channel_address, policy_->segments,
                                             std::move(reader_));
   socket_.end_when_silent(policy_->silence_ns);

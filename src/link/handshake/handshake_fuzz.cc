@@ -50,8 +50,8 @@ void use_link(Address::Kind kind, Bytes bytes, std::size_t cut) {
   std::unique_ptr<AgentLink> link;
   if (kind == Address::Kind::unix_socket) {
     link = std::make_unique<LocalAgentLink>(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::unix_socket),
-                                            Peer{}, DirectReads{false, "fuzzed"}, std::move(*allocate_sealed(65536)), 0,
-                                            SegmentLimits{});
+                                            Fd(), Peer{}, DirectReads{false, "fuzzed"},
+                                            std::move(*allocate_sealed(65536)), 0, SegmentLimits{});
   } else {
     link = std::move(*StreamAgentLink::create(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::network),
                                               65536, SegmentLimits{}, "fuzzed"));

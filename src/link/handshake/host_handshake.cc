@@ -60,7 +60,9 @@ Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& add
     return handshake_failure(address, std::move(sent).error());
   OFP_ASSIGN(const ControlSocket::Frame frame, await(socket, ControlType::welcome, address, deadline));
   OFP_ASSIGN(wire::Welcome welcome, wire::decode_welcome(frame.payload));
-  return LocalHostLink::create(std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome));
+  Fd wakes = socket.take_descriptor();
+  return LocalHostLink::create(std::move(socket), std::move(wakes), std::move(agent), std::move(channel_segment),
+                               std::move(welcome));
 }
 
 Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const HostOptions& options, TimeNs deadline) {

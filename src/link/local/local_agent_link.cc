@@ -31,10 +31,11 @@ Status watch_life(int epoll, int fd, std::uint32_t events) {
 
 }  // namespace
 
-LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
-                               std::uint64_t channel_address, const SegmentLimits& limits,
-                               std::shared_ptr<UserReaders::User> reader)
+LocalAgentLink::LocalAgentLink(ControlSocket socket, Fd wakes, Peer peer, DirectReads direct,
+                               SegmentMemory channel_segment, std::uint64_t channel_address,
+                               const SegmentLimits& limits, std::shared_ptr<UserReaders::User> reader)
     : socket_(std::move(socket)),
+      wakes_(std::move(wakes)),
       peer_(std::move(peer)),
       limits_(limits),
       channel_address_(channel_address),
@@ -354,6 +355,7 @@ void LocalAgentLink::close() {
   socket_.shut_down();
   life_.reset();
   socket_.close();
+  wakes_.reset();
   peer_.pidfd.reset();
   reader_.reset();
   regions_ = RegionTable();

@@ -1,6 +1,7 @@
 // The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read in place, a whole plan
 // by one process_vm_readv. Read sealed_memory.h, control/peer.h, control/witness.h, program_reads.h and user_readers.h
-// first.
+// first. The host's wakes are edges of an eventfd of this end's. It is not read, because the host could make a read of
+// it block.
 //
 // Reads are gathered until poll, which makes one system call of them: for small reads the call is most of the cost. A
 // program of another user is read not by poll but by that user's thread (user_readers.h), one batch at a time; poll
@@ -33,8 +34,9 @@ class LocalAgentLink final : public AgentLink {
  public:
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
-  // `channel_address` is the channel segment's address in the program; `reader` reads its memory, null: poll does.
-  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
+  // `wakes` is the eventfd that the host has, too. `channel_address` is the channel segment's address in the program;
+  // `reader` reads its memory, null: poll does.
+  LocalAgentLink(ControlSocket socket, Fd wakes, Peer peer, DirectReads direct, SegmentMemory channel_segment,
                  std::uint64_t channel_address, const SegmentLimits& limits,
                  std::shared_ptr<UserReaders::User> reader = nullptr);
   ~LocalAgentLink() override;
@@ -50,6 +52,8 @@ class LocalAgentLink final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return socket_.fd(); }
+  int wake_fd() const override { return wakes_.get(); }
+  void on_wake() override { woken_ = true; }
   int life_fd() const override { return peer_.pidfd.get(); }
   void refuse(const Failure& why) override { lose(why); }
   void close() override;
@@ -80,6 +84,7 @@ class LocalAgentLink final : public AgentLink {
   void lose(Failure why);
 
   ControlSocket socket_;
+  Fd wakes_;
   Peer peer_;
   LinkTraits traits_;
   SegmentLimits limits_;

@@ -1,6 +1,9 @@
 #include "link/local/local_host_link.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "link/local/sealed_memory.h"
 
@@ -16,16 +19,18 @@ Bytes bytes_of_number(const auto& number) { return std::as_bytes(std::span(&numb
 
 }  // namespace
 
-Result<std::unique_ptr<LocalHostLink>> LocalHostLink::create(ControlSocket socket, Peer agent,
+Result<std::unique_ptr<LocalHostLink>> LocalHostLink::create(ControlSocket socket, Fd wakes, Peer agent,
                                                              SegmentMemory channel_segment, wire::Welcome welcome) {
   OFP_ASSIGN(HostControl::Events events, HostControl::watch(socket, agent));
-  return std::unique_ptr<LocalHostLink>(new LocalHostLink(
-      std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome), std::move(events)));
+  return std::unique_ptr<LocalHostLink>(new LocalHostLink(std::move(socket), std::move(wakes), std::move(agent),
+                                                          std::move(channel_segment), std::move(welcome),
+                                                          std::move(events)));
 }
 
-LocalHostLink::LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
-                             HostControl::Events events)
+LocalHostLink::LocalHostLink(ControlSocket socket, Fd wakes, Peer agent, SegmentMemory channel_segment,
+                             wire::Welcome welcome, HostControl::Events events)
     : control_(std::move(socket), std::move(agent), std::move(events), *this),
+      wakes_(std::move(wakes)),
       channel_segment_(std::move(channel_segment)),
       welcome_(std::move(welcome)) {
   const bool direct = welcome_.direct != 0;
@@ -78,11 +83,24 @@ Status LocalHostLink::offer(std::uint64_t number, int fd) {
   return control_.send(ControlType::offer, bytes_of_number(number), fd);
 }
 
-void LocalHostLink::abandon() { control_.abandon(); }
+void LocalHostLink::wake() {
+  const std::uint64_t one = 1;
+  ssize_t written;
+  do {
+    written = ::write(wakes_.get(), &one, sizeof one);
+  } while (written < 0 && errno == EINTR);
+  if (written != sizeof one) control_.wake();
+}
+
+void LocalHostLink::abandon() {
+  wakes_.reset();
+  control_.abandon();
+}
 
 void LocalHostLink::close() {
   if (control_.inherited()) return abandon();  // a child in which abandon() was not called: the connection is its
                                                // parent's
+  wakes_.reset();
   control_.close();
 }
 

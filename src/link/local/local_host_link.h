@@ -1,6 +1,6 @@
 // The host's end on one machine: segments are memfds that it makes and seals; ranges only need to be announced. It runs
-// no thread; a wake is a frame on the Unix socket. Wakes to the host use the socket as well, not an eventfd, because a
-// host could make an eventfd block the agent that writes to it.
+// no thread; a wake is a write to an eventfd of the agent's, which came with the welcome. Wakes to the host use the
+// socket, because a host could make an eventfd block the agent that writes to it.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@ namespace offpath::link {
 
 class LocalHostLink final : public HostLink, private HostControl::Owner {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<LocalHostLink>> create(ControlSocket socket, Peer agent,
+  [[nodiscard]] static Result<std::unique_ptr<LocalHostLink>> create(ControlSocket socket, Fd wakes, Peer agent,
                                                                      SegmentMemory channel_segment,
                                                                      wire::Welcome welcome);
   ~LocalHostLink() override;
@@ -27,7 +27,7 @@ class LocalHostLink final : public HostLink, private HostControl::Owner {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
-  void wake() override { control_.wake(); }
+  void wake() override;
   void wait(TimeNs deadline) override { control_.wait(deadline); }
   int event_fd() const override { return control_.event_fd(); }
   Status look() override { return control_.look(); }
@@ -37,13 +37,14 @@ class LocalHostLink final : public HostLink, private HostControl::Owner {
   void close() override;
 
  private:
-  LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
+  LocalHostLink(ControlSocket socket, Fd wakes, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
                 HostControl::Events events);
 
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override {}
 
   HostControl control_;
+  Fd wakes_;
   SegmentMemory channel_segment_;
   wire::Welcome welcome_;
   LinkTraits traits_;

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -207,6 +208,21 @@ TEST_F(LocalLink, WakesBothWays) {
   EXPECT_EQ(::poll(&look, 1, 0), 0);
 }
 
+// As the agent's loop sees it: each wake after a sleep is an edge, although nobody takes the earlier ones.
+TEST_F(LocalLink, EachWakeIsAnEdge) {
+  const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, there->wake_fd(), &event), 0);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 0);
+    host->wake();
+    ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 10'000), 1);
+  }
+  there->on_wake();
+  await_kind(*there, LinkEvent::Kind::woken);
+}
+
 TEST_F(LocalLink, WakesNobodyTakesDoNoHarm) {
   for (int i = 0; i < 20'000; ++i) there->wake();
   EXPECT_TRUE(host->look());
@@ -312,7 +328,7 @@ TEST(LocalLinkResources, WithoutADescriptorForItsLifeAChannelEnds) {
   rlimit none = before;
   none.rlim_cur = 0;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  LocalAgentLink link(ControlSocket(Fd(ends[0]), ControlSocket::Kind::unix_socket), Peer{},
+  LocalAgentLink link(ControlSocket(Fd(ends[0]), ControlSocket::Kind::unix_socket), Fd(), Peer{},
                       DirectReads{false, "tested"}, std::move(*memory), 0, SegmentLimits{});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   std::array<LinkEvent, 4> events;

@@ -200,12 +200,21 @@ inline Result<std::string> rdma_address() {
   return found;
 }
 
+// What a loop does that watches the link's wakes.
+inline void take_wakes(AgentLink& link) {
+  pollfd wakes{link.wake_fd(), POLLIN, 0};
+  if (wakes.fd < 0 || ::poll(&wakes, 1, 0) != 1) return;
+  std::uint64_t count = 0;
+  if (::read(wakes.fd, &count, sizeof count) == sizeof count) link.on_wake();
+}
+
 // Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test when
 // that takes too long, and returns `closed`. `meanwhile` runs between polls.
 inline LinkEvent await_event(AgentLink& link, const std::function<bool(const LinkEvent&)>& wanted,
                              const std::function<void()>& meanwhile = {}) {
   const TimeNs deadline = soon();
   while (monotonic_ns() < deadline) {
+    take_wakes(link);
     std::array<LinkEvent, 1> events;  // one at a time, so that those after the one wanted are not lost
     if (link.poll(monotonic_ns(), events) == 1 && wanted(events[0])) return std::move(events[0]);
     if (meanwhile) meanwhile();

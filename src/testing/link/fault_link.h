@@ -75,6 +75,8 @@ class FaultAgentLink final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   [[nodiscard]] int event_fd() const override { return due_fd_.fd(); }
+  [[nodiscard]] int wake_fd() const override { return inner_->wake_fd(); }
+  void on_wake() override { inner_->on_wake(); }
   [[nodiscard]] int life_fd() const override { return inner_->life_fd(); }
   void refuse(const Failure& why) override { inner_->refuse(why); }
   void close() override;
