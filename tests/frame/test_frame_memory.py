@@ -185,19 +185,19 @@ def test_a_thousand_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "message"),
     [
-        (pa.string_view(), "string_view"),
-        (pa.binary_view(), "binary_view"),
-        (pa.list_view(pa.int8()), "list_view"),
-        (pa.large_list_view(pa.int8()), "large_list_view"),
-        (pa.run_end_encoded(pa.int32(), pa.int8()), "run_end_encoded"),
+        (pa.string_view(), "has columns of views, which are not read"),
+        (pa.binary_view(), "has columns of views, which are not read"),
+        (pa.list_view(pa.int8()), "field 'x' is a list_view, "),
+        (pa.large_list_view(pa.int8()), "field 'x' is a large_list_view, "),
+        (pa.run_end_encoded(pa.int32(), pa.int8()), "field 'x' is a run_end_encoded, "),
     ],
 )
-def test_types_that_are_not_in_frames_are_named(kind: pa.DataType, name: str) -> None:
+def test_types_that_are_not_in_frames_are_named(kind: pa.DataType, message: str) -> None:
     """In a stream that another library wrote, which is stored as it is."""
     written = written_by_pyarrow(pa.record_batch({"x": pa.nulls(2, kind)}))
-    with pytest.raises(FrameError, match=f"unsupported: schema message: field 'x' is a {name}, "):
+    with pytest.raises(FrameError, match=f"unsupported: .*{message}"):
         read_stream(written.to_pybytes())
 
 
