@@ -101,7 +101,7 @@ typedef struct ofp_connect_options {
   const char* tls_ca_file;     /* TLS for TCP if set; NULL: OFFPATH_TLS_CA_FILE */
   int64_t wait_ns;             /* for the connection and handshake; 0: 5 s */
   uint32_t request_ring_slots; /* power of two, 64-byte slots; 0: 4096 */
-  uint64_t staging_bytes_max;  /* bound of the staging memory for snapshots and staged links; 0: 1 GiB */
+  uint64_t staging_bytes_max;  /* bound of the staging memory for snapshots, staged links and views; 0: 1 GiB */
   uint32_t force_staging;      /* copy through staging even if direct reads are permitted */
 } ofp_connect_options;
 
@@ -213,7 +213,10 @@ OFP_API int ofp_send_columns(ofp_stream* stream, const void* const* data, uint64
 OFP_API int ofp_send_strided(ofp_stream* stream, const void* const* data, const uint32_t* stride_bytes, uint64_t rows,
                              const char* row_key, const char* column_key, uint32_t flags, uint64_t* ticket,
                              ofp_error* error);
-/* Posts one batch of any schema. Not consumed; keep it alive until pulled. */
+/* Posts one batch of any schema. Not consumed; keep it alive until pulled. This call lays out columns of string_view,
+ * binary_view, list_view, large_list_view and run_end_encoded anew, in staging memory: as large_string, large_binary,
+ * list, large_list and the type of the values, which are stored. OFP_SCHEMA names column and row of a view beyond its
+ * buffers; OFP_TOO_LARGE: they take more than `staging_bytes_max`. */
 OFP_API int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key,
                      uint32_t flags, uint64_t* ticket, ofp_error* error);
 

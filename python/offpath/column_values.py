@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import SchemaError, Unsupported
+from .errors import SchemaError
 from .layouts import relaid, same_values, stored_type
 
 TIME_UNITS = ("s", "ms", "us", "ns")
@@ -66,8 +66,8 @@ def as_array(value: Any, field: pa.Field, cast: bool = False) -> pa.Array:
                     f"column '{field.name}': expected {type_name(field.type)}, given {type_name(array.type)}; "
                     "cast=True converts"
                 )
-            array = relaid(array, stored_type(array.type, field.name)).cast(field.type)
-    except (SchemaError, Unsupported):
+            array = relaid(array, stored_type(array.type)).cast(field.type)
+    except SchemaError:
         raise
     except (TypeError, ValueError, NotImplementedError) as error:
         raise SchemaError(
@@ -104,7 +104,7 @@ def array_of(value: Any, field: pa.Field, cast: bool) -> pa.Array:
 
 def one_chunk(value: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     """Arrow does not join chunks of every layout, but of those that are stored."""
-    kind = field.type if same_values(value.type, field.type) else stored_type(value.type, field.name)
+    kind = field.type if same_values(value.type, field.type) else stored_type(value.type)
     return pa.chunked_array([relaid(each, kind) for each in value.chunks], type=kind).combine_chunks()
 
 

@@ -9,51 +9,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import SchemaError, Unsupported
+from .errors import SchemaError
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The same values as an agent stores them. Raises Unsupported for unions, SchemaError
-    without columns."""
+    """The same values as an agent stores them. Raises SchemaError without columns."""
     if not len(schema):
         raise SchemaError("a schema without columns: a batch has one at least")
-    return pa.schema([stored_field(field, field.name) for field in schema], schema.metadata)
+    return pa.schema([stored_field(field) for field in schema], schema.metadata)
 
 
 def stored_table(table: pa.Table) -> pa.Table:
-    """The same values in layouts that queries compute with. Unions, which streams refuse, stay as they are."""
+    """The same values in layouts that queries compute with."""
     for place, field in enumerate(table.schema):
-        try:
-            kept = stored_field(field, field.name)
-        except Unsupported:
-            continue
+        kept = stored_field(field)
         if kept.type != field.type:
             chunks = [relaid(chunk, kept.type) for chunk in table.column(place).chunks]
             table = table.set_column(place, kept, pa.chunked_array(chunks, kept.type))
     return table
 
 
-def stored_field(field: pa.Field, path: str) -> pa.Field:
-    return field.with_type(stored_type(field.type, path))
+def stored_field(field: pa.Field) -> pa.Field:
+    return field.with_type(stored_type(field.type))
 
 
-def stored_type(kind: pa.DataType, path: str) -> pa.DataType:
+def stored_type(kind: pa.DataType) -> pa.DataType:
     """Views have any number of bytes, so text becomes large_string; views of lists count in the width they had."""
-    types = pa.types
-
-    def inner(field: pa.Field) -> pa.Field:
-        return stored_field(field, f"{path}.{field.name}")
-
+    types, inner = pa.types, stored_field
     if types.is_union(kind):
-        raise Unsupported(
-            f"column '{path}' has the type {kind}, which agents do not store; send a column for each member"
-        )
+        return union_of([inner(each) for each in kind], kind)
     if types.is_string_view(kind):
         return pa.large_string()
     if types.is_binary_view(kind):
         return pa.large_binary()
     if types.is_run_end_encoded(kind):
-        return stored_type(kind.value_type, path)
+        return stored_type(kind.value_type)
     if types.is_list(kind) or types.is_list_view(kind):
         return pa.list_(inner(kind.value_field))
     if types.is_large_list(kind) or types.is_large_list_view(kind):
@@ -65,8 +55,12 @@ def stored_type(kind: pa.DataType, path: str) -> pa.DataType:
     if types.is_map(kind):
         return pa.map_(inner(kind.key_field), inner(kind.item_field), keys_sorted=kind.keys_sorted)
     if types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, stored_type(kind.value_type, path), kind.ordered)
+        return pa.dictionary(kind.index_type, stored_type(kind.value_type), kind.ordered)
     return kind
+
+
+def union_of(fields: list[pa.Field], like: pa.DataType) -> pa.DataType:
+    return (pa.dense_union if like.mode == "dense" else pa.sparse_union)(fields, like.type_codes)
 
 
 def same_values(given: pa.DataType, kind: pa.DataType) -> bool:
@@ -91,6 +85,12 @@ def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_dictionary(given) and types.is_dictionary(kind):
         values = relaid(array.dictionary, kind.value_type)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=given.ordered)
+    if (
+        types.is_union(given)
+        and types.is_union(kind)
+        and (given.mode, given.type_codes) == (kind.mode, kind.type_codes)
+    ):
+        return relaid_union(array, kind)
     hidden = array.is_null() if array.null_count else None
     if (
         types.is_struct(given)
@@ -122,6 +122,16 @@ def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
         fits = laid.type.value_type == pa.struct([kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(array), laid.buffers()[:2], children=[laid.values]) if fits else array
     return array
+
+
+def relaid_union(array: Any, kind: pa.DataType) -> pa.Array:
+    """Children of a sparse one are sliced with it, those of a dense one are not."""
+    children = [relaid(array.field(i), field.type) for i, field in enumerate(kind)]
+    if [each.type for each in children] != [each.type for each in kind]:
+        return array
+    of_rows = [array.type_codes] if kind.mode == "sparse" else [array.type_codes, array.offsets]
+    buffers = [pa.concat_arrays([each]).buffers()[1] if each.offset else each.buffers()[1] for each in of_rows]
+    return pa.Array.from_buffers(kind, len(array), [None, *buffers], children=children)
 
 
 def entries_of(array: Any) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +44,33 @@ def check_new_file(path: Path, *, force: bool, table: bool) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """As Parquet (.parquet), text (.csv), an Arrow stream (.arrows) or an Arrow file (.arrow, .feather)."""
+    """As Parquet (.parquet), text (.csv), an Arrow stream (.arrows) or an Arrow file (.arrow, .feather).
+
+    Raises Invalid, and writes nothing, if the file has no form for a column: unions in Parquet, lists in text.
+    """
     if path.suffix == ".parquet":
         import pyarrow.parquet
 
+        check_types(table, path, pyarrow.parquet.write_table)
         pyarrow.parquet.write_table(table, path)
     elif path.suffix == ".csv":
         import pyarrow.csv
 
+        check_types(table, path, pyarrow.csv.write_csv)
         pyarrow.csv.write_csv(table, path)
     else:
         make = pa.ipc.new_stream if path.suffix == ".arrows" else pa.ipc.new_file
         with make(path, table.schema) as writer:
             writer.write_table(table)
+
+
+def check_types(table: pa.Table, path: Path, write: Callable[[pa.Table, pa.BufferOutputStream], None]) -> None:
+    """Writes each column without rows, because errors of pyarrow's writers name no column."""
+    for place, field in enumerate(table.schema):
+        try:
+            write(table.select([place]).slice(0, 0), pa.BufferOutputStream())
+        except pa.ArrowException:
+            raise Invalid(
+                f"{path}: column '{field.name}' has the type {field.type}, for which {path.suffix} files have no form; "
+                "Arrow's have one (.arrow, .arrows)"
+            ) from None

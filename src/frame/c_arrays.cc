@@ -4,6 +4,8 @@
 #include <deque>
 #include <string>
 
+#include <fmt/ranges.h>
+
 namespace offpath::frame {
 
 namespace {
@@ -106,6 +108,10 @@ std::string format_of(const Field& field) {
       return "+s";
     case Type::map:
       return "+m";
+    case Type::sparse_union:
+      return fmt::format("+us:{}", fmt::join(field.type_codes, ","));
+    case Type::dense_union:
+      return fmt::format("+ud:{}", fmt::join(field.type_codes, ","));
     default:
       return std::string(fixed[static_cast<std::size_t>(field.type)]);
   }

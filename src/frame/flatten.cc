@@ -2,21 +2,18 @@
 
 #include <bit>
 
+#include "frame/gather.h"
+
 namespace offpath::frame {
 
 namespace {
 
 std::uint64_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
 
-// The part of an array that is shown: values [first, first + length), counted from its buffers' beginning.
-struct Slice {
-  std::int64_t first;
-  std::int64_t length;
-};
-
-class Flattener {
+class Flattener final : private Gatherer::InPlace {
  public:
-  Flattener(const Layout& layout, BatchView& view) : layout_(layout), view_(view) {}
+  Flattener(const Layout& layout, BatchView& view, OwnMemory& memory)
+      : layout_(layout), view_(view), gatherer_(layout, view, memory, *this) {}
 
   Status batch(const ArrowArray& batch) {
     OFP_TRY(check_batch(batch));
@@ -75,15 +72,24 @@ class Flattener {
 
   Status values(std::uint32_t index, const ArrowArray& array, Slice slice) {
     const NodeLayout& node = layout_.nodes[index];
+    if (node.view || !node.run_ends.empty()) return gatherer_.values(index, array, {{slice.first, slice.length}});
+    return show(index, array, slice);
+  }
+
+  Status show(std::uint32_t index, const ArrowArray& array, Slice slice) override {
+    const NodeLayout& node = layout_.nodes[index];
     OFP_TRY(check_array(index, node, array));
     NodeShape& shape = view_.nodes[index];
     shape.length = slice.length;
     shape.null_count = node.type == Type::null ? slice.length : 0;
-    if (node.buffers > 0) OFP_TRY(validity(index, node, array, slice));
+    if (node.buffers > 0 && !is_union(node.type)) OFP_TRY(validity(index, node, array, slice));
 
     switch (node.type) {
       case Type::null:
         return {};
+      case Type::sparse_union:
+      case Type::dense_union:
+        return union_values(index, node, array, slice);
       case Type::structure:
         for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end) {
           OFP_TRY(child(at, array.children[i], slice.first, slice.length));
@@ -134,14 +140,8 @@ class Flattener {
     NodeShape& shape = view_.nodes[index];
     BufferSource& source = view_.buffers[node.buffer];
     source = {};
-    const void* bitmap = array.buffers[0];
-    if (array.null_count < unknown_nulls || array.null_count > array.length) {
-      return fail(Error::schema, "'{}' has {} nulls in {} values", path(index), array.null_count, array.length);
-    }
-    if (bitmap == nullptr && array.null_count > 0) {
-      return fail(Error::schema, "'{}' has {} nulls, but no validity bitmap", path(index), array.null_count);
-    }
-    if (bitmap == nullptr || array.null_count == 0 || slice.length == 0) return {};
+    OFP_ASSIGN(const std::uint8_t* bitmap, validity_of(layout_, index, array));
+    if (bitmap == nullptr || slice.length == 0) return {};
     // A slice knows its nulls only if all values are alike.
     const bool whole = slice.length == array.length;
     const bool all = array.null_count == array.length;
@@ -182,6 +182,29 @@ class Flattener {
     return {};
   }
 
+  // Any value of a dense union may be anywhere in its child, so the children are shown whole.
+  Status union_values(std::uint32_t index, const NodeLayout& node, const ArrowArray& array, Slice slice) {
+    for (std::uint32_t i = 0; i < node.buffers; ++i) {
+      BufferSource& source = view_.buffers[node.buffer + i];
+      source = {};
+      if (slice.length == 0) continue;
+      const std::uint64_t width = layout_.buffers[node.buffer + i].kind == BufferKind::places ? 4 : 1;
+      if (array.buffers[i] == nullptr) {
+        return fail(Error::schema, "'{}' has {} values, but no {}", path(index), array.length,
+                    width == 1 ? "type codes" : "offsets");
+      }
+      source.address = address_of(array.buffers[i]) + static_cast<std::uint64_t>(slice.first) * width;
+      source.bytes = static_cast<std::uint64_t>(slice.length) * width;
+    }
+    const bool dense = node.type == Type::dense_union;
+    for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end) {
+      const ArrowArray* const values = array.children[i];
+      const bool whole = dense && slice.length > 0 && values != nullptr;
+      OFP_TRY(child(at, values, dense ? 0 : slice.first, dense ? (whole ? values->length : 0) : slice.length));
+    }
+    return {};
+  }
+
   template <class Offset>
   Status variable(std::uint32_t index, const NodeLayout& node, const ArrowArray& array, Slice slice) {
     BufferSource& source = view_.buffers[node.buffer + 1];
@@ -216,6 +239,7 @@ class Flattener {
 
   const Layout& layout_;
   BatchView& view_;
+  Gatherer gatherer_;
 };
 
 // One column of flatten_plain: its chain of fixed_list down to the values.
@@ -270,8 +294,14 @@ Status plain_column(const Layout& layout, std::uint32_t index, std::int64_t rows
 
 }  // namespace
 
+Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view, OwnMemory& memory) {
+  return Flattener(layout, view, memory).batch(batch);
+}
+
 Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view) {
-  return Flattener(layout, view).batch(batch);
+  OFP_ASSERT(!layout.gathered);
+  OwnMemory unused{MutableBytes()};
+  return flatten(layout, batch, view, unused);
 }
 
 Status flatten_plain(const Layout& layout, std::int64_t rows, std::span<const PlainColumn> columns, BatchView& view) {

@@ -48,6 +48,10 @@ struct BatchView {
 // A mismatch with the layout is Error::schema, with the path and both values.
 [[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view);
 
+// The same for a layout that is `gathered`, whose views and runs are laid out in `memory` (gather.h).
+class OwnMemory;
+[[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view, OwnMemory& memory);
+
 // A column of plain memory, such as a NumPy array or a simulation's own.
 struct PlainColumn {
   std::uint64_t address = 0;       // of the first value

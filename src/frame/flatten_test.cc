@@ -123,6 +123,50 @@ TEST_F(Flatten, EmptyArraysNeedNoMemory) {
   for (const BufferSource& source : view.buffers) EXPECT_EQ(source, BufferSource{});
 }
 
+TEST_F(Flatten, ASliceOfASparseUnionSlicesItsChildren) {
+  const Layout layout = layout_of({{.name = "u", .type = Type::sparse_union, .children = {number}, .type_codes = {3}}});
+  const std::array<std::int8_t, 9> codes{};
+  ArrowArray* child = arrays.add({9, 0, 2}, {nullptr, values.data()});
+  ASSERT_EQ(run(layout, arrays.batch(4, {arrays.add({5, 0, 1}, {codes.data()}, {child})}, 1)), "");
+  EXPECT_EQ(view.nodes[0], (NodeShape{4, 0}));
+  EXPECT_EQ(view.buffers[0], (BufferSource{at(codes.data() + 2), 4}));
+  EXPECT_EQ(view.buffers[2], (BufferSource{at(values.data() + 2 + 2), 16}));
+}
+
+TEST_F(Flatten, ADenseUnionShowsItsChildrenWhole) {
+  const Layout layout =
+      layout_of({{.name = "u", .type = Type::dense_union, .children = {number, number}, .type_codes = {0, 1}}});
+  const std::array<std::int8_t, 9> codes{};
+  const std::array<std::int32_t, 9> places{};
+  const auto batch = [&](std::int64_t rows) {
+    ArrowArray* first = arrays.add({9, 0, 2}, {nullptr, values.data()});
+    ArrowArray* second = arrays.add({0}, {nullptr, nullptr});
+    return arrays.batch(rows, {arrays.add({5, 0, 1}, {codes.data(), places.data()}, {first, second})}, 1);
+  };
+  ASSERT_EQ(run(layout, batch(4)), "");
+  EXPECT_EQ(view.buffers[0], (BufferSource{at(codes.data() + 2), 4}));
+  EXPECT_EQ(view.buffers[1], (BufferSource{at(places.data() + 2), 16}));
+  EXPECT_EQ(view.nodes[1], (NodeShape{9, 0}));
+  EXPECT_EQ(view.buffers[3], (BufferSource{at(values.data() + 2), 36}));
+  ASSERT_EQ(run(layout, batch(0)), "");
+  EXPECT_EQ(view.nodes[1], NodeShape{}) << "no value shows any";
+  for (const BufferSource& source : view.buffers) EXPECT_EQ(source, BufferSource{});
+}
+
+TEST_F(Flatten, UnionsOfAnotherFormAreRefused) {
+  const Layout layout = layout_of({{.name = "u", .type = Type::dense_union, .children = {number}, .type_codes = {0}}});
+  const std::array<std::int8_t, 9> codes{};
+  const auto error_of = [&](std::vector<const void*> buffers, std::vector<ArrowArray*> children) {
+    return run(layout, arrays.batch(3, {arrays.add({3}, std::move(buffers), std::move(children))}));
+  };
+  ArrowArray* child = arrays.add({9}, {nullptr, values.data()});
+  EXPECT_EQ(error_of({codes.data()}, {child}), "'u' has 1 buffers, dense_union has 2");
+  EXPECT_EQ(error_of({codes.data(), nullptr}, {child}), "'u' has 3 values, but no offsets");
+  EXPECT_EQ(error_of({nullptr, values.data()}, {child}), "'u' has 3 values, but no type codes");
+  EXPECT_EQ(error_of({codes.data(), values.data()}, {}), "'u' has 0 children, its schema 1");
+  EXPECT_EQ(error_of({codes.data(), values.data()}, {nullptr}), "the array of 'u.n' is missing");
+}
+
 TEST_F(Flatten, AReusedViewKeepsNothingOfTheLastBatch) {
   const Layout layout = layout_of({number});
   ASSERT_EQ(run(layout, arrays.batch(60, {arrays.add({60, 7, 13}, {bitmap.data(), values.data()})})), "");
@@ -224,7 +268,7 @@ TEST_F(Plain, RefusesWhatAddressesCannotTell) {
   EXPECT_EQ(run(layout, INT64_MAX, {{.address = 1, .stride_bytes = 8}}),
             "'n' has 9223372036854775807 values of 4 bytes, 8 apart, which is too large");
   EXPECT_EQ(run(layout_of({{.name = "t", .type = Type::utf8}}), 1, {{.address = 64}}),
-            "'t' is not of a fixed width; a plain array cannot be given for utf8");
+            "'t' is not of a fixed width; a plain array cannot be given for string");
   EXPECT_EQ(run(layout_of({{.name = "d", .type = Type::int8, .dictionary = {number}}}), 1, {{.address = 64}}),
             "'d' is not of a fixed width; a plain array cannot be given for int8");
 }

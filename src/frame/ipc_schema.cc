@@ -145,6 +145,12 @@ class SchemaWriter {
         return as(number, ipc::Type_Struct_, ipc::CreateStruct_(b));
       case Type::map:
         return as(number, ipc::Type_Map, ipc::CreateMap(b, field.keys_sorted));
+      case Type::sparse_union:
+      case Type::dense_union: {
+        const auto mode = field.type == Type::dense_union ? ipc::UnionMode_Dense : ipc::UnionMode_Sparse;
+        const auto codes = b.CreateVector(std::vector<std::int32_t>(field.type_codes.begin(), field.type_codes.end()));
+        return as(number, ipc::Type_Union, ipc::CreateUnion(b, mode, codes));
+      }
     }
     return 0;
   }
@@ -276,6 +282,31 @@ class SchemaReader {
                 static_cast<int>(from.precision()));
   }
 
+  // Streams store such columns in other layouts, but a program may put messages that another library has written.
+  static Status refuse(std::string_view type, const Field& to) {
+    return fail(Error::unsupported, "schema message: field '{}' is a {}, which is read as it is by Arrow alone",
+                to.name, type);
+  }
+
+  // Without codes the children count from 0.
+  static Status type_codes(const ipc::Union& from, std::size_t children, Field& to) {
+    to.type = from.mode() == ipc::UnionMode_Dense ? Type::dense_union : Type::sparse_union;
+    const std::size_t count = from.typeIds() != nullptr ? from.typeIds()->size() : children;
+    if (count > type_codes_max) {
+      return fail(Error::protocol, "schema message: field '{}' is a union of {} types, at most {} are allowed", to.name,
+                  count, type_codes_max);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t code = from.typeIds() != nullptr ? from.typeIds()->Get(static_cast<flatbuffers::uoffset_t>(i))
+                                                          : static_cast<std::int32_t>(i);
+      if (code < 0 || code > INT8_MAX)
+        return fail(Error::protocol, "schema message: field '{}' has the type code {}, 0 to {} are allowed", to.name,
+                    code, INT8_MAX);
+      to.type_codes.push_back(static_cast<std::int8_t>(code));
+    }
+    return {};
+  }
+
   Status type(const ipc::Field& from, Field& to) {
     if (from.type() == nullptr) return fail(Error::protocol, "schema message: field '{}' has no type", to.name);
     const auto plain = [&](Type type) -> Status {
@@ -321,6 +352,8 @@ class SchemaReader {
       case ipc::Type_Map:
         to.keys_sorted = from.type_as_Map()->keysSorted();
         return plain(Type::map);
+      case ipc::Type_Union:
+        return type_codes(*from.type_as_Union(), from.children() != nullptr ? from.children()->size() : 0, to);
       case ipc::Type_Duration:
         to.type = Type::duration;
         return unit(from.type_as_Duration()->unit(), to);
@@ -331,17 +364,15 @@ class SchemaReader {
       case ipc::Type_LargeList:
         return plain(Type::large_list);
       case ipc::Type_Utf8View:
-        return refuse_type(to.name, unstored_types[0]);
+        return refuse("string_view", to);
       case ipc::Type_BinaryView:
-        return refuse_type(to.name, unstored_types[1]);
+        return refuse("binary_view", to);
       case ipc::Type_ListView:
-        return refuse_type(to.name, unstored_types[2]);
+        return refuse("list_view", to);
       case ipc::Type_LargeListView:
-        return refuse_type(to.name, unstored_types[3]);
+        return refuse("large_list_view", to);
       case ipc::Type_RunEndEncoded:
-        return refuse_type(to.name, unstored_types[4]);
-      case ipc::Type_Union:
-        return refuse_type(to.name, unstored_types[from.type_as_Union()->mode() == ipc::UnionMode_Dense ? 5 : 6]);
+        return refuse("run_end_encoded", to);
       default:
         break;
     }

@@ -16,6 +16,13 @@ void collect(const Field& field, std::vector<const Field*>& values) {
 // The buffers after the validity.
 int content_buffers(Type type, BufferKind (&kinds)[2]) noexcept {
   switch (type) {
+    case Type::sparse_union:
+      kinds[0] = BufferKind::type_ids;
+      return 1;
+    case Type::dense_union:
+      kinds[0] = BufferKind::type_ids;
+      kinds[1] = BufferKind::places;
+      return 2;
     case Type::boolean:
       kinds[0] = BufferKind::bits;
       return 1;
@@ -88,13 +95,17 @@ class Builder {
     node.dictionary = field.dictionary.empty() ? 0 : part_of_.at(&field.dictionary[0]);
     node.type = field.type;
     node.nullable = field.nullable;
+    node.type_codes = field.type_codes;
+    node.view = field.view;
+    node.run_ends = field.run_ends;
+    layout_.gathered = layout_.gathered || field.view || !field.run_ends.empty();
     node.buffer = static_cast<std::uint32_t>(layout_.buffers.size());
     if (field.type != Type::null) {
-      layout_.buffers.push_back({index, BufferKind::validity});
+      if (!is_union(field.type)) layout_.buffers.push_back({index, BufferKind::validity});
       BufferKind kinds[2];
       const int count = content_buffers(field.type, kinds);
       for (int i = 0; i < count; ++i) layout_.buffers.push_back({index, kinds[i]});
-      node.buffers = static_cast<std::uint32_t>(1 + count);
+      node.buffers = static_cast<std::uint32_t>(layout_.buffers.size()) - node.buffer;
       const bool fixed_values = count == 1 && kinds[0] == BufferKind::values && field.dictionary.empty();
       fixed_ = fixed_ && (fixed_values || field.type == Type::fixed_list);
     } else {

@@ -26,7 +26,9 @@ enum class BufferKind : std::uint8_t {
   values,     // value_bytes for every value
   offsets32,  // length + 1 offsets into the data or the child
   offsets64,
-  data,  // the bytes of binary and utf8 values
+  data,      // the bytes of binary and utf8 values
+  type_ids,  // unions: a type code for every value
+  places,    // dense unions: where each value is in its child, 32 bits each
 };
 
 inline constexpr std::uint32_t none = 0xFFFFFFFF;
@@ -36,12 +38,15 @@ struct NodeLayout {
   std::uint32_t children = 0;     // direct ones; the first is the next node
   std::uint32_t end = 0;          // one past the last descendant: the next sibling, if there is one
   std::uint32_t buffer = 0;       // the first of its buffers
-  std::uint32_t buffers = 0;      // how many; the first is the validity
+  std::uint32_t buffers = 0;      // how many; the first is the validity, but unions have none
   std::uint32_t value_bytes = 0;  // fixed-width types; 0 otherwise
   std::uint32_t list_size = 0;    // fixed_list
   std::uint32_t dictionary = 0;   // the part that holds its dictionary; 0: no dictionary column
   Type type = Type::null;
   bool nullable = true;
+  std::vector<std::int8_t> type_codes{};  // unions: of each child
+  bool view = false;                      // as in Field
+  std::vector<std::uint8_t> run_ends{};   // as in Field
 };
 
 struct BufferLayout {
@@ -64,6 +69,9 @@ struct Layout {
   // Every column is of a fixed width, or a fixed_list of such, so the number of rows alone tells
   // the size of every buffer.
   bool fixed = false;
+
+  // Programs give some columns as views or runs (gather.h).
+  bool gathered = false;
 };
 
 // The values of every dictionary of the schema, in the order of their parts: [0] is in part 1.

@@ -179,6 +179,12 @@ Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& sh
       break;
     case BufferKind::data:
       break;
+    case BufferKind::type_ids:
+      needed = length;
+      break;
+    case BufferKind::places:
+      fits = checked_mul(length, 4, needed);
+      break;
   }
   if (fits && bytes >= needed) return {};
   return fail(Error::protocol, "a buffer of '{}' has {} bytes, its {} values need {}", path_of(layout, buffer.node),
@@ -212,7 +218,8 @@ Status check_node(const Layout& layout, Bytes frame, std::uint32_t index, std::i
       expected = -1;
     }
     // Other writers may give a child more values than its lists show.
-    const bool exact = parent.type == Type::structure || parent.type == Type::fixed_list;
+    const bool exact =
+        parent.type == Type::structure || parent.type == Type::fixed_list || parent.type == Type::sparse_union;
     if (!exact) expected = nodes[index].length;
   }
   if (nodes[index].length < expected || expected < 0) {

@@ -14,7 +14,8 @@ constexpr std::size_t blocks_searched = 8;                        // columns of 
 constexpr std::uint64_t shared_gap_bytes_max = 64;                // beyond a page, between lanes of one block
 
 std::string path_of_buffer(const Layout& layout, std::uint32_t buffer) {
-  static constexpr std::string_view kinds[] = {"validity", "bits", "values", "offsets", "offsets", "data"};
+  static constexpr std::string_view kinds[] = {"validity", "bits", "values",     "offsets",
+                                               "offsets",  "data", "type codes", "offsets"};
   const BufferLayout& of = layout.buffers[buffer];
   return fmt::format("'{}' ({})", path_of(layout, of.node), kinds[static_cast<std::size_t>(of.kind)]);
 }
@@ -83,7 +84,7 @@ class Planner {
       if (node.parent != none) {
         const NodeLayout& parent = layout_.nodes[node.parent];
         const std::int64_t length = plan_.nodes[node.parent].length;
-        if (parent.type == Type::structure) expected = length;
+        if (parent.type == Type::structure || parent.type == Type::sparse_union) expected = length;
         if (parent.type == Type::fixed_list &&
             __builtin_mul_overflow(length, static_cast<std::int64_t>(parent.list_size), &expected)) {
           return fail(Error::too_large, "'{}' has {} lists of {} values", path_of(layout_, node.parent), length,
@@ -100,6 +101,10 @@ class Planner {
       if (shape.null_count < unknown_nulls || shape.null_count > shape.length) {
         return fail(Error::schema, "'{}' has {} nulls in {} values", path_of(layout_, index), shape.null_count,
                     shape.length);
+      }
+      if (is_union(node.type) && shape.null_count != 0) {
+        return fail(Error::schema, "'{}' has {} nulls; those of a union are in its children", path_of(layout_, index),
+                    shape.null_count);
       }
       if (shape.null_count > 0 && !node.nullable && node.type != Type::null) {
         return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path_of(layout_, index),
@@ -152,6 +157,12 @@ class Planner {
         return offsets(index, node, source, length, 8);
       case BufferKind::data:
         return data(index, source, length);
+      case BufferKind::type_ids:
+        OFP_TRY(expect_plain(index, source, false));
+        return values(index, source, length, 1);
+      case BufferKind::places:
+        OFP_TRY(expect_plain(index, source, false));
+        return values(index, source, length, 4);
     }
     return {};
   }

@@ -130,7 +130,7 @@ void split_blocks(const Plan& plan, Bytes scratch, MutableBytes frame);
 // Fails with Error::schema if offsets contradict what was announced (memory changed meanwhile).
 [[nodiscard]] Status finish(const Template& form, Plan& plan, MutableBytes frame);
 
-// Walks every offset and every dictionary index, which finish() does not: for code that computes on
+// Walks every offset, every dictionary index and every type code, which finish() does not: for code that computes on
 // frames of programs it does not trust.
 [[nodiscard]] Status check_contents(const Template& form, const Plan& plan, Bytes frame);
 

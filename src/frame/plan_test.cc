@@ -323,6 +323,60 @@ TEST(Plan, ContentsOfStrangersCanBeChecked) {
   }
 }
 
+TEST(Plan, UnionsShowTheirChildrenAlone) {
+  const Field number{.name = "n", .type = Type::int32}, flag{.name = "f", .type = Type::int8};
+  const auto form = template_of(
+      {{.name = "u", .type = Type::dense_union, .children = {number, flag}, .type_codes = {0, 9}}}, ipc_alignment);
+  const auto address = [](const auto& object) { return reinterpret_cast<std::uint64_t>(&object); };
+  std::int8_t codes[] = {0, 9, 9};
+  std::int32_t places[] = {1, 0, 0};
+  const std::int32_t numbers[] = {5, 6};
+  const std::int8_t flags[] = {1};
+  BatchView view{
+      .rows = 3,
+      .nodes = {{3, 0}, {2, 0}, {1, 0}},
+      .buffers = {{address(codes), 3}, {address(places), 12}, {}, {address(numbers), 8}, {}, {address(flags), 1}}};
+  Plan plan;
+  std::vector<std::byte> frame;
+  const auto verdict = [&]() -> std::string {
+    if (const Status planned = make_plan(*form, view, {}, plan); !planned) return planned.error().message;
+    frame.assign(plan.frame_bytes, std::byte{0});
+    EXPECT_TRUE(build_frame(*form, plan, frame));
+    const Status status = check_contents(*form, plan, frame);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(verdict(), "");
+  codes[2] = 1;
+  EXPECT_EQ(verdict(), "'u' has the type code 1 at value 2, which none of its types has");
+  codes[2] = -9;
+  EXPECT_EQ(verdict(), "'u' has the type code -9 at value 2, which none of its types has");
+  codes[2] = 9;
+  for (const std::int32_t place : {1, -1}) {
+    places[2] = place;
+    EXPECT_EQ(verdict(),
+              fmt::format("'u' has the offset {} at value 2; 0 to its child's length of 1 is allowed", place));
+  }
+  places[2] = 0;
+  codes[1] = 0;
+  EXPECT_EQ(verdict(), "'u' has the offset 0 at value 1; 1 to its child's length of 2 is allowed") << "offsets ascend";
+  codes[1] = 9;
+  view.nodes[0].null_count = 1;
+  EXPECT_EQ(verdict(), "'u' has 1 nulls; those of a union are in its children");
+  view.nodes[0].null_count = 0;
+  view.buffers[0].bytes = 2;
+  EXPECT_EQ(verdict(), "'u' (type codes) has 2 bytes, 3 values need 3");
+  view.buffers[0].bytes = 3;
+  view.buffers[1].stride_bytes = 8;
+  EXPECT_EQ(verdict(), "'u' (offsets) has stride 8 and bit offset 0, expected 0 and 0");
+}
+
+TEST(Plan, ChildrenOfASparseUnionAreAsLongAsIt) {
+  const auto form = template_of(
+      {{.name = "u", .type = Type::sparse_union, .children = {{.name = "n", .type = Type::int8}}, .type_codes = {0}}});
+  EXPECT_EQ(plan_error(*form, {.rows = 3, .nodes = {{3, 0}, {2, 0}}, .buffers = {{64, 3}, {}, {64, 2}}}),
+            "'u.n' has length 2, expected 3");
+}
+
 // The expected contents of one buffer of the frame, computed one value at a time.
 void expect_buffer(const Layout& layout, const BatchView& view, const Plan& plan, const std::byte* frame,
                    std::uint32_t index) {
@@ -363,6 +417,9 @@ void expect_buffer(const Layout& layout, const BatchView& view, const Plan& plan
       }
       return;
     case BufferKind::data:
+    case BufferKind::type_ids:
+    case BufferKind::places:
+      ASSERT_EQ(place.bytes, source.bytes);
       ASSERT_EQ(std::memcmp(to, from, place.bytes), 0);
       return;
   }

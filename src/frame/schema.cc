@@ -1,6 +1,7 @@
 #include "frame/schema.h"
 
 #include <array>
+#include <bitset>
 
 namespace offpath::frame {
 
@@ -37,19 +38,21 @@ constexpr std::array<TypeRow, types_count> type_rows{{
     {Type::time64, "time64", 8, 0},
     {Type::timestamp, "timestamp", 8, 0},
     {Type::duration, "duration", 8, 0},
-    {Type::interval_months, "interval_months", 4, 0},
-    {Type::interval_day_time, "interval_day_time", 8, 0},
-    {Type::interval_month_day_nano, "interval_month_day_nano", 16, 0},
-    {Type::fixed_binary, "fixed_binary", 0, 0},
+    {Type::interval_months, "month_interval", 4, 0},
+    {Type::interval_day_time, "day_time_interval", 8, 0},
+    {Type::interval_month_day_nano, "month_day_nano_interval", 16, 0},
+    {Type::fixed_binary, "fixed_size_binary", 0, 0},
     {Type::binary, "binary", 0, 0},
-    {Type::utf8, "utf8", 0, 0},
+    {Type::utf8, "string", 0, 0},
     {Type::large_binary, "large_binary", 0, 0},
-    {Type::large_utf8, "large_utf8", 0, 0},
+    {Type::large_utf8, "large_string", 0, 0},
     {Type::list, "list", 0, 0},
     {Type::large_list, "large_list", 0, 0},
-    {Type::fixed_list, "fixed_list", 0, 0},
+    {Type::fixed_list, "fixed_size_list", 0, 0},
     {Type::structure, "struct", 0, 0},
     {Type::map, "map", 0, 0},
+    {Type::sparse_union, "sparse_union", 0, 0},
+    {Type::dense_union, "dense_union", 0, 0},
 }};
 
 constexpr bool rows_in_order() {
@@ -118,7 +121,7 @@ class Checker {
       return fail(Error::unsupported, "field '{}' has type number {}, the last known is {}", path,
                   static_cast<int>(field.type), types_count - 1);
     }
-    bytes_ += field_bytes + field.name.size() + field.timezone.size();
+    bytes_ += field_bytes + field.name.size() + field.timezone.size() + field.type_codes.size();
     OFP_TRY(metadata(field.metadata, path));
     OFP_TRY(parameters(field, path));
     OFP_TRY(children(field, path));
@@ -174,6 +177,10 @@ class Checker {
   }
 
   static Status children(const Field& field, const std::string& path) {
+    if (is_union(field.type)) return type_codes(field, path);
+    if (!field.type_codes.empty())
+      return fail(Error::schema, "field '{}': {} has {} type codes, expected none", path, type_name(field.type),
+                  field.type_codes.size());
     if (field.type == Type::structure) return {};
     const bool one = field.type == Type::list || field.type == Type::large_list || field.type == Type::fixed_list ||
                      field.type == Type::map;
@@ -186,6 +193,22 @@ class Checker {
     if (entries.type != Type::structure || entries.children.size() != 2) {
       return fail(Error::schema, "field '{}': the entries of a map are a struct of 2, given {} of {}", path,
                   type_name(entries.type), entries.children.size());
+    }
+    return {};
+  }
+
+  static Status type_codes(const Field& field, const std::string& path) {
+    if (field.children.empty() || field.children.size() != field.type_codes.size()) {
+      return fail(Error::schema, "field '{}': {} has {} children and {} type codes, one each is expected", path,
+                  type_name(field.type), field.children.size(), field.type_codes.size());
+    }
+    std::bitset<type_codes_max> seen;
+    for (const std::int8_t code : field.type_codes) {
+      if (code < 0 || seen.test(static_cast<std::size_t>(code))) {
+        return fail(Error::schema, "field '{}': {} has the type code {}{}, 0 to 127 are allowed, each once", path,
+                    type_name(field.type), code, code < 0 ? "" : " twice");
+      }
+      seen.set(static_cast<std::size_t>(code));
     }
     return {};
   }
@@ -208,7 +231,8 @@ std::string_view type_name(Type type) noexcept {
 
 std::string describe(const Field& field) {
   if (!field.dictionary.empty()) {
-    return fmt::format("dictionary<{}, {}>", type_name(field.type), describe(field.dictionary[0]));
+    return fmt::format("dictionary<values={}, indices={}, ordered={:d}>", describe(field.dictionary[0]),
+                       type_name(field.type), field.ordered);
   }
   switch (field.type) {
     case Type::decimal32:
@@ -216,33 +240,45 @@ std::string describe(const Field& field) {
     case Type::decimal128:
     case Type::decimal256:
       return decimal_text(field);
+    case Type::date32:
+      return "date32[day]";
+    case Type::date64:
+      return "date64[ms]";
     case Type::time32:
     case Type::time64:
     case Type::duration:
       return fmt::format("{}[{}]", type_name(field.type), unit_names[static_cast<int>(field.unit) & 3]);
     case Type::timestamp:
       return fmt::format("timestamp[{}{}{}]", unit_names[static_cast<int>(field.unit) & 3],
-                         field.timezone.empty() ? "" : ", ", field.timezone);
+                         field.timezone.empty() ? "" : ", tz=", field.timezone);
     case Type::fixed_binary:
-      return fmt::format("fixed_binary[{}]", field.width);
+      return fmt::format("{}[{}]", type_name(field.type), field.width);
     case Type::fixed_list:
     case Type::list:
     case Type::large_list:
     case Type::structure:
+      break;
     case Type::map:
+      return field.children.size() == 1 && field.children[0].children.size() == 2
+                 ? fmt::format("map<{}, {}>", describe(field.children[0].children[0]),
+                               describe(field.children[0].children[1]))
+                 : std::string(type_name(field.type));
+    case Type::sparse_union:
+    case Type::dense_union:
       break;
     default:
       return std::string(type_name(field.type));
   }
   std::string text(type_name(field.type));
-  if (field.type == Type::fixed_list) text += fmt::format("[{}]", field.width);
   text += '<';
   for (std::size_t i = 0; i < field.children.size(); ++i) {
     if (i > 0) text += ", ";
-    if (field.type == Type::structure) text += field.children[i].name + ": ";
-    text += describe(field.children[i]);
+    text += field.children[i].name + ": " + describe(field.children[i]);
+    if (i < field.type_codes.size()) text += fmt::format("={}", field.type_codes[i]);
   }
-  return text + '>';
+  text += '>';
+  if (field.type == Type::fixed_list) text += fmt::format("[{}]", field.width);
+  return text;
 }
 
 std::uint32_t value_bytes_of(const Field& field) noexcept {
@@ -251,9 +287,5 @@ std::uint32_t value_bytes_of(const Field& field) noexcept {
 }
 
 Status check(const Schema& schema) { return Checker().schema(schema); }
-
-Status refuse_type(std::string_view path, const UnstoredType& type) {
-  return fail(Error::unsupported, "field '{}' is a {}, which cannot be stored: {}", path, type.name, type.instead);
-}
 
 }  // namespace offpath::frame

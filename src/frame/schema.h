@@ -2,8 +2,9 @@
 // IPC schema message (template.h).
 //
 // Read this first in src/frame (what the columns are), then layout.h (the nodes and buffers they are stored in),
-// flatten.h (where one batch's buffers lie), template.h (a stream's constant bytes), plan.h (where everything goes in a
-// frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs), parse.h (a frame read back).
+// flatten.h (where one batch's buffers lie), gather.h (views and runs), template.h (a stream's constant bytes), plan.h
+// (where everything goes in a frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs),
+// parse.h (a frame read back).
 #pragma once
 
 #include <cstdint>
@@ -55,8 +56,14 @@ enum class Type : std::uint8_t {
   fixed_list,
   structure,
   map,
+  sparse_union,
+  dense_union,
 };
-inline constexpr int types_count = static_cast<int>(Type::map) + 1;
+inline constexpr int types_count = static_cast<int>(Type::dense_union) + 1;
+
+[[nodiscard]] constexpr bool is_union(Type type) noexcept {
+  return type == Type::sparse_union || type == Type::dense_union;
+}
 
 enum class Unit : std::uint8_t { second, millisecond, microsecond, nanosecond };
 
@@ -79,7 +86,12 @@ struct Field {
   std::string timezone{};      // timestamp; empty: naive
   std::vector<KeyValue> metadata{};
   std::vector<Field> children{};
-  std::vector<Field> dictionary{};  // none, or one: the type of the values the indices stand for
+  std::vector<std::int8_t> type_codes{};  // union: the number that stands for each child, 0 to 127
+  std::vector<Field> dictionary{};        // none, or one: the type of the values the indices stand for
+
+  // How a program gives the values where that is not how they are stored (gather.h). Both stay in that program.
+  bool view = false;                     // of bytes or of a list, whose values lie in any order
+  std::vector<std::uint8_t> run_ends{};  // bytes of a run's end; the outermost first, where runs have runs
 
   bool operator==(const Field&) const = default;
 };
@@ -94,13 +106,14 @@ struct Schema {
 // Bounds of a schema: they limit what another process can make this one build.
 inline constexpr int depth_max = 32;                          // nesting of fields
 inline constexpr std::size_t fields_max = 4096;               // in the whole tree
+inline constexpr std::size_t type_codes_max = 128;            // of a union
 inline constexpr std::size_t name_bytes_max = 4096;           // of a field or a time zone
 inline constexpr std::size_t metadata_entries_max = 1024;     // of one field
 inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 
 [[nodiscard]] std::string_view type_name(Type type) noexcept;
 
-// The type's name in error messages: "fixed_list[3]<float64>", "dictionary<int32, utf8>".
+// The type as Arrow's libraries name it, for errors: "fixed_size_list<item: float64>[3]", "timestamp[us, tz=UTC]".
 [[nodiscard]] std::string describe(const Field& field);
 
 // Bytes of one value of a fixed-width type; 0 for every other type, boolean included.
@@ -110,29 +123,16 @@ inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 // above. Everything below returns only schemas that pass.
 [[nodiscard]] Status check(const Schema& schema);
 
-// Arrow's types that are not stored (docs/internals/decisions.md), as pyarrow names them, and what to send instead.
-struct UnstoredType {
-  std::string_view format, name, instead;
-};
-inline constexpr UnstoredType unstored_types[] = {
-    {"vu", "string_view", "cast it to large_string (\"U\")"},
-    {"vz", "binary_view", "cast it to large_binary (\"Z\")"},
-    {"+vl", "list_view", "cast it to list (\"+l\")"},
-    {"+vL", "large_list_view", "cast it to large_list (\"+L\")"},
-    {"+r", "run_end_encoded", "cast it to the type of its values"},
-    {"+ud:", "dense_union", "send a column for each of its types"},
-    {"+us:", "sparse_union", "send a column for each of its types"},
-};
-[[nodiscard]] Status refuse_type(std::string_view path, const UnstoredType& type);
-
-// The struct schema of a record batch, as every Arrow library exports it. Other types are Error::unsupported.
+// The struct schema of a record batch, as every Arrow library exports it. Views and runs become the types that they are
+// stored as; their fields remember how they are given. Other types are Error::unsupported.
 [[nodiscard]] Result<Schema> import_schema(const ArrowSchema& schema);
 
 // The bytes a schema crosses processes in; equal schemas have equal bytes.
 //
 //   schema    u32 magic "OFPS" | u16 version | u16 zero | u32 bytes in all | metadata | u16 fields | field...
 //   field     u8 type | u8 flags | u8 unit | u8 zero | i32 width | i32 precision | i32 scale
-//             | text name | text timezone | metadata | u16 children | field... | field if flags has dictionary
+//             | text name | text timezone | metadata | u16 children | field... | i8 code of each child of a union
+//             | field if flags has dictionary
 //   metadata  u16 entries | { u32 bytes, key | u32 bytes, value }...
 //   text      u16 bytes | bytes
 [[nodiscard]] std::vector<std::byte> encode(const Schema& schema);

@@ -58,6 +58,7 @@ class Writer {
     metadata(field.metadata);
     number(static_cast<std::uint16_t>(field.children.size()));
     for (const Field& child : field.children) this->field(child);
+    for (const std::int8_t code : field.type_codes) number(code);  // of a union: as many as children
     if (!field.dictionary.empty()) this->field(field.dictionary[0]);
   }
   std::vector<std::byte> take() {
@@ -202,6 +203,10 @@ class Reader {
     OFP_TRY(text(field.timezone, "time zone"));
     OFP_TRY(metadata(field.metadata));
     OFP_TRY(fields(field.children, depth + 1));
+    if (is_union(field.type)) {
+      field.type_codes.resize(field.children.size());
+      for (std::int8_t& code : field.type_codes) OFP_TRY(number(code, "type code"));
+    }
     if ((flags & dictionary_flag) != 0) OFP_TRY(this->field(field.dictionary.emplace_back(), depth + 1));
     return {};
   }

@@ -13,6 +13,7 @@ struct Format {
   std::string_view text;
   Type type;
   Unit unit = Unit::second;
+  bool view = false;
 };
 
 constexpr std::array exact_formats{
@@ -50,6 +51,10 @@ constexpr std::array exact_formats{
     Format{"+L", Type::large_list},
     Format{"+s", Type::structure},
     Format{"+m", Type::map},
+    Format{"vu", Type::large_utf8, Unit::second, true},  // views have any number of bytes
+    Format{"vz", Type::large_binary, Unit::second, true},
+    Format{"+vl", Type::list, Unit::second, true},
+    Format{"+vL", Type::large_list, Unit::second, true},
 };
 
 constexpr std::array timestamp_formats{
@@ -102,11 +107,24 @@ bool parse_width(std::string_view text, Type type, Field& field) noexcept {
   return take_number(text, field.width) && text.empty();
 }
 
+// "0,5,1", or nothing.
+bool parse_type_codes(std::string_view text, Type type, Field& field) {
+  field.type = type;
+  if (text.empty()) return true;
+  do {
+    std::int32_t code = 0;
+    if (!take_number(text, code) || code < 0 || code > INT8_MAX) return false;
+    field.type_codes.push_back(static_cast<std::int8_t>(code));
+  } while (take_comma(text));
+  return text.empty();
+}
+
 bool parse_format(std::string_view format, Field& field) {
   for (const Format& known : exact_formats) {
     if (format == known.text) {
       field.type = known.type;
       field.unit = known.unit;
+      field.view = known.view;
       return true;
     }
   }
@@ -121,6 +139,8 @@ bool parse_format(std::string_view format, Field& field) {
   if (format.starts_with("w:")) return parse_width(format.substr(2), Type::fixed_binary, field);
   if (format.starts_with("+w:")) return parse_width(format.substr(3), Type::fixed_list, field);
   if (format.starts_with("d:")) return parse_decimal(format.substr(2), field);
+  if (format.starts_with("+us:")) return parse_type_codes(format.substr(4), Type::sparse_union, field);
+  if (format.starts_with("+ud:")) return parse_type_codes(format.substr(4), Type::dense_union, field);
   return false;
 }
 
@@ -166,9 +186,8 @@ class Importer {
       return fail(Error::too_large, "the schema has more than {} fields, the limit; '{}' is one too many", fields_max,
                   path);
     }
+    if (std::string_view(from.format) == "+r") return runs(from, to, path, depth);
     if (!parse_format(from.format, to)) {
-      for (const UnstoredType& each : unstored_types)
-        if (std::string_view(from.format).starts_with(each.format)) return refuse_type(path, each);
       return fail(Error::unsupported, "field '{}' has the Arrow format \"{}\", which cannot be stored", path,
                   from.format);
     }
@@ -185,6 +204,27 @@ class Importer {
       values.nullable = true;
       values.metadata.clear();
     }
+    return {};
+  }
+
+  // A column of runs is stored as its values, under its own name.
+  Status runs(const ArrowSchema& from, Field& to, const std::string& path, int depth) {
+    if (from.n_children != 2 || from.children == nullptr || from.children[0] == nullptr || from.children[1] == nullptr)
+      return fail(Error::schema, "field '{}': run_end_encoded has {} children, expected run ends and values", path,
+                  from.n_children);
+    const char* const ends = from.children[0]->format;
+    const std::string_view format = ends != nullptr ? ends : "";
+    const std::uint8_t bytes = format == "s" ? 2 : format == "i" ? 4 : format == "l" ? 8 : 0;
+    if (bytes == 0)
+      return fail(Error::schema, "field '{}' has run ends of the Arrow format \"{}\"; they are int16, int32 or int64",
+                  path, format);
+    const std::string name = to.name;
+    OFP_TRY(field(*from.children[1], to, path, depth + 1));
+    to.name = name;
+    to.nullable = (from.flags & ARROW_FLAG_NULLABLE) != 0;
+    to.metadata.clear();
+    OFP_TRY(parse_metadata(from.metadata, to.metadata, path));
+    to.run_ends.insert(to.run_ends.begin(), bytes);
     return {};
   }
 

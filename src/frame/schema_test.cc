@@ -166,6 +166,16 @@ TEST(Schema, ImpossibleFieldsAreNamed) {
       {{.name = "f\xC3", .type = Type::int8}, "the name of a field in '' is not UTF-8"},
       {{.name = "f", .type = Type::structure, .children = {{.name = "g", .type = Type::list}}},
        "field 'f.g': list has 0 children, expected 1"},
+      {{.name = "f", .type = Type::sparse_union},
+       "field 'f': sparse_union has 0 children and 0 type codes, one each is expected"},
+      {{.name = "f", .type = Type::dense_union, .children = {number}, .type_codes = {1, 2}},
+       "field 'f': dense_union has 1 children and 2 type codes, one each is expected"},
+      {{.name = "f", .type = Type::dense_union, .children = {number}, .type_codes = {-1}},
+       "field 'f': dense_union has the type code -1, 0 to 127 are allowed, each once"},
+      {{.name = "f", .type = Type::dense_union, .children = {number, number}, .type_codes = {7, 7}},
+       "field 'f': dense_union has the type code 7 twice, 0 to 127 are allowed, each once"},
+      {{.name = "f", .type = Type::structure, .children = {number}, .type_codes = {7}},
+       "field 'f': struct has 1 type codes, expected none"},
   };
   for (const Wrong& wrong : all) {
     const Status status = check({.fields = {wrong.field}});
@@ -190,7 +200,8 @@ TEST(Schema, OnlyWellFormedUtf8IsAName) {
 }
 
 TEST(Schema, UnknownFormatsAreNamedByPath) {
-  for (const char* format : {"", "d:", "d:1", "d:1,2,3", "w:", "w:x", "w:4x", "+w:", "tsx:", "tdx", "ii"}) {
+  for (const char* format : {"", "d:", "d:1", "d:1,2,3", "w:", "w:x", "w:4x", "+w:", "tsx:", "tdx", "ii", "+us",
+                             "+ud:1,", "+ud:128", "+us:-1"}) {
     Exported exported(
         {.fields = {{.name = "a", .type = Type::structure, .children = {{.name = "b", .type = Type::int8}}}}});
     exported.c.children[0]->children[0]->format = format;
@@ -202,24 +213,51 @@ TEST(Schema, UnknownFormatsAreNamedByPath) {
   }
 }
 
-TEST(Schema, TypesThatCannotBeStoredAreNamedAsArrowNamesThem) {
-  const std::pair<const char*, const char*> types[] = {
-      {"vu", "a string_view, which cannot be stored: cast it to large_string (\"U\")"},
-      {"vz", "a binary_view, which cannot be stored: cast it to large_binary (\"Z\")"},
-      {"+vl", "a list_view, which cannot be stored: cast it to list (\"+l\")"},
-      {"+vL", "a large_list_view, which cannot be stored: cast it to large_list (\"+L\")"},
-      {"+r", "a run_end_encoded, which cannot be stored: cast it to the type of its values"},
-      {"+ud:1", "a dense_union, which cannot be stored: send a column for each of its types"},
-      {"+us:1", "a sparse_union, which cannot be stored: send a column for each of its types"},
-  };
-  for (const auto& [format, why] : types) {
-    Exported exported({.fields = {{.name = "a", .type = Type::int8}}});
+TEST(Schema, ViewsAreImportedAsWhatIsStored) {
+  const std::pair<const char*, Type> types[] = {{"vu", Type::large_utf8}, {"vz", Type::large_binary}};
+  for (const auto& [format, type] : types) {
+    const Exported exported({.fields = {{.name = "a", .type = Type::int8}}});
     exported.c.children[0]->format = format;
     const auto imported = import_schema(exported.c);
-    ASSERT_FALSE(imported) << format;
-    EXPECT_EQ(imported.error().code, Error::unsupported);
-    EXPECT_EQ(imported.error().message, fmt::format("field 'a' is {}", why));
+    ASSERT_TRUE(imported) << imported.error().message;
+    EXPECT_EQ(imported->fields[0], (Field{.name = "a", .type = type, .view = true}));
+    EXPECT_EQ(*decode(encode(*imported)), (Schema{.fields = {{.name = "a", .type = type}}}));
+    EXPECT_TRUE(make_layout(*imported)->gathered);
   }
+  const Field number{.name = "n", .type = Type::int8};
+  for (const auto& [format, type] : {std::pair{"+vl", Type::list}, std::pair{"+vL", Type::large_list}}) {
+    const Exported exported({.fields = {{.name = "a", .type = Type::list, .children = {number}}}});
+    exported.c.children[0]->format = format;
+    EXPECT_EQ(import_schema(exported.c)->fields[0],
+              (Field{.name = "a", .type = type, .children = {number}, .view = true}));
+  }
+}
+
+TEST(Schema, RunsAreImportedAsTheirValuesUnderTheirOwnName) {
+  const Field ends{.name = "run_ends", .type = Type::int32, .nullable = false};
+  const Field values{.name = "values", .type = Type::int8, .nullable = false, .dictionary = {{.type = Type::utf8}}};
+  const Field column{.name = "a", .type = Type::structure, .metadata = {{"unit", "m"}}, .children = {ends, values}};
+  const auto imported_as = [&](const char* format_of_ends) {
+    const Exported exported({.fields = {column}});
+    exported.c.children[0]->format = "+r";
+    exported.c.children[0]->children[0]->format = format_of_ends;
+    return import_schema(exported.c);
+  };
+  for (const auto& [format, bytes] : {std::pair{"s", 2}, std::pair{"i", 4}, std::pair{"l", 8}}) {
+    const auto imported = imported_as(format);
+    ASSERT_TRUE(imported) << imported.error().message;
+    EXPECT_EQ(imported->fields[0], (Field{.name = "a",
+                                          .type = Type::int8,
+                                          .metadata = {{"unit", "m"}},
+                                          .dictionary = {{.type = Type::utf8}},
+                                          .run_ends = {static_cast<std::uint8_t>(bytes)}}));
+  }
+  EXPECT_EQ(imported_as("I").error().message,
+            "field 'a' has run ends of the Arrow format \"I\"; they are int16, int32 or int64");
+  const Exported alone({.fields = {{.name = "a", .type = Type::int8}}});
+  alone.c.children[0]->format = "+r";
+  EXPECT_EQ(import_schema(alone.c).error().message,
+            "field 'a': run_end_encoded has 0 children, expected run ends and values");
 }
 
 TEST(Schema, BrokenStructsAreRefused) {
@@ -245,10 +283,20 @@ TEST(Schema, BrokenStructsAreRefused) {
 
 TEST(Schema, DescribesTypesToPeople) {
   const auto text = [](Field field) { return describe(field); };
-  EXPECT_EQ(text({.type = Type::fixed_list, .width = 3, .children = {{.type = Type::float64}}}),
-            "fixed_list[3]<float64>");
-  EXPECT_EQ(text({.type = Type::int8, .dictionary = {{.type = Type::utf8}}}), "dictionary<int8, utf8>");
-  EXPECT_EQ(text({.type = Type::timestamp, .unit = Unit::microsecond, .timezone = "UTC"}), "timestamp[us, UTC]");
+  EXPECT_EQ(text({.type = Type::fixed_list, .width = 3, .children = {{.name = "item", .type = Type::float64}}}),
+            "fixed_size_list<item: float64>[3]");
+  EXPECT_EQ(text({.type = Type::int8, .dictionary = {{.type = Type::utf8}}}),
+            "dictionary<values=string, indices=int8, ordered=0>");
+  EXPECT_EQ(text({.type = Type::fixed_binary, .width = 4}), "fixed_size_binary[4]");
+  EXPECT_EQ(text({.type = Type::dense_union,
+                  .children = {{.name = "a", .type = Type::int8}, {.name = "b", .type = Type::large_utf8}},
+                  .type_codes = {0, 5}}),
+            "dense_union<a: int8=0, b: large_string=5>");
+  const Field entries{.name = "entries",
+                      .type = Type::structure,
+                      .children = {{.name = "key", .type = Type::utf8}, {.name = "value", .type = Type::date32}}};
+  EXPECT_EQ(text({.type = Type::map, .children = {entries}}), "map<string, date32[day]>");
+  EXPECT_EQ(text({.type = Type::timestamp, .unit = Unit::microsecond, .timezone = "UTC"}), "timestamp[us, tz=UTC]");
   EXPECT_EQ(text({.type = Type::decimal128, .precision = 5, .scale = -2}), "decimal128(5, -2)");
   EXPECT_EQ(text({.type = Type::structure,
                   .children = {{.name = "a", .type = Type::boolean}, {.name = "b", .type = Type::null}}}),
@@ -298,6 +346,7 @@ TEST(Layout, KnowsWhenRowsTellEverything) {
   EXPECT_TRUE(fixed({.type = Type::fixed_list, .width = 3, .children = {{.type = Type::int8}}}));
   EXPECT_FALSE(fixed({.type = Type::boolean}));
   EXPECT_FALSE(fixed({.type = Type::utf8}));
+  EXPECT_FALSE(fixed({.type = Type::sparse_union, .children = {{.type = Type::int8}}, .type_codes = {0}}));
   EXPECT_FALSE(fixed({.type = Type::int8, .dictionary = {{.type = Type::int8}}}));
 }
 

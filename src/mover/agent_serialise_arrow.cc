@@ -36,6 +36,10 @@ std::shared_ptr<arrow::DataType> nested_type_of(const frame::Field& field) {
       return arrow::struct_(children);
     case Type::map:
       return std::make_shared<arrow::MapType>(children.at(0), field.keys_sorted);
+    case Type::sparse_union:
+      return arrow::sparse_union(children, field.type_codes);
+    case Type::dense_union:
+      return arrow::dense_union(children, field.type_codes);
     default:
       return nullptr;
   }
@@ -142,12 +146,13 @@ struct Placed {
     const frame::NodeLayout& node = layout.nodes[index];
     const frame::NodeShape& shape = plan.nodes[index];
     auto data = std::make_shared<arrow::ArrayData>(type, shape.length, shape.null_count);
+    // The place of the validity is there in memory even for types that have none.
+    if (node.buffers == 0 || frame::is_union(node.type)) data->buffers.push_back(nullptr);
     for (std::uint32_t i = node.buffer; i < node.buffer + node.buffers; ++i) {
       const frame::BufferPlace& place = plan.buffers[i];
       const bool absent = layout.buffers[i].kind == frame::BufferKind::validity && place.bytes == 0;
       data->buffers.push_back(absent ? nullptr : std::make_shared<PlacedBuffer>(owner, place));
     }
-    if (node.buffers == 0) data->buffers.push_back(nullptr);  // null arrays have one in memory, none in IPC
     if (node.dictionary != 0) {
       const auto& dictionary = static_cast<const arrow::DictionaryType&>(*type);
       data->dictionary = array(layout.parts[node.dictionary].node_begin, dictionary.value_type());

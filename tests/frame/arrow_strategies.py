@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -75,7 +76,22 @@ def _extend(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataT
         st.builds(_struct, st.lists(child, max_size=3)),
         st.builds(pa.map_, key, inner, keys_sorted=st.booleans()),
         st.builds(pa.dictionary, st.sampled_from(INTEGERS), inner.filter(_can_be_values), ordered=st.booleans()),
+        _unions(child),
     )
+
+
+@st.composite
+def _unions(draw: st.DrawFn, child: st.SearchStrategy[pa.Field]) -> pa.DataType:
+    children = list(_struct(draw(st.lists(child, min_size=1, max_size=3))))
+    codes = draw(st.permutations(range(len(children))) | st.permutations([127, 0, 64][: len(children)]))
+    return draw(st.sampled_from([pa.sparse_union, pa.dense_union]))(children, codes)
+
+
+def _extend_given(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    child = fields(inner)
+    run_ends = st.sampled_from([pa.int16(), pa.int32(), pa.int64()])
+    runs = st.builds(pa.run_end_encoded, run_ends, inner.filter(lambda kind: not pa.types.is_run_end_encoded(kind)))
+    return st.one_of(_extend(inner), st.builds(pa.list_view, child), st.builds(pa.large_list_view, child), runs)
 
 
 def _can_be_values(values: pa.DataType) -> bool:
@@ -85,6 +101,10 @@ def _can_be_values(values: pa.DataType) -> bool:
 
 leaf_types = st.sampled_from(LEAVES)
 types = st.recursive(leaf_types, _extend, max_leaves=5)
+# With the layouts that programs give and agents do not store.
+given_types = st.recursive(
+    leaf_types | st.sampled_from([pa.string_view(), pa.binary_view()]), _extend_given, max_leaves=5
+)
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -112,7 +132,7 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
         return st.tuples(small, small, small).map(pa.MonthDayNano)
     if types_.is_fixed_size_binary(kind):
         return st.binary(min_size=kind.byte_width, max_size=kind.byte_width)
-    if types_.is_binary(kind) or types_.is_large_binary(kind):
+    if types_.is_binary(kind) or types_.is_large_binary(kind) or types_.is_binary_view(kind):
         return st.binary(max_size=20)
     return st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -159,7 +179,13 @@ def _whole(draw: st.DrawFn, kind: pa.DataType, length: int, nullable: bool) -> p
     types_ = pa.types
     if types_.is_null(kind):
         return pa.nulls(length)
+    if types_.is_union(kind):
+        return draw(_union_arrays(kind, length))
+    if types_.is_run_end_encoded(kind):
+        return draw(_runs(kind, length, nullable))
     mask = draw(masks(length, nullable))
+    if types_.is_list_view(kind) or types_.is_large_list_view(kind):
+        return draw(_list_views(kind, mask))
     if types_.is_dictionary(kind):
         count = draw(st.integers(1, 5))
         limit = min(count, 100)
@@ -189,6 +215,51 @@ def _whole(draw: st.DrawFn, kind: pa.DataType, length: int, nullable: bool) -> p
         )
     values = draw(st.lists(values_of(kind), min_size=length, max_size=length))
     return pa.array([None if null else value for value, null in zip(values, mask, strict=True)], kind)
+
+
+@st.composite
+def _union_arrays(draw: st.DrawFn, kind: pa.DataType, length: int) -> pa.Array:
+    """Values of a dense one ascend in their child, of which some are not shown, and some several times."""
+    dense = kind.mode == "dense"
+    sizes = [draw(st.integers(1, 5)) if dense else length for _ in kind]
+    children = [draw(arrays(field.type, size, field.nullable)) for field, size in zip(kind, sizes, strict=True)]
+    picked = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=length, max_size=length))
+    codes = pa.array([kind.type_codes[each] for each in picked], pa.int8()).buffers()[1]
+    if not dense:
+        return pa.Array.from_buffers(kind, length, [None, codes], children=children)
+    at, places = [0] * len(sizes), []
+    for each in picked:
+        at[each] = draw(st.integers(at[each], sizes[each] - 1))
+        places.append(at[each])
+    return pa.Array.from_buffers(
+        kind, length, [None, codes, pa.array(places, pa.int32()).buffers()[1]], children=children
+    )
+
+
+@st.composite
+def _runs(draw: st.DrawFn, kind: pa.DataType, length: int, nullable: bool) -> pa.Array:
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=length + 1))
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    ends[-1] = max(ends[-1], length)
+    values = draw(arrays(kind.value_type, len(ends), nullable))
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, kind.run_end_type), values).slice(0, length)
+
+
+@st.composite
+def _list_views(draw: st.DrawFn, kind: pa.DataType, mask: list[bool]) -> pa.Array:
+    """Lists in the order of their values, or in any order, overlapping."""
+    width, length = pa.int32() if pa.types.is_list_view(kind) else pa.int64(), len(mask)
+    if draw(st.booleans()):
+        starts = draw(offsets(length))
+        places = [(low, high - low) for low, high in itertools.pairwise(starts)]
+        count = starts[-1]
+    else:
+        count = draw(st.integers(0, 6))
+        begins = [draw(st.integers(0, count)) for _ in mask]
+        places = [(low, draw(st.integers(0, min(3, count - low)))) for low in begins]
+    child = draw(arrays(kind.value_type, count, kind.value_field.nullable))
+    where = [pa.array([each[i] for each in places], width).buffers()[1] for i in range(2)]
+    return pa.Array.from_buffers(kind, length, [bitmap(mask), *where], children=[child])
 
 
 @st.composite

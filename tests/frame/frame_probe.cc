@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frame/c_arrays.h"
+#include "frame/gather.h"
 #include "frame/parse.h"
 #include "frame/plan.h"
 #include "frame/schema.h"
@@ -33,8 +34,11 @@ Memory page_aligned(std::uint64_t bytes, int garbage) {
   return memory;
 }
 
+constexpr std::uint64_t gathered_bytes_max = 64u << 20;
+
 struct ProbeStream {
   std::shared_ptr<const Template> form;
+  Layout given;  // with the views and runs of the program's schema
 };
 
 struct ProbeFrame {
@@ -160,10 +164,12 @@ PROBE_API int probe_open(const ArrowSchema* schema, std::uint32_t alignment, Pro
   if (!imported) return failed(imported.error());
   auto decoded = decode(encode(*imported));
   if (!decoded) return failed(decoded.error());
-  if (*decoded != *imported) return failed({Error::invalid, "the schema decoded differs"});
+  if (encode(*decoded) != encode(*imported)) return failed({Error::invalid, "the schema decoded differs"});
+  auto given = make_layout(*imported);
+  if (!given) return failed(given.error());
   auto form = make_template(std::move(*decoded), alignment);
   if (!form) return failed(form.error());
-  *out = new ProbeStream{*form};
+  *out = new ProbeStream{*form, std::move(*given)};
   return 0;
 }
 
@@ -171,7 +177,12 @@ PROBE_API void probe_close(ProbeStream* stream) { delete stream; }
 
 PROBE_API int probe_build(const ProbeStream* stream, const ArrowArray* batch, ProbeFrame** out) {
   BatchView view;
-  if (auto status = flatten(stream->form->layout, *batch, view); !status) return failed(status.error());
+  OwnMemory counted(gathered_bytes_max);
+  if (auto status = flatten(stream->given, *batch, view, counted); !status) return failed(status.error());
+  const Memory memory = page_aligned(counted.bytes(), 0xA5);
+  OwnMemory own(MutableBytes(memory.get(), counted.bytes()));
+  if (auto status = flatten(stream->given, *batch, view, own); !status) return failed(status.error());
+  if (own.bytes() != counted.bytes()) return failed({Error::invalid, "the two passes differ"});
   auto made = build(*stream->form, view);
   if (!made) return failed(made.error());
   *out = made->release();

@@ -31,6 +31,9 @@ NESTED: list[pa.DataType] = [
     pa.dictionary(pa.int8(), pa.string()),
     pa.dictionary(pa.int32(), pa.int64(), ordered=True),
     pa.list_(pa.dictionary(pa.int16(), pa.string())),
+    pa.sparse_union([pa.field("a", pa.int32()), pa.field("b", pa.string())]),
+    pa.dense_union([pa.field("a", pa.int32()), pa.field("b", pa.string())], [5, 0]),
+    pa.list_(pa.dense_union([pa.field("a", pa.int32())])),
     pa.dictionary(pa.int32(), pa.struct([("name", pa.dictionary(pa.int8(), pa.string())), ("mass", pa.float64())])),
 ]
 
@@ -47,6 +50,12 @@ def values(kind: pa.DataType, rows: int, draw: random.Random, nulls: float) -> p
         words = values(kind.value_type, 50, draw, nulls / 2)
         indices = [None if null else draw.randrange(50) for null in mask]
         return pa.DictionaryArray.from_arrays(pa.array(indices, kind.index_type), words, ordered=kind.ordered)
+    if types.is_union(kind):
+        children = [values(field.type, rows, draw, nulls) for field in kind]
+        codes = pa.array([draw.choice(kind.type_codes) for _ in range(rows)], pa.int8()).buffers()[1]
+        places = pa.array(range(rows), pa.int32()).buffers()[1]
+        buffers = [None, codes, places] if kind.mode == "dense" else [None, codes]
+        return pa.Array.from_buffers(kind, rows, buffers, children=children)
     if types.is_struct(kind):
         children = [values(field.type, rows, draw, nulls) for field in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array(mask, pa.bool_()))

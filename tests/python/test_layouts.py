@@ -7,7 +7,9 @@ import offpath
 import polars
 import pyarrow as pa
 import pytest
-from offpath.layouts import stored_type
+from offpath._native import Stream as NativeStream
+from offpath.layouts import stored_schema, stored_type
+from offpath.object_file import read_object, write_table
 
 VIEW = pa.string_view()
 LONG = "longer than the twelve bytes that a view holds by itself"
@@ -27,6 +29,23 @@ ARRAYS = [
     pa.RunEndEncodedArray.from_arrays([2, 3, 4], pa.array([LONG, None, "b"], VIEW)),
     pa.RunEndEncodedArray.from_arrays([1, 4], pa.array([1.5, None])),
 ]
+CODES, PLACES = pa.array([3, 0, 3, 0], pa.int8()), pa.array([0, 0, 2, 1], pa.int32())
+NUMBERS, TEXTS, VIEWS = (
+    pa.array([1, None, 3, 4], pa.int16()),
+    pa.array(["a", None, LONG, ""]),
+    pa.array(["a", LONG], VIEW),
+)
+UNIONS = [
+    pa.UnionArray.from_sparse(CODES, [NUMBERS, TEXTS], ["number", "text"], [3, 0]),
+    pa.UnionArray.from_dense(CODES, PLACES, [NUMBERS, TEXTS], ["number", "text"], [3, 0]),
+    pa.UnionArray.from_dense(CODES, PLACES, [NUMBERS, VIEWS], ["number", "view"], [3, 0]),
+    pa.UnionArray.from_sparse(CODES, [NUMBERS, pa.array(["a", "b", LONG, ""], VIEW)], ["number", "view"], [3, 0]),
+    pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 3, 4], pa.int32()), pa.UnionArray.from_sparse(CODES, [NUMBERS, TEXTS], ["n", "t"], [3, 0])
+    ),
+    pa.StructArray.from_arrays([pa.UnionArray.from_dense(CODES, PLACES, [NUMBERS, TEXTS], ["n", "t"], [3, 0])], ["u"]),
+]
+ARRAYS += UNIONS
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=[str(each.type) for each in ARRAYS])
@@ -44,7 +63,7 @@ def test_every_layout_arrives_with_its_values(session, name, array):
         stream.send(data, row).wait_stored(20)
         arrived = pool.get(row)["x"]
         arrived.validate(full=True)
-        assert arrived.type == stored_type(array.type, "x")
+        assert arrived.type == stored_type(array.type)
         assert arrived.to_pylist() == (data["x"] if row != "slice" else array.slice(1, 2)).to_pylist()
 
 
@@ -119,12 +138,82 @@ def test_text_of_another_width_is_another_type(session, name):
         stream.send({"text": pa.array(["a"])}, "a")
 
 
-@pytest.mark.parametrize("kind", [pa.dense_union, pa.sparse_union])
-def test_unions_are_refused_by_their_names(session, name, kind):
-    union = kind([pa.field("number", pa.int8()), pa.field("text", pa.string())])
-    refused = r"column 'a.b' has the type (dense|sparse)_union<number: int8.*which agents do not store; send a column"
-    with pytest.raises(offpath.Unsupported, match=refused):
-        session.stream(name, pa.schema([("a", pa.struct([("b", union)]))]), rows_max=1)
+@pytest.mark.parametrize("array", ARRAYS, ids=[str(each.type) for each in ARRAYS])
+def test_c_and_python_store_the_same(session, name, array):
+    """ofp_stream_open with the schema as it is given, and ofp_send; no conversion of Python's."""
+    batch = pa.record_batch({"x": array, "n": pa.array([1, 2, 3, 4])})
+    stream = NativeStream(
+        session._native, name, batch.schema.__arrow_c_schema__(), None, "ipc-page", 100, None, 0, 0, 0, None
+    )
+    pool = session.pool(f"local:/{name}")
+    pieces = {"whole": batch, "slice": batch.slice(1, 2), "empty": batch.slice(2, 0), "last": batch.slice(3)}
+    for row, piece in pieces.items():
+        for snapshot in (False, True):
+            number = stream.send_arrow(piece.__arrow_c_array__()[1], (row, str(snapshot)), snapshot, True, 20)
+            stream.wait_stored(number, 20)
+            arrived = pool.get(row, str(snapshot))
+            arrived.validate(full=True)
+            assert arrived.schema == stored_schema(batch.schema)
+            assert arrived.to_pylist() == piece.to_pylist()
+    stream.close(1)
+
+
+@pytest.mark.parametrize("destination", ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"])
+@pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
+def test_unions_keep_their_type_codes_and_nulls(session, name, array, destination):
+    schema = pa.schema([pa.field("x", array.type, nullable=False)], {"unit": "none"})
+    stream = session.stream(name, schema, rows_max=100, destination=destination)
+    stream.send({"x": array}, "a").wait_stored(20)
+    pool = session.pool(stream.pool_name)
+    arrived = pool.get("a")
+    assert arrived.schema.equals(schema, check_metadata=True)
+    assert arrived["x"].type.type_codes == [3, 0]
+    assert arrived["x"].combine_chunks().equals(array)
+
+
+@pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
+def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, name, array):
+    table = pa.table({"u": array, "x": pa.array([1, 2, 3, 4])})
+    stream = session.stream(name, table.schema, rows_max=100)
+    stream.send(table, "a").wait_stored(20)
+    pool = session.pool(stream.pool_name)
+    assert pool.query("x > 2").to_pylist() == table.slice(2).to_pylist()
+    assert pool.query("x > 2", columns=["u"]).to_pylist() == table.slice(2).select(["u"]).to_pylist()
+    with pytest.raises(offpath.Error, match=rf"greater.*{array.type.mode}_union<number: int16"):
+        pool.query("u > 2")
+    with pytest.raises(offpath.Error, match=rf"max.*{array.type.mode}_union<number: int16.*of which there is none"):
+        pool.query("max(u)")
+
+
+@pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
+def test_codes_and_offsets_that_no_child_has_reach_no_reader_unseen(session, name, array):
+    """As with indices of dictionaries: the frame is stored, and what computes with it looks."""
+    wrong = pa.array([3, 0, 3, 99], pa.int8()) if array.type.mode == "sparse" else array.type_codes
+    places = [pa.array([1, 0, 0, 4], pa.int32()).buffers()[1]] if array.type.mode == "dense" else []
+    children = [array.field(i) for i in range(2)]
+    broken = pa.Array.from_buffers(array.type, 4, [None, wrong.buffers()[1], *places], children=children)
+    table = pa.record_batch({"u": broken, "x": pa.array([1, 2, 3, 4])})
+    stream = session.stream(name, table.schema, rows_max=100)
+    stream.send(table, "a").wait_stored(20)
+    pool = session.pool(stream.pool_name)
+    with pytest.raises(offpath.Error, match="checking object"):
+        pool.query("x > 2")
+    with pytest.raises(pa.ArrowInvalid):
+        pool.get("a").validate(full=True)
+
+
+def test_files_that_have_no_form_for_unions_say_so(tmp_path):
+    table = pa.table({"x": [1, 2, 3, 4], "u": UNIONS[0]})
+    for suffix in (".parquet", ".csv"):
+        path = tmp_path / f"table{suffix}"
+        with pytest.raises(
+            offpath.Invalid, match=rf"column 'u' has the type sparse_union<.*, for which \{suffix} files"
+        ):
+            write_table(table, path)
+        assert not path.exists()
+    for suffix in (".arrow", ".arrows"):
+        write_table(table, tmp_path / f"table{suffix}")
+        assert read_object(tmp_path / f"table{suffix}").equals(table)
 
 
 def test_what_is_put_has_layouts_that_queries_know(session, name):

@@ -277,8 +277,8 @@ def test_columns_are_shown_on_demand(small):
         assert told["name"] == stream.name and told["pid"] == os.getpid()
         assert [each["name"] for each in told["columns"]] == ["x", "id"]
         assert [each["nullable"] for each in told["columns"]] == [False, True]
-        assert "fixed_list[3]<float32>, no nulls" in shown(small, "--schemas")
-        assert "fixed_list" not in fetch(small.http_address, "/status.json")
+        assert "fixed_size_list<item: float32>[3], no nulls" in shown(small, "--schemas")
+        assert "fixed_size_list" not in fetch(small.http_address, "/status.json")
 
 
 def test_gauges_of_programs_are_shown(small):

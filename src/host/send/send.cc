@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "frame/gather.h"
 #include "host/send/stream.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
@@ -19,7 +20,7 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr std::uint64_t copy_alignment = 64;
+constexpr std::uint64_t copy_alignment = StagedBytes::alignment;
 
 std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
@@ -257,7 +258,11 @@ std::string Stream::name_of_buffer(std::size_t index) const {
 Result<std::uint64_t> Stream::send_batch(const ArrowArray& batch, const SendRequest& request) {
   OFP_TRY(connection_->here());
   const std::lock_guard lock(batch_mutex_);
-  OFP_TRY(frame::flatten(layout_, batch, view_));
+  StagedBytes staged(connection_->staging);
+  if (layout_.gathered)
+    OFP_TRY(gather(batch, request, staged));
+  else
+    OFP_TRY(frame::flatten(layout_, batch, view_));
   SendRequest whole = request;
   whole.rows = static_cast<std::uint64_t>(view_.rows);
   OFP_TRY(check(whole));
@@ -275,8 +280,30 @@ Result<std::uint64_t> Stream::send_batch(const ArrowArray& batch, const SendRequ
     for (const frame::NodeShape& node : view_.nodes) send.nodes.push_back({node.length, node.null_count});
     wire::encode(send, payload);
   };
-  return post_sources({EntryKind::send, sources, charge, request.flags, request.deadline}, build,
-                      [this](std::size_t i) { return name_of_buffer(i); });
+  return post_sources(
+      {EntryKind::send, sources, charge, request.flags, request.deadline}, build,
+      [this](std::size_t i) { return name_of_buffer(i); }, staged);
+}
+
+// Fills view_ from a batch with views or runs, which are laid out in staging memory. If the other buffers are to be
+// copied, it has room for them too.
+Status Stream::gather(const ArrowArray& batch, const SendRequest& request, StagedBytes& staged) {
+  SendRequest whole = request;
+  whole.rows = static_cast<std::uint64_t>(std::max<std::int64_t>(batch.length, 0));
+  OFP_TRY(check(whole));
+  frame::OwnMemory counted(connection_->staging.bytes_max());
+  const Status fits = frame::flatten(layout_, batch, view_, counted);
+  if (!fits && fits.error().code == Error::too_large)
+    return fail(Error::too_large, "{} (staging_bytes_max)", fits.error().message);
+  OFP_TRY(fits);
+  std::uint64_t copied = 0;
+  for (const frame::BufferSource& buffer : view_.buffers)
+    if (copies(request.flags) && buffer.address != 0) copied += align_up(buffer.bytes, copy_alignment) + copy_alignment;
+  if (counted.bytes() + copied == 0) return {};
+  OFP_TRY(staged.reserve(counted.bytes() + copied, request.deadline));
+  const Staging::Place place = staged.take(counted.bytes());
+  frame::OwnMemory own(MutableBytes(place.data, place.length));
+  return frame::flatten(layout_, batch, view_, own);
 }
 
 Result<std::uint64_t> Stream::move(const MoveRequest& request) {
@@ -336,8 +363,8 @@ Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, co
 
 // Copies the chosen sources side by side into staging memory and names them there. Memory that several sources
 // share, like x, y and z of one array, is copied once; sources with wide gaps between their values are gathered.
-Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen, TimeNs deadline,
-                                    std::span<BufferRef> names) {
+Status Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen, TimeNs deadline,
+                    std::span<BufferRef> names, StagedBytes& staged) {
   struct Span {
     std::uintptr_t begin, end;
     std::uint64_t offset;
@@ -365,7 +392,8 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
   }
   const bool gather = total > 2 * dense + spans.size() * copy_alignment;
   if (gather) total = dense + sources.size() * copy_alignment;
-  OFP_ASSIGN(const Staging::Place place, connection_->staging.reserve(total, deadline));
+  if (!staged.reserved()) OFP_TRY(staged.reserve(total, deadline));
+  const Staging::Place place = staged.take(total);
 
   if (!gather)
     for (const Span& span : spans)
@@ -400,10 +428,16 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
     }
     names[i] = name;
   }
-  return place;
+  return {};
 }
 
 Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& build, const Describe& describe) {
+  StagedBytes staged(connection_->staging);
+  return post_sources(request, build, describe, staged);
+}
+
+Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& build, const Describe& describe,
+                                           StagedBytes& staged) {
   HostEnd& end = connection_->end;
   std::vector<BufferRef> names(request.sources.size());
   std::vector<bool> to_copy(request.sources.size());
@@ -417,25 +451,26 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
       const Source& source = request.sources[i];
       bytes += source.bytes;
       if (source.bytes == 0) continue;
-      if (!snapshot) {
+      if (!snapshot || staged.holds(source.address)) {
         auto named = name_source(posting, source, request, announced);
         if (!named) return fail(named.error().code, "{}: {}", describe(i), named.error().message);
         names[i] = *named;
       }
-      to_copy[i] = snapshot || (end.traits().staged && !wire::is_segment(names[i].region));
+      to_copy[i] =
+          !staged.holds(source.address) && (snapshot || (end.traits().staged && !wire::is_segment(names[i].region)));
       copying |= to_copy[i];
     }
   }
-  Staging::Place place;
-  if (copying) {
-    OFP_ASSIGN(place, copy(request.sources, to_copy, request.deadline, names));
+  const bool gathered = staged.reserved();
+  // A batch leases the program's memory unless every byte of it was copied.
+  bool all_copied = copying || gathered;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const Source& source = request.sources[i];
+    all_copied = all_copied && (source.bytes == 0 || to_copy[i] || staged.holds(source.address));
   }
+  if (copying) OFP_TRY(copy(request.sources, to_copy, request.deadline, names, staged));
   std::vector<std::byte> payload;
   build(names, payload);
-  // A batch leases the program's memory unless every byte of it was copied.
-  const bool all_copied = copying && std::ranges::all_of(names, [&](const BufferRef& name) {
-                            return name.length == 0 || name.region == place.region;
-                          });
   std::vector<HostEnd::RangeName> uses;
   channel::find_uses(names, uses);
   Result<std::uint64_t> ticket = 0;
@@ -448,10 +483,7 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
       ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, 0);
     if (ticket) note(*ticket, all_copied);
   }
-  if (copying && ticket)
-    connection_->staging.commit(place, number_, *ticket);
-  else if (copying)
-    connection_->staging.give_up(place);
+  if (ticket) staged.commit(number_, *ticket);
   return ticket;
 }
 

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -61,6 +63,7 @@ class Staging {
   void forget(std::uint32_t stream);
 
   [[nodiscard]] std::uint64_t bytes_held() const;
+  [[nodiscard]] std::uint64_t bytes_max() const noexcept { return bytes_max_; }
 
  private:
   struct Slab {
@@ -82,6 +85,46 @@ class Staging {
   std::vector<std::unique_ptr<Slab>> slabs_;
   std::uint64_t held_ = 0;
   std::uint64_t blocks_taken_ = 0;
+};
+
+// Staging memory of one send: given up, unless it is committed. A send reserves it once, because a second reservation
+// might wait for the first.
+class StagedBytes {
+ public:
+  static constexpr std::uint64_t alignment = 64;
+  explicit StagedBytes(Staging& staging) noexcept : staging_(staging) {}
+  StagedBytes(const StagedBytes&) = delete;
+  StagedBytes& operator=(const StagedBytes&) = delete;
+  ~StagedBytes() {
+    if (reserved_) staging_.give_up(place_);
+  }
+  [[nodiscard]] Status reserve(std::uint64_t length, TimeNs deadline) {
+    OFP_ASSERT(!reserved_);
+    OFP_ASSIGN(place_, staging_.reserve(length, deadline));
+    reserved_ = true;
+    return {};
+  }
+  // The next `length` bytes of what is reserved.
+  [[nodiscard]] Staging::Place take(std::uint64_t length) noexcept {
+    const std::uint64_t begin = align_up(used_, alignment);
+    OFP_ASSERT(begin <= place_.length && length <= place_.length - begin);
+    used_ = begin + length;
+    return {place_.region, place_.offset + begin, place_.data + begin, length, place_.number};
+  }
+  [[nodiscard]] bool reserved() const noexcept { return reserved_; }
+  [[nodiscard]] bool holds(const void* address) const noexcept {
+    return reserved_ && std::less_equal<const void*>()(place_.data, address) &&
+           std::less<const void*>()(address, place_.data + place_.length);
+  }
+  void commit(std::uint32_t stream, std::uint64_t ticket) {
+    if (std::exchange(reserved_, false)) staging_.commit(place_, stream, ticket);
+  }
+
+ private:
+  Staging& staging_;
+  Staging::Place place_;
+  std::uint64_t used_ = 0;
+  bool reserved_ = false;
 };
 
 }  // namespace offpath::host

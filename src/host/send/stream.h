@@ -169,10 +169,14 @@ class Stream {
   using Describe = std::function<std::string(std::size_t)>;  // the name of a source in errors
   [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build,
                                                    const Describe& describe);
+  // Sources that lie in `staged` need no copy.
+  [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build, const Describe& describe,
+                                                   StagedBytes& staged);
   [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, const Request& request,
                                                     Announced& announced);
-  [[nodiscard]] Result<Staging::Place> copy(std::span<const Source> sources, const std::vector<bool>& chosen,
-                                            TimeNs deadline, std::span<wire::BufferRef> names);
+  [[nodiscard]] Status copy(std::span<const Source> sources, const std::vector<bool>& chosen, TimeNs deadline,
+                            std::span<wire::BufferRef> names, StagedBytes& staged);
+  [[nodiscard]] Status gather(const ArrowArray& batch, const SendRequest& request, StagedBytes& staged);
   void note(std::uint64_t ticket, bool copied);
   [[nodiscard]] bool is_copied(std::uint64_t ticket) const;
 

@@ -37,6 +37,13 @@ Field random_field(Pick& pick, int depth) {
       field.children.push_back({.name = "entries", .type = Type::structure, .nullable = false});
       for (int i = 0; i < 2; ++i) field.children[0].children.push_back(random_field(pick, depth + 1));
       break;
+    case Type::sparse_union:
+    case Type::dense_union:
+      for (std::uint64_t i = pick(1, 3); i > 0; --i) {
+        field.children.push_back(random_field(pick, depth + 1));
+        field.type_codes.push_back(static_cast<std::int8_t>(i * 40 + pick(0, 7)));
+      }
+      break;
     default:
       break;
   }
@@ -99,17 +106,36 @@ class BatchMaker {
     const NodeLayout& node = layout_.nodes[index];
     const auto count = static_cast<std::uint64_t>(length);
     batch_.view.nodes[index] = {length, node.type == Type::null ? length : 0};
-    if (node.buffers > 0 && length > 0 && node.nullable && pick_(0, 1) != 0) {
+    if (node.buffers > 0 && length > 0 && node.nullable && !is_union(node.type) && pick_(0, 1) != 0) {
       bitmap(batch_.view.buffers[node.buffer], count);
       batch_.view.nodes[index].null_count =
           pick_(0, 1) != 0 ? unknown_nulls : static_cast<std::int64_t>(pick_(0, count));
     }
+    if (is_union(node.type)) return fill_union(index, count);
     if (node.buffers > 1) content(node, count);
     for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end) {
       fill(at, node.type == Type::structure    ? length
                : node.type == Type::fixed_list ? length * static_cast<std::int64_t>(node.list_size)
                                                : static_cast<std::int64_t>(last_));
     }
+  }
+
+  // Children of a dense one have a value more than it shows.
+  void fill_union(std::uint32_t index, std::uint64_t count) {
+    const NodeLayout& node = layout_.nodes[index];
+    const bool dense = node.type == Type::dense_union;
+    std::vector<std::uint64_t> lengths(node.children, dense ? 1 : count);
+    if (count > 0) {
+      std::byte* const codes = allocate(batch_.view.buffers[node.buffer], count);
+      std::byte* const places = dense ? allocate(batch_.view.buffers[node.buffer + 1], count * 4) : nullptr;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const std::uint64_t child = count > 50 ? i % node.children : pick_(0, node.children - 1);
+        codes[i] = static_cast<std::byte>(node.type_codes[child]);
+        if (dense) store(places + i * 4, static_cast<std::int32_t>(lengths[child]++));
+      }
+    }
+    for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end)
+      fill(at, static_cast<std::int64_t>(lengths[i]));
   }
 
   void content(const NodeLayout& node, std::uint64_t count) {

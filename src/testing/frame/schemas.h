@@ -14,7 +14,7 @@ inline Schema every_type() {
     Field field;
     field.type = static_cast<Type>(i);
     if (field.type == Type::list || field.type == Type::large_list || field.type == Type::fixed_list ||
-        field.type == Type::structure || field.type == Type::map) {
+        field.type == Type::structure || field.type == Type::map || is_union(field.type)) {
       continue;
     }
     field.name = std::string(type_name(field.type));
@@ -54,6 +54,8 @@ inline Schema every_nesting() {
       {.name = "map", .type = Type::map, .keys_sorted = true, .children = {entries}},
       both_words,
       {.name = "empty", .type = Type::structure},
+      {.name = "sparse", .type = Type::sparse_union, .children = {pair, flag}, .type_codes = {0, 1}},
+      {.name = "dense", .type = Type::dense_union, .children = {text, words, flag}, .type_codes = {127, 0, 5}},
   };
   return schema;
 }

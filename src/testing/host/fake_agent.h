@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -61,7 +62,7 @@ class FakeAgent final : public channel::AgentEvents {
 
   std::vector<wire::OpenStream> opened;  // texts and schema are not to be looked at
   std::vector<std::string> pools;
-  std::vector<Batch> batches;
+  std::deque<Batch> batches;  // those under way keep their places
   std::vector<std::string> steps;
   std::vector<std::uint64_t> released;
   std::vector<std::uint64_t> cancelled;   // gets, by their tickets
