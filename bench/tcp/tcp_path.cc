@@ -1,7 +1,8 @@
 // A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other,
 // and back, each way through an ImpairedPath. Hardware addresses select the device to which a frame goes back.
 //
-//   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
+//   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--loss-burst N] [--duplicate P] [--reorder P] [--reorder-us N]
+//                  [--jitter-us N] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
 //
 // Prints "ready", and relays until it is killed.
 #include <poll.h>
@@ -57,6 +58,16 @@ Result<Arguments> parse(int argc, char** argv) {
       return fail(Error::invalid, "{} {}: a number is expected", option, argv[i + 1]);
     if (option == "--loss")
       arguments.impairments.loss = value;
+    else if (option == "--loss-burst")
+      arguments.impairments.loss_burst = static_cast<std::uint32_t>(std::max(value, 1.0));
+    else if (option == "--duplicate")
+      arguments.impairments.duplicate = value;
+    else if (option == "--reorder")
+      arguments.impairments.reorder = value;
+    else if (option == "--reorder-us")
+      arguments.impairments.reorder_ns = static_cast<TimeNs>(std::max(value, 1.0) * microsecond_ns);
+    else if (option == "--jitter-us")
+      arguments.impairments.jitter_ns = static_cast<TimeNs>(value * microsecond_ns);
     else if (option == "--delay-us")
       arguments.impairments.delay_ns = static_cast<TimeNs>(value * microsecond_ns);
     else if (option == "--mbit")
