@@ -17,8 +17,8 @@
 // a burst.
 //
 // Read this first in src/tcp/stack, then segment_arrival.h, acknowledgement.h, recovery.h, reception.h and
-// transmission.h (an established flow), flow_timers.h, and passive_open.h, active_open.h and handshake.h (its beginning); hand_over.h only
-// with a slow path.
+// transmission.h (an established flow), flow_timers.h, and passive_open.h, active_open.h and handshake.h (its
+// beginning); hand_over.h only with a slow path.
 #pragma once
 
 #include <optional>
