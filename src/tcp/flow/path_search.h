@@ -1,7 +1,7 @@
 // The largest segment that a path takes, where no router says it: packetization-layer path MTU discovery (RFC 4821).
 // A search begins when segments have shrunk, after timeouts in a row or by ICMP; it sends one larger segment at a time
-// amid others, and a probe that is lost alone is no sign of congestion. The first probe is as large as before: often the
-// path was dead, or is another one by now. Then halves.
+// amid others, and a probe that is lost alone is no sign of congestion. The first probe is as large as before: often
+// the path was dead, or is another one by now. Then halves.
 #pragma once
 
 #include <cstdint>
