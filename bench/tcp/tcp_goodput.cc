@@ -58,7 +58,7 @@ Status measure_goodput(const StreamServer& offloaded, const StreamServer& kernel
                 .ratio = compared.ratio,
                 .interval = compared.interval,
                 .pairs = compared.pairs,
-                .target = ratio_at_least(0.9)});
+                .target = ratio_at_least(0.95)});
   }
   return {};
 }
@@ -89,7 +89,8 @@ Status measure_sharing(const StreamServer& offloaded, const StreamServer& kernel
               .target = value_at_least(0.9, "Jain's index")});
   report.add({.claim = fmt::format("tcp.fairness ({}, share of the offloaded beside the kernel's)", over),
               .value = median(ratios),
-              .unit = "x"});
+              .unit = "x",
+              .target = value_at_most(1.2, "x")});
   return {};
 }
 

@@ -1,7 +1,8 @@
 // A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other,
 // and back, each way through an ImpairedPath. Hardware addresses select the device to which a frame goes back.
 //
-//   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
+//   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--loss-burst N] [--duplicate P] [--reorder P] [--reorder-us N]
+//                  [--jitter-us N] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
 //
 // Prints "ready", and relays until it is killed.
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +59,16 @@ Result<Arguments> parse(int argc, char** argv) {
       return fail(Error::invalid, "{} {}: a number is expected", option, argv[i + 1]);
     if (option == "--loss")
       arguments.impairments.loss = value;
+    else if (option == "--loss-burst")
+      arguments.impairments.loss_burst = static_cast<std::uint32_t>(std::max(value, 1.0));
+    else if (option == "--duplicate")
+      arguments.impairments.duplicate = value;
+    else if (option == "--reorder")
+      arguments.impairments.reorder = value;
+    else if (option == "--reorder-us")
+      arguments.impairments.reorder_ns = static_cast<TimeNs>(std::max(value, 1.0) * microsecond_ns);
+    else if (option == "--jitter-us")
+      arguments.impairments.jitter_ns = static_cast<TimeNs>(value * microsecond_ns);
     else if (option == "--delay-us")
       arguments.impairments.delay_ns = static_cast<TimeNs>(value * microsecond_ns);
     else if (option == "--mbit")
@@ -89,8 +101,8 @@ class Relay {
     waits.push_back({far_->wait_descriptor(), POLLIN, 0});
     for (;;) {
       const TimeNs now = monotonic_ns();
-      for (std::size_t i = 0; i < near_.size(); ++i) take(*near_[i], to_far_, now, i);
-      take(*far_, to_near_, now, {});
+      take_in_turn(now);
+      take(*far_, to_near_, now, {}, frames_max);
       give(now);
       const TimeNs due = std::min(to_far_.next_due(), to_near_.next_due());
       const TimeNs left = due == never ? second_ns : std::max<TimeNs>(due - monotonic_ns(), 0);
@@ -100,18 +112,34 @@ class Relay {
   }
 
  private:
+  static constexpr std::size_t frames_max = 64;
+
   explicit Relay(const Arguments& arguments)
       : to_far_(arguments.impairments, arguments.seed), to_near_(arguments.impairments, arguments.seed + 1) {}
 
-  void take(PacketPort& port, ImpairedPath& path, TimeNs now, std::optional<std::size_t> near) {
-    std::array<tcp::ReceivedFrame, 64> frames;
-    for (std::size_t i = 0, count = port.receive(frames, now); i < count; ++i) {
+  // Frame by frame from each device, a different one first each time: what comes first finds room in the queue, so a
+  // device whose frames were all taken before another's would get more of it.
+  void take_in_turn(TimeNs now) {
+    first_ = (first_ + 1) % near_.size();
+    std::size_t empty = 0;
+    for (std::size_t taken = 0; taken < frames_max * near_.size() && empty < near_.size(); ++taken) {
+      const std::size_t i = (first_ + taken) % near_.size();
+      empty = take(*near_[i], to_far_, now, i, 1) == 0 ? empty + 1 : 0;
+    }
+  }
+
+  std::size_t take(PacketPort& port, ImpairedPath& path, TimeNs now, std::optional<std::size_t> near,
+                   std::size_t most) {
+    std::array<tcp::ReceivedFrame, frames_max> frames;
+    const std::size_t count = port.receive(std::span(frames).first(most), now);
+    for (std::size_t i = 0; i < count; ++i) {
       std::vector<std::byte> bytes(frames[i].bytes.begin(), frames[i].bytes.end());
       if (bytes.size() < tcp::ethernet_header_bytes) continue;
       if (near) is_at_[tcp::read_ethernet_header(bytes.data()).source] = *near;
       if (frames[i].checksum_verified) tcp::complete_tcp_checksum(bytes);
       path.push(std::move(bytes), now);
     }
+    return count;
   }
 
   static void send(PacketPort& port, Bytes bytes, TimeNs now) {
@@ -131,6 +159,7 @@ class Relay {
   }
 
   ImpairedPath to_far_, to_near_;
+  std::size_t first_ = 0;
   std::vector<std::unique_ptr<PacketPort>> near_;
   std::unique_ptr<PacketPort> far_;
   std::map<MacAddress, std::size_t> is_at_;

@@ -50,7 +50,23 @@ CLAIMS = {
 # Networks for goodput, and for connections that share a bottleneck: what bench_tcp_path is told.
 LOSSY = ("1 % loss, 2 ms round trip", ("--loss", "0.01", "--delay-us", "1000"))
 FAR = ("20 ms round trip, 100 Mb/s", ("--delay-us", "10000", "--mbit", "100", "--queue-bytes", "250000"))
-BAD_NETWORKS = {"goodput": (LOSSY, FAR), "sharing": (FAR,)}
+REORDERED = (
+    "2 % up to 4 ms late, 10 ms round trip, 100 Mb/s",
+    ("--reorder", "0.02", "--reorder-us", "4000", "--delay-us", "5000", "--mbit", "100", "--queue-bytes", "250000"),
+)
+JITTER = (
+    "jitter of 4 ms, 10 ms round trip, 100 Mb/s",
+    ("--jitter-us", "4000", "--delay-us", "3000", "--mbit", "100", "--queue-bytes", "250000"),
+)
+BURSTS = (
+    "bursts of 8 lost, 10 ms round trip, 100 Mb/s",
+    ("--loss", "0.0005", "--loss-burst", "8", "--delay-us", "5000", "--mbit", "100", "--queue-bytes", "250000"),
+)
+DOUBLED = (
+    "1 % twice, 10 ms round trip, 100 Mb/s",
+    ("--duplicate", "0.01", "--delay-us", "5000", "--mbit", "100", "--queue-bytes", "250000"),
+)
+BAD_NETWORKS = {"goodput": (LOSSY, FAR, REORDERED, JITTER, BURSTS, DOUBLED), "sharing": (FAR,)}
 SOCKETS = 8192  # of an offloaded program: 4,096 idle connections, and what waits at its listeners
 BOUNDS = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
 REDIS_TARGET = 1.5

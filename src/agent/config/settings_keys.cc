@@ -249,6 +249,10 @@ constexpr ConfigKey keys[] = {
      3600 * second_ns},
     {"tcp.orphan_lifetime", ConfigType::duration, "10min",
      "How long an orphan lasts at most, even if its peer keeps acknowledging.", second_ns, 86'400 * second_ns},
+    {"tcp.rto_min", ConfigType::duration, "200ms",
+     "The shortest time after which data is retransmitted without any sign of its loss. It must be longer than peers "
+     "delay acknowledgements: 40 ms for Linux and Offpath. Less suits networks where all peers acknowledge sooner.",
+     millisecond_ns, 60 * second_ns},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
     {"tcp.memory_of_program", ConfigType::bytes, "8GiB",

@@ -142,7 +142,7 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
   const auto settings = settings_of(
       "[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = "
-      "7\norphans_max = 20\norphan_time = '5s'\norphan_lifetime = '9s'\nreceive_memory_max = "
+      "7\norphans_max = 20\norphan_time = '5s'\norphan_lifetime = '9s'\nrto_min = '5ms'\nreceive_memory_max = "
       "'4GiB'\nreceive_memory_of_user = '1GiB'");
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_TRUE(settings->tcp.has_value());
@@ -157,6 +157,7 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings->tcp->stack.orphans_max, 20u);
   EXPECT_EQ(settings->tcp->stack.orphan_ns, 5 * second_ns);
   EXPECT_EQ(settings->tcp->stack.orphan_lifetime_ns, 9 * second_ns);
+  EXPECT_EQ(settings->tcp->stack.rto.minimum_ns, 5 * millisecond_ns);
   EXPECT_FALSE(settings->tcp->slow_path_on_host);
   EXPECT_TRUE(
       settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);

@@ -140,6 +140,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.stack.orphans_max = static_cast<std::uint32_t>(config.integer("tcp.orphans_max"));
   settings.stack.orphan_ns = config.duration_ns("tcp.orphan_time");
   settings.stack.orphan_lifetime_ns = config.duration_ns("tcp.orphan_lifetime");
+  settings.stack.rto.minimum_ns = config.duration_ns("tcp.rto_min");
   settings.limits.flows_of_program_max = static_cast<std::uint32_t>(config.integer("tcp.flows_of_program"));
   settings.limits.receive_bytes_max = config.bytes("tcp.receive_memory_max");
   settings.limits.receive_bytes_of_user_max = config.bytes("tcp.receive_memory_of_user");

@@ -16,8 +16,18 @@
 
 namespace offpath::tcp {
 
+// Of a connection's first slow start (hystart.h).
+struct StartState {
+  std::uint32_t round_bytes;               // to be acknowledged until the round is over
+  std::uint32_t previous_us, shortest_us;  // shortest round trips: of the last round; 0: not known; of this one
+  std::uint32_t baseline_us;               // when they had become longer
+  std::uint8_t samples, rounds;            // of this round; conservative ones
+  bool is_conservative;
+};
+
 struct CubicState {
   TimeNs epoch_at;            // when the window began to grow; 0: not yet
+  TimeNs unused_since;        // the window has not been the limit since; 0: it is
   std::uint32_t window_most;  // bytes, at the last loss
   std::uint32_t origin;       // bytes, at the curve's plateau
   std::uint32_t reno_window;  // bytes that Reno would allow by now
@@ -43,6 +53,7 @@ struct Congestion {
   std::uint64_t rate = 0;       // bytes a second; 0: not paced
   union Own {
     CubicState cubic;
+    StartState start;  // of NewReno and CUBIC, in the first slow start
     DctcpState dctcp;
     TimelyState timely;
   } own{};
@@ -58,6 +69,7 @@ struct Acknowledged {
   TimeNs rtt_ns = 0;  // measured by this acknowledgement; 0: not measured
   TimeNs smoothed_rtt_ns = 0;
   TimeNs now = 0;
+  TimeNs delay_ns = 0;  // a round trip by the peer's timestamps, in milliseconds; in slow start only; 0: not known
 };
 
 class CongestionControl {
@@ -74,6 +86,12 @@ class CongestionControl {
   // The retransmission timer has fired. `first`: the first of a series.
   virtual void on_timeout(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, bool first,
                           TimeNs now) const noexcept;
+  // Nothing was sent for `idle_ns`: the path may carry less by now. `timeout_ns`: of a retransmission.
+  virtual void on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns, TimeNs timeout_ns) const noexcept;
+  // A loss was none. `before`: as it was then, `ago_ns` ago. What is not in flight comes back by slow start, so that no
+  // burst leaves (RFC 4015, 5).
+  virtual void undo(Congestion& congestion, const Congestion& before, std::uint32_t in_flight, std::uint32_t mss,
+                    TimeNs ago_ns) const noexcept;
 };
 
 inline constexpr std::uint32_t initial_window_segments = 10;  // RFC 6928
@@ -82,7 +100,10 @@ inline constexpr std::uint32_t congestion_window_max = 1u << 30;
 // `name`: new_reno, cubic, dctcp or timely.
 [[nodiscard]] Result<std::unique_ptr<const CongestionControl>> congestion_control(std::string_view name);
 
-// Slow start below the threshold, which all algorithms share (RFC 5681). Returns the acknowledged bytes beyond it.
+[[nodiscard]] inline bool is_first_start(const Congestion& congestion) noexcept {
+  return congestion.threshold == congestion_window_max;
+}
+// Slow start below the threshold (RFC 5681); the first one, with HyStart++. Returns the acknowledged bytes beyond it.
 [[nodiscard]] std::uint32_t slow_start(Congestion& congestion, const Acknowledged& what) noexcept;
 // Only a window that was fully used may grow (RFC 7661).
 [[nodiscard]] inline bool window_was_used(const Congestion& congestion, const Acknowledged& what) noexcept {

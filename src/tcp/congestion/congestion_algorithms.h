@@ -19,6 +19,9 @@ class Cubic final : public CongestionControl {
   [[nodiscard]] std::string_view name() const noexcept override { return "cubic"; }
   void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept override;
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
+  void on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns, TimeNs timeout_ns) const noexcept override;
+  void undo(Congestion& congestion, const Congestion& before, std::uint32_t in_flight, std::uint32_t mss,
+            TimeNs ago_ns) const noexcept override;
 };
 
 // RFC 8257's estimate of congestion, applied to a rate as TAS does (Kaufmann et al., EuroSys 2019).

@@ -11,12 +11,12 @@ constexpr TimeNs rtt = 10 * millisecond_ns;
 
 // Acknowledges a whole window in one round trip, segment by segment.
 void round_trip(const CongestionControl& control, Congestion& congestion, TimeNs& now, TimeNs measured = rtt,
-                double marked = 0) {
+                double marked = 0, TimeNs delay = 0) {
   const std::uint32_t window = congestion.window;
   for (std::uint32_t at = 0; at + mss <= window; at += mss) {
     const auto share = static_cast<std::uint32_t>(marked * mss);
-    control.on_acknowledged(congestion,
-                            {mss, share, window, mss, measured, rtt, now + static_cast<TimeNs>(at) * rtt / window});
+    control.on_acknowledged(
+        congestion, {mss, share, window, mss, measured, rtt, now + static_cast<TimeNs>(at) * rtt / window, delay});
   }
   now += rtt;
 }
@@ -96,6 +96,87 @@ TEST(Congestion, CubicIsBackAfterTheTimeOfItsCurve) {
   EXPECT_NEAR(congestion.window, 1000 * mss, 20 * mss);
   while (now - begin < 12 * second_ns) round_trip(*control, congestion, now);
   EXPECT_GT(congestion.window, 1005 * mss);
+}
+
+// HyStart++: round trips that grow by more than an eighth, and by 4 ms at least, end the first slow start.
+TEST(Congestion, TheFirstSlowStartEndsBeforeTheQueueOverflows) {
+  for (const char* name : {"new_reno", "cubic"}) {
+    const auto control = congestion_control(name).value();
+    Congestion congestion;
+    TimeNs now = second_ns;
+    control->begin(congestion, mss, now);
+    TimeNs delay = 40 * millisecond_ns;
+    round_trip(*control, congestion, now, rtt, 0, delay);
+    round_trip(*control, congestion, now, rtt, 0, delay + 4 * millisecond_ns);
+    EXPECT_EQ(congestion.window, 40 * mss) << "as if it were noise";
+    delay += 10 * millisecond_ns;
+    round_trip(*control, congestion, now, rtt, 0, delay);
+    const std::uint32_t found = congestion.window;
+    EXPECT_LT(found, 65 * mss);
+    for (int i = 0; i < 4; ++i) round_trip(*control, congestion, now, rtt, 0, delay);
+    EXPECT_GT(congestion.window, found * 2) << "a quarter in each round";
+    EXPECT_LT(congestion.window, found * 5 / 2);
+    EXPECT_EQ(congestion.threshold, congestion_window_max);
+    round_trip(*control, congestion, now, rtt, 0, delay);
+    EXPECT_LT(congestion.threshold, found * 3) << "after five rounds";
+    const std::uint32_t window = congestion.window;
+    round_trip(*control, congestion, now, rtt, 0, delay);
+    EXPECT_LE(congestion.window, window + 3 * mss);
+  }
+}
+
+TEST(Congestion, TheFirstSlowStartContinuesAfterNoise) {
+  const auto control = congestion_control("cubic").value();
+  Congestion congestion;
+  TimeNs now = second_ns;
+  control->begin(congestion, mss, now);
+  for (const TimeNs delay : {40, 60, 40, 40}) round_trip(*control, congestion, now, rtt, 0, delay * millisecond_ns);
+  EXPECT_GT(congestion.window, 80 * mss);
+  EXPECT_EQ(congestion.threshold, congestion_window_max);
+  const std::uint32_t window = congestion.window;
+  round_trip(*control, congestion, now, rtt, 0, 40 * millisecond_ns);
+  EXPECT_NEAR(congestion.window, 2 * window, mss);
+}
+
+// RFC 9438, 5.8: the curve is one of time in which the window was used.
+TEST(Congestion, CubicDoesNotGrowForTimeInWhichItsWindowWasNotUsed) {
+  const auto control = congestion_control("cubic").value();
+  for (const bool idle : {false, true}) {
+    Congestion congestion{1000 * mss, 500 * mss};
+    TimeNs now = second_ns;
+    control->on_loss(congestion, congestion.window, mss, now);
+    while (now < 5 * second_ns) round_trip(*control, congestion, now);
+    const std::uint32_t before = congestion.window;
+    ASSERT_LT(before, 960 * mss);
+    if (idle) {
+      // Less than a retransmission timeout each.
+      for (int i = 0; i < 200; ++i, now += 150 * millisecond_ns)
+        control->on_idle(congestion, mss, 150 * millisecond_ns, 200 * millisecond_ns);
+    } else {
+      for (; now < 35 * second_ns; now += rtt) control->on_acknowledged(congestion, {mss, 0, mss, mss, rtt, rtt, now});
+    }
+    EXPECT_EQ(congestion.window, before);
+    for (int i = 0; i < 10; ++i) round_trip(*control, congestion, now);
+    EXPECT_LT(congestion.window, before + 20 * mss);
+  }
+}
+
+// RFC 4015: what was in flight may be again, and the rest comes back by slow start.
+TEST(Congestion, AnUndoneLossLeavesNoTraceAndNoBurst) {
+  for (const char* name : {"new_reno", "cubic"}) {
+    const auto control = congestion_control(name).value();
+    Congestion congestion{1000 * mss, 500 * mss};
+    TimeNs now = second_ns;
+    for (int i = 0; i < 10; ++i) round_trip(*control, congestion, now);
+    const Congestion before = congestion;
+    control->on_timeout(congestion, congestion.window, mss, true, now);
+    EXPECT_EQ(congestion.window, mss);
+    control->undo(congestion, before, 100 * mss, mss, rtt);
+    EXPECT_EQ(congestion.window, 110 * mss);
+    for (int i = 0; i < 4; ++i) round_trip(*control, congestion, now);
+    EXPECT_GE(congestion.window, before.window);
+    EXPECT_LT(congestion.window, before.window + 20 * mss);
+  }
 }
 
 TEST(Congestion, DctcpGivesWayAsMuchAsIsMarked) {

@@ -19,11 +19,23 @@ void begin_epoch(Congestion& congestion, const Acknowledged& what) noexcept {
   own.seconds_to_origin = static_cast<float>(std::cbrt((own.origin - congestion.window) / double(what.mss) / scaling));
 }
 
+// The curve is one of the time in which the window was the limit (RFC 9438, 5.8).
+void leave_out_unused(CubicState& own, TimeNs now) noexcept {
+  if (own.unused_since == 0) return;
+  if (own.epoch_at != 0) own.epoch_at += now - own.unused_since;
+  own.unused_since = 0;
+}
+
 }  // namespace
 
 void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept {
-  if (!window_was_used(congestion, what)) return;
+  const bool first = is_first_start(congestion);  // its state is another one
+  if (!window_was_used(congestion, what)) {
+    if (CubicState& own = congestion.own.cubic; !first && own.unused_since == 0) own.unused_since = what.now;
+    return;
+  }
   const std::uint32_t bytes = slow_start(congestion, what);
+  if (!is_first_start(congestion)) leave_out_unused(congestion.own.cubic, what.now);
   if (bytes == 0) return;
   CubicState& own = congestion.own.cubic;
   if (own.epoch_at == 0) begin_epoch(congestion, what);
@@ -39,14 +51,28 @@ void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) co
 }
 
 void Cubic::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {
+  if (is_first_start(congestion)) congestion.own = {};
   CubicState& own = congestion.own.cubic;
   // A window that did not reach the one before the last loss gives way sooner to other flows (4.7, fast convergence).
   const bool less = congestion.window < own.window_most;
   own.window_most = less ? static_cast<std::uint32_t>(congestion.window * (1 + kept) / 2) : congestion.window;
-  own.epoch_at = 0;
+  own.epoch_at = own.unused_since = 0;
   const std::uint32_t used = std::min(congestion.window, std::max(in_flight, mss));
   congestion.threshold = std::max(static_cast<std::uint32_t>(used * kept), 2 * mss);
   congestion.window = congestion.threshold;
+}
+
+void Cubic::on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns, TimeNs timeout_ns) const noexcept {
+  CubicState& own = congestion.own.cubic;
+  if (!is_first_start(congestion) && own.epoch_at != 0 && own.unused_since == 0) own.epoch_at += idle_ns;
+  CongestionControl::on_idle(congestion, mss, idle_ns, timeout_ns);
+}
+
+void Cubic::undo(Congestion& congestion, const Congestion& before, std::uint32_t in_flight, std::uint32_t mss,
+                 TimeNs ago_ns) const noexcept {
+  CongestionControl::undo(congestion, before, in_flight, mss, ago_ns);
+  CubicState& own = congestion.own.cubic;
+  if (!is_first_start(congestion) && own.epoch_at != 0) own.epoch_at += ago_ns;
 }
 
 }  // namespace offpath::tcp

@@ -15,6 +15,7 @@ void NewReno::on_acknowledged(Congestion& congestion, const Acknowledged& what) 
 }
 
 void NewReno::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {
+  if (is_first_start(congestion)) congestion.own = {};
   congestion.threshold = std::max(in_flight / 2, 2 * mss);
   congestion.window = congestion.threshold;
 }

@@ -2,15 +2,18 @@
 // losses and ends need is behind one pointer.
 //
 // Read this first in src/tcp/flow, then owner.h (who has its payload), flows.h and flow_table.h (all of them), and what
-// a flow keeps: positions.h, scoreboard.h (SACK), reassembly.h, rtt.h, waiting.h. routes.h, neighbours.h, orphans.h and
-// timer_wheel.h are shared.
+// a flow keeps: positions.h, scoreboard.h (SACK), reassembly.h, repair.h, reorder_window.h, rtt.h,
+// path_search.h, waiting.h. routes.h, neighbours.h, orphans.h and timer_wheel.h are shared.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "tcp/congestion/congestion.h"
+#include "tcp/flow/path_search.h"
 #include "tcp/flow/reassembly.h"
+#include "tcp/flow/reorder_window.h"
+#include "tcp/flow/repair.h"
 #include "tcp/flow/rtt.h"
 #include "tcp/flow/scoreboard.h"
 #include "tcp/flow/timer_wheel.h"
@@ -68,6 +71,7 @@ struct FlowShare {
 struct FlowSlow {
   std::unique_ptr<Scoreboard> scoreboard{};  // while something is to be repaired
   std::unique_ptr<Reassembly> reassembly{};  // while something is out of order
+  std::unique_ptr<Repair> repair{};          // from the first loss on
   std::uint64_t tag = 0;                     // the owner's
   FlowShare share{};
   std::uint64_t orphan = 0;  // released, and its number in Orphans; 0: it is none
@@ -84,10 +88,15 @@ struct FlowSlow {
   Sequence tail_end{};                 // of the tail probe: what was sent until then
   std::uint32_t tail_ms = 0;           // when it left, in the clock of timestamps
   std::uint32_t tail_flight = 0;       // bytes in flight then
-  Sequence slowed_down_until{};        // the end of the data in flight when the window shrank last
-  std::uint32_t flight_sent = 0;       // bytes in flight when all that may leave had left
-  std::uint16_t mss_before = 0;        // routers said that it was too much
-  TimeNs mss_again_at = never;         // when to try it again
+  TimeNs judge_at = never;             // when a segment will have been late for too long
+  ReorderWindow reordering{};
+  SequenceRange duplicate{};      // arrived twice: to be reported; empty: nothing is
+  TimeNs idle_since = 0;          // all was acknowledged then, and nothing was sent since; 0: not yet
+  Sequence slowed_down_until{};   // the end of the data in flight when the window shrank last
+  std::uint32_t flight_sent = 0;  // bytes in flight when all that may leave had left
+  std::uint16_t mss_before = 0;   // it was too much for the path; 0: it never was
+  TimeNs mss_again_at = never;    // when to try it again
+  PathSearch search{};
   FlowError error = FlowError::none;
   // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
   std::uint32_t attempt = 0;

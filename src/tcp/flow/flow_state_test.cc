@@ -7,7 +7,10 @@
 #include <set>
 
 #include "tcp/flow/flow_table.h"
+#include "tcp/flow/path_search.h"
 #include "tcp/flow/reassembly.h"
+#include "tcp/flow/reorder_window.h"
+#include "tcp/flow/repair.h"
 #include "tcp/flow/rtt.h"
 #include "tcp/flow/scoreboard.h"
 #include "tcp/flow/timer_wheel.h"
@@ -79,11 +82,11 @@ TEST(Scoreboard, DeclaresLostWhatThreeSegmentsBehindItHaveArrived) {
   Scoreboard board(Sequence(0));
   const Sequence una(0), next(1000);
   EXPECT_EQ(board.select(range(100, 200), una, next), 100u);
-  board.judge(mss, 0, 0);
+  board.judge({.mss = mss}, 0);
   EXPECT_FALSE(board.lost());
   EXPECT_EQ(board.in_flight(next), 900u);
   EXPECT_EQ(board.select(range(100, 400), una, next), 200u);
-  board.judge(mss, 0, 0);
+  board.judge({.mss = mss}, 0);
   ASSERT_TRUE(board.lost());
   EXPECT_EQ(*board.lost(), range(0, 100));
   EXPECT_EQ(board.in_flight(next), 600u);
@@ -99,31 +102,141 @@ TEST(Scoreboard, SeesThatWhatWasSentAgainIsLostAgain) {
   Scoreboard board(Sequence(0));
   const Sequence una(0);
   board.select(range(100, 500), una, Sequence(500));
-  board.judge(mss, 0, 0);
+  board.judge({.mss = mss}, 0);
   board.resent(*board.lost(), Sequence(500), 0);
   // The later data arrives.
   board.select(range(500, 700), una, Sequence(1000));
-  board.judge(mss, 0, 0);
+  board.judge({.mss = mss}, 0);
   EXPECT_FALSE(board.lost());
   board.select(range(700, 800), una, Sequence(1000));
-  board.judge(mss, 0, 0);
+  board.judge({.mss = mss}, 0);
   EXPECT_EQ(board.lost(), range(0, 100));
 }
 
 TEST(Scoreboard, WhatWasSentAgainAndOvertakenHasARoundTripAndAQuarter) {
   constexpr TimeNs round_trip = 8 * millisecond_ns, sent_at = 100 * millisecond_ns, due = sent_at + 10 * millisecond_ns;
+  constexpr Scoreboard::Rules rules{mss, round_trip, round_trip / 4};
   Scoreboard board(Sequence(0));
   const Sequence una(0);
   board.select(range(100, 500), una, Sequence(500));
-  board.judge(mss, sent_at, round_trip);
+  board.judge(rules, sent_at);
   board.resent(*board.lost(), Sequence(500), sent_at);
-  board.judge(mss, due + round_trip, round_trip);
+  board.judge(rules, due + round_trip);
   EXPECT_FALSE(board.lost()) << "nothing that was sent later has arrived";
   board.select(range(500, 600), una, Sequence(1000));
-  board.judge(mss, due - 1, round_trip);
+  board.judge(rules, due - 1);
   EXPECT_FALSE(board.lost());
-  board.judge(mss, due, round_trip);
+  board.judge(rules, due);
   EXPECT_EQ(board.lost(), range(0, 100));
+}
+
+TEST(Scoreboard, SaysWhenALateSegmentWillBeLost) {
+  constexpr Scoreboard::Rules rules{.mss = mss, .round_trip_ns = 40, .window_ns = 10, .counts = false};
+  Scoreboard board(Sequence(0));
+  const Sequence una(0), next(1000);
+  board.select(range(100, 200), una, next, 1000);
+  board.select(range(300, 900), una, next, 1005);
+  EXPECT_EQ(board.judge(rules, 1005), 1010);
+  EXPECT_FALSE(board.lost());
+  EXPECT_EQ(board.judge(rules, 1010), 1015);
+  EXPECT_EQ(board.lost(), range(0, 100));
+  board.resent(range(0, 100), next, 1010);
+  EXPECT_FALSE(board.saw_reordering());
+  board.select(range(200, 300), una, next, 1011);  // sent once, and late
+  EXPECT_TRUE(board.saw_reordering());
+  board.select(range(900, 1000), una, Sequence(1200), 1012);
+  EXPECT_EQ(board.judge(rules, 1012), never) << "nothing that left after the retransmission has arrived";
+  board.select(range(1000, 1100), una, Sequence(1200), 1013);
+  EXPECT_EQ(board.judge(rules, 1013), 1060);
+  EXPECT_EQ(board.selected(una), 1000u);
+}
+
+TEST(Scoreboard, ForgivesWhatATimeoutHadDeclaredLost) {
+  Scoreboard board(Sequence(0));
+  const Sequence una(0), next(1000);
+  board.select(range(100, 300), una, next, 7);
+  board.lose_all(una, next);
+  EXPECT_EQ(board.in_flight(next), 0u);
+  board.resent(range(0, 100), next, 8);
+  board.forgive(una, 9);
+  EXPECT_FALSE(board.lost());
+  EXPECT_EQ(board.highest(), Sequence(300));
+  EXPECT_EQ(board.in_flight(next), 800u);
+  board.acknowledge(Sequence(300));
+  EXPECT_TRUE(board.empty());
+}
+
+TEST(ReorderWindow, GrowsWithNeedlessRetransmissionsAndForgetsThem) {
+  constexpr TimeNs rtt = 40 * millisecond_ns, quarter = rtt / 4;
+  ReorderWindow window;
+  EXPECT_EQ(window.window_ns(rtt), never);
+  window.add(rtt, second_ns);
+  window.add(3 * rtt, 2 * second_ns);
+  EXPECT_EQ(window.window_ns(rtt), quarter);
+  EXPECT_FALSE(window.seen());
+  window.widen(Sequence(100), Sequence(500));
+  EXPECT_TRUE(window.seen());
+  window.widen(Sequence(400), Sequence(900));  // in the same round trip
+  EXPECT_EQ(window.window_ns(rtt), 2 * quarter);
+  window.widen(Sequence(500), Sequence(900));
+  EXPECT_EQ(window.window_ns(rtt), 3 * quarter);
+  window.widen(Sequence(900), Sequence(901));
+  window.widen(Sequence(901), Sequence(902));
+  EXPECT_EQ(window.window_ns(rtt), rtt) << "not more than a round trip";
+  for (int i = 0; i < ReorderWindow::recoveries_kept - 1; ++i) window.recovered();
+  EXPECT_EQ(window.window_ns(rtt), rtt);
+  window.recovered();
+  EXPECT_EQ(window.window_ns(rtt), quarter);
+  // The path has changed: a longer round trip counts once the short one is old.
+  window.add(2 * rtt, 302 * second_ns);
+  EXPECT_EQ(window.window_ns(2 * rtt), 2 * quarter);
+}
+
+// Whatever is lost, a recovery never sends more than has arrived, but for one segment at a time, and ends at its
+// target.
+TEST(ProportionalRate, SendsNoMoreThanArrivesAndEndsAtItsTarget) {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const std::uint32_t segments = 10 + random() % 200, lost = 1 + random() % (segments - 4),
+                        target = std::max(segments / 2, 2u) * mss;
+    ProportionalRate rate;
+    rate.begin(segments * mss, target);
+    std::uint32_t flight = (segments - lost) * mss, arrived = 0, sent = 0;
+    for (std::uint32_t i = 0; i < 4 * segments && flight >= mss; ++i) {
+      flight -= mss;
+      arrived += mss;
+      const bool safe = random() % 2 != 0;
+      const std::uint32_t window = rate.window(flight, mss, safe, mss);
+      ASSERT_LE(window, std::max(flight + 2 * mss, target)) << seed;
+      for (; flight + mss <= window; flight += mss, sent += mss) rate.sent(mss);
+      ASSERT_LE(sent, 2 * arrived + mss) << seed;
+      ASSERT_TRUE(flight >= mss || arrived == segments * mss) << seed << ": nothing is on its way any more";
+    }
+    EXPECT_LE(flight, std::max(target, (segments - lost) * mss)) << seed;
+    EXPECT_GE(flight + mss, std::min(target, segments * mss)) << seed;
+  }
+}
+
+TEST(PathSearch, FindsTheLargestSize) {
+  for (std::uint16_t path = 984; path <= 1460; path += 7) {
+    PathSearch search;
+    std::uint16_t size = 984;
+    search.begin(1460);
+    int probes = 0;
+    for (std::uint16_t next; (next = search.next(size)) != 0; ++probes) {
+      ASSERT_LT(probes, 8);
+      search.sent(Sequence(5), next);
+      EXPECT_EQ(search.probe().bytes(), next);
+      EXPECT_EQ(search.next(size), 0) << "one at a time";
+      if (next <= path)
+        size = search.arrived(size);
+      else
+        search.lost(size);
+    }
+    EXPECT_LE(size, path);
+    EXPECT_GT(size + PathSearch::precision, path);
+    EXPECT_FALSE(search.searches());
+  }
 }
 
 TEST(Scoreboard, TakesNothingThatCannotBe) {
@@ -166,7 +279,7 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
         while (end < total && there[end]) ++end;
         board.select({Sequence(start) + begin, Sequence(start) + end}, Sequence(start) + una, next);
       }
-      board.judge(mss, 0, 0);
+      board.judge({.mss = mss}, 0);
       ASSERT_LE(board.size(), Scoreboard::holes_max);
       ASSERT_LE(board.in_flight(next), total - una);
       auto lost = board.lost();

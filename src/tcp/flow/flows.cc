@@ -53,8 +53,9 @@ void Flows::note(Flow& flow, std::uint8_t changes) {
 }
 
 void Flows::arm(Flow& flow) {
-  const TimeNs due = std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at,
-                               give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
+  const TimeNs due =
+      std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at, flow.slow->judge_at,
+                give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
   // One that is later is found to be so when the timer fires: most are put off by the next acknowledgement anyhow.
   if (due < wheel_.due(flow.index)) wheel_.set(flow.index, due);
 }
@@ -96,6 +97,8 @@ void Flows::end(Flow& flow, FlowError error) {
   flow.paced_until = 0;
   flow.slow->scoreboard.reset();
   flow.slow->reassembly.reset();
+  flow.slow->repair.reset();
+  flow.slow->judge_at = never;
   flow.slow->error = error;
   ++(error == FlowError::none ? context_.counters.closed : context_.counters.failed);
   if (flow.released) {
@@ -163,6 +166,8 @@ void Flows::enter(Flow& flow, FlowState state, TimeNs now) {
     flow.ack_due = never;
     flow.slow->scoreboard.reset();
     flow.slow->reassembly.reset();
+    flow.slow->repair.reset();
+    flow.slow->judge_at = never;
     const auto over = [&](FlowId id) {
       return flows_[id.index].generation != id.generation || flows_[id.index].state != FlowState::time_wait;
     };

@@ -1,5 +1,7 @@
 #include "tcp/flow/reassembly.h"
 
+#include <algorithm>
+
 namespace offpath::tcp {
 
 void Reassembly::remove(std::size_t index) noexcept {
@@ -25,6 +27,11 @@ bool Reassembly::add(SequenceRange range) noexcept {
   ranges_[0] = range;
   ++count_;
   return true;
+}
+
+bool Reassembly::contains(SequenceRange range) const noexcept {
+  return std::ranges::any_of(
+      ranges(), [range](const SequenceRange& other) { return other.begin <= range.begin && range.end <= other.end; });
 }
 
 Sequence Reassembly::advance(Sequence next) noexcept {

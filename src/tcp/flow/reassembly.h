@@ -18,6 +18,8 @@ class Reassembly {
   // missing, and do not contain it. False: there are too many ranges, and the bytes count as never received.
   [[nodiscard]] bool add(SequenceRange range) noexcept;
 
+  [[nodiscard]] bool contains(SequenceRange range) const noexcept;
+
   // All bytes before `next` are there. Returns the first one that is not, and forgets the ranges before it.
   [[nodiscard]] Sequence advance(Sequence next) noexcept;
 

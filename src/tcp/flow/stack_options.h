@@ -50,6 +50,9 @@ struct StackCounters {
   std::uint64_t retransmitted = 0;          // bytes
   std::uint64_t timeouts = 0, repairs = 0;  // retransmission timeouts; losses found by acknowledgements
   std::uint64_t tail_probes = 0;
+  std::uint64_t undone = 0;                    // timeouts and repairs that were needless
+  std::uint64_t duplicates_reported = 0;       // by the peer (RFC 2883)
+  std::uint64_t paths_suspected = 0;           // to drop large segments in silence (RFC 4821)
   std::uint64_t marked_in = 0, echoes_in = 0;  // segments with a router's mark; acknowledgements that echo such marks
   std::uint64_t out_of_order = 0, duplicates = 0;  // segments
   std::uint64_t connected = 0, accepted = 0, closed = 0, failed = 0;

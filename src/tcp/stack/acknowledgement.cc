@@ -6,7 +6,6 @@ namespace offpath::tcp {
 
 namespace {
 
-constexpr std::uint8_t duplicates_of_a_loss = 3;
 constexpr TimeNs echo_ns_max = 600 * second_ns;  // an echo that is older makes no sense
 
 }  // namespace
@@ -36,7 +35,10 @@ bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
   if (flow.send_window == 0)
     flow.retries = std::min<std::uint8_t>(flow.retries, 6),
     flow.slow->probes = std::min<std::uint8_t>(flow.slow->probes, 6);
-  if (flow.sack && segment.options.sack_count > 0) take_sack(flow, segment);
+  const bool repairs =
+      flow.repairing || flow.duplicates > 0 || segment.options.sack_count > 0 || flow.slow->scoreboard != nullptr;
+  const RecoveryMark before = repairs ? Recovery::mark(flow) : RecoveryMark{};
+  if (flow.sack && segment.options.sack_count > 0) take_sack(flow, segment, now);
   if (ack > flow.una) {
     acknowledge(flow, segment, now);
   } else if (segment.payload.empty() && !segment.has(flag::fin) && same_window && flow.next != flow.una &&
@@ -45,17 +47,31 @@ bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
   }
   if (flow.state == FlowState::closed) return false;
   if (flow.ecn) ecn_.take_echo(flow, segment, now);
-  if (flow.tail_out) judge_tail(flow, segment, now);
-  find_losses(flow, now);
+  if (flow.tail_out) recovery_.judge_tail(flow, segment, now);
+  if (repairs) recovery_.acknowledged(flow, segment, before, now);
   return true;
 }
 
-void Acknowledgement::take_sack(Flow& flow, const Segment& segment) {
+void Acknowledgement::take_sack(Flow& flow, const Segment& segment, TimeNs now) {
+  const auto& blocks = segment.options.sack;
+  const std::size_t count = segment.options.sack_count;
+  const SequenceRange first = blocks[0];
+  // RFC 2883, 4: a first block of what is acknowledged, or within the second one, is of data that arrived twice.
+  const bool within = count > 1 && blocks[1].begin <= first.begin && first.end <= blocks[1].end,
+             is_duplicate = first.begin < first.end && (first.end <= segment.acknowledgement || within) &&
+                            segment.acknowledgement - first.begin <= std::int64_t{flow.slow->send_window_most};
+  if (is_duplicate) recovery_.take_duplicate(flow, first, now);
   // Nothing can be selected of what is all acknowledged.
   if (flow.next == later(flow.una, segment.acknowledgement)) return;
   Scoreboard& board = scoreboard(flow);
-  for (std::size_t i = 0; i < segment.options.sack_count; ++i)
-    board.select(segment.options.sack[i], flow.una, flow.next);
+  for (std::size_t i = is_duplicate ? 1 : 0; i < count; ++i) board.select(blocks[i], flow.una, flow.next, now);
+}
+
+// By the peer's echo; 0: it makes no sense.
+TimeNs Acknowledgement::echo_delay(const Flow& flow, const Timestamps& peer, TimeNs now) const noexcept {
+  const std::uint32_t ticks = context_.timestamp(flow.timestamp_offset, now) - peer.echo;
+  const TimeNs delay = std::max<TimeNs>(TimeNs{ticks} * millisecond_ns, microsecond_ns);
+  return delay <= echo_ns_max ? delay : 0;
 }
 
 void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
@@ -68,22 +84,24 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   flow.una = segment.acknowledgement;
   flow.acknowledged += data;
   flow.retries = 0;
-  TimeNs rtt = 0;
+  TimeNs rtt = 0, delay = 0;
+  const bool starts = flow.congestion.window < flow.congestion.threshold;
+  if (flow.timestamps && segment.options.timestamps && (starts || !flow.timing))
+    delay = echo_delay(flow, *segment.options.timestamps, now);
   if (flow.timing && flow.una >= flow.timed) {
     rtt = std::max<TimeNs>(now - flow.timed_at, 1);
     flow.timing = false;
     context_.acknowledged.add(rtt);
     flow.rtt.add(rtt, context_.options.rto);
-  } else if (!flow.timing && flow.timestamps && segment.options.timestamps) {
-    // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice; in
-    // milliseconds.
-    const TimeNs echo =
-        std::max<TimeNs>(context_.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo, 1) *
-        millisecond_ns;
-    if (echo <= echo_ns_max) flow.rtt.add(echo, context_.options.rto);
+    flow.slow->reordering.add(rtt, now);
+  } else if (!flow.timing && delay > flow.rtt.smoothed_ns() + millisecond_ns) {
+    // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice. The clock
+    // ticks each millisecond, so such a sample tells only of round trips that are longer than those measured otherwise.
+    flow.rtt.add(delay - millisecond_ns, context_.options.rto);
   }
   if (auto& board = flow.slow->scoreboard) {
     board->acknowledge(flow.una);
+    if (board->saw_reordering()) flow.slow->reordering.saw_reordering();
     if (!flow.sack && flow.repairing && !flow.timed_out && flow.una < flow.recovery_point) {
       board->lose_front(flow.una, flow.mss,
                         flow.next);  // a partial acknowledgement tells of the next loss (RFC 6582, 3.2)
@@ -92,7 +110,9 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
       flow.resend_now = true;
     }
   }
-  if (flow.repairing && flow.una >= flow.recovery_point) flow.repairing = flow.timed_out = flow.resend_now = false;
+  // What arrived while the window shrank does not make it grow (RFC 9937, 6).
+  const bool reduced = flow.repairing && !flow.timed_out;
+  if (flow.repairing && flow.una >= flow.recovery_point) recovery_.finish(flow);
   if (!flow.repairing) flow.duplicates = 0;
   if (auto& board = flow.slow->scoreboard;
       board && board->empty() &&
@@ -100,9 +120,9 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
     board.reset();
   const bool echoes = flow.ecn && segment.has(flag::ece);
   // A window that is to shrink for marks does not grow for the same acknowledgement.
-  if ((!flow.repairing || flow.timed_out) && (!echoes || context_.congestion.wants_ecn()))
-    context_.congestion.on_acknowledged(
-        flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
+  if (!reduced && (!echoes || context_.congestion.wants_ecn()))
+    context_.congestion.on_acknowledged(flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt,
+                                                          flow.rtt.smoothed_ns(), now, starts ? delay : 0});
   flow.retransmit_due = never;
   wait_on(flow, now);
   flow.tail_due = flow.wants_tail = false;
@@ -112,40 +132,6 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   if (flow.state == FlowState::closed) return;
   flows_.arm(flow);
   flows_.make_ready(flow);
-}
-
-// The result of a tail loss probe (RFC 8985, 7.4).
-void Acknowledgement::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
-  const FlowSlow& slow = *flow.slow;
-  if (flow.una >= slow.tail_end) {
-    flow.tail_out = false;
-    // All has arrived. If it was the probe that brought the end, a segment was lost; acknowledgements of what came
-    // before it are older.
-    const bool by_probe = !flow.timestamps || !segment.options.timestamps ||
-                          static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
-    if (by_probe && !flow.repairing) context_.congestion.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
-  } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
-    flow.tail_out = false;
-    slow.scoreboard->lose_waiting();
-  }
-}
-
-void Acknowledgement::find_losses(Flow& flow, TimeNs now) {
-  Scoreboard* board = flow.slow->scoreboard.get();
-  if (board != nullptr && flow.sack) board->judge(flow.mss, now, flow.rtt.smoothed_ns());
-  const bool duplicates = !flow.repairing && flow.duplicates >= duplicates_of_a_loss && flow.next != flow.una;
-  const bool lost = board != nullptr && board->lost().has_value();
-  if (!flow.repairing && (duplicates || lost)) {
-    const std::uint32_t before = bytes_between(flow.una, flow.next);
-    if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
-    context_.congestion.on_loss(flow.congestion, before, flow.mss, now);
-    EcnFeedback::slow_down(flow);
-    flow.repairing = flow.resend_now = true;
-    flow.timed_out = flow.timing = flow.tail_out = flow.tail_due = flow.wants_tail = false;
-    flow.recovery_point = flow.next;
-    ++context_.counters.repairs;
-  }
-  if (flow.slow->scoreboard != nullptr || flow.duplicates > 0) flows_.make_ready(flow);
 }
 
 void Acknowledgement::fin_acknowledged(Flow& flow, TimeNs now) {

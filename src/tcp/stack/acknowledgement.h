@@ -1,29 +1,30 @@
-// A peer's acknowledgements: the window, round-trip times, losses and their repair (RFC 5681, RFC 6675, RFC 6582).
+// A peer's acknowledgements: the window and round-trip times (RFC 9293, RFC 7323), and what they say of losses.
 #pragma once
 
 #include "tcp/flow/flows.h"
 #include "tcp/stack/ecn.h"
+#include "tcp/stack/recovery.h"
 
 namespace offpath::tcp {
 
 class Acknowledgement {
  public:
-  Acknowledgement(StackContext& context, Flows& flows, EcnFeedback& ecn) noexcept
-      : context_(context), flows_(flows), ecn_(ecn) {}
+  Acknowledgement(StackContext& context, Flows& flows, EcnFeedback& ecn, Recovery& recovery) noexcept
+      : context_(context), flows_(flows), ecn_(ecn), recovery_(recovery) {}
 
   // False: the segment is not to be looked at any further.
   [[nodiscard]] bool receive(Flow& flow, const Segment& segment, TimeNs now);
 
  private:
+  [[nodiscard]] TimeNs echo_delay(const Flow& flow, const Timestamps& peer, TimeNs now) const noexcept;
   void acknowledge(Flow& flow, const Segment& segment, TimeNs now);
-  static void take_sack(Flow& flow, const Segment& segment);
-  void judge_tail(Flow& flow, const Segment& segment, TimeNs now);
-  void find_losses(Flow& flow, TimeNs now);
+  void take_sack(Flow& flow, const Segment& segment, TimeNs now);
   void fin_acknowledged(Flow& flow, TimeNs now);
 
   StackContext& context_;
   Flows& flows_;
   EcnFeedback& ecn_;
+  Recovery& recovery_;
 };
 
 }  // namespace offpath::tcp

@@ -16,11 +16,12 @@ struct DataParts : StackParts {
   HandedFlows handed{context, other, routes};
   Listeners listeners{};
   EcnFeedback ecn{context};
-  Acknowledgement acknowledgement{context, flows, ecn};
+  Recovery recovery{context, flows};
+  Acknowledgement acknowledgement{context, flows, ecn, recovery};
   Reception reception{context, flows, ecn, owner};
-  SegmentArrival arrival{context, other, frames, flows, listeners, handed, ecn, owner};
+  SegmentArrival arrival{context, other, frames, flows, listeners, handed, ecn, recovery, owner};
   Transmission transmission{context, other, frames, routes, flows, handed, owner};
-  FlowTimers timers{context, flows};
+  FlowTimers timers{context, flows, recovery};
   std::vector<std::byte> text = std::vector<std::byte>(1000);
 };
 
@@ -88,6 +89,44 @@ TEST(Acknowledgement, FindsALossAfterThreeDuplicates) {
   EXPECT_EQ(parts.context.counters.repairs, 1u);
   ASSERT_NE(flow.slow->scoreboard, nullptr);
   EXPECT_EQ(flow.slow->scoreboard->lost()->begin, flow.una);
+}
+
+// The clock of timestamps ticks each millisecond: a tick may have been anything below one.
+TEST(Acknowledgement, TicksOfTimestampsDoNotEnterAFastPath) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.timestamps = true;
+  const auto acknowledge = [&](std::uint32_t ticks) {
+    flow.next = flow.una + 1000u;
+    Segment segment = DataParts::segment(flow);
+    segment.acknowledgement = flow.next;
+    segment.options.timestamps = Timestamps{1, parts.context.timestamp(flow.timestamp_offset, start) - ticks};
+    EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+    return flow.rtt.smoothed_ns();
+  };
+  EXPECT_EQ(acknowledge(1), 0) << "nothing is known yet, and this tells nothing";
+  flow.rtt.add(30 * microsecond_ns, parts.context.options.rto);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(acknowledge(i % 2), 30 * microsecond_ns);
+  EXPECT_GT(acknowledge(40), 4 * millisecond_ns) << "the path has become longer";
+}
+
+// DCTCP's rounds go by that round trip: a share of marks is taken in each of 30 us, not in each millisecond.
+TEST(Acknowledgement, RoundsOfDctcpAreThoseOfAFastPath) {
+  DataParts parts({}, "dctcp");
+  Flow& flow = parts.established(start, 90'000);
+  flow.timestamps = flow.ecn = true;
+  flow.rtt.add(30 * microsecond_ns, parts.context.options.rto);
+  TimeNs now = start;
+  for (int i = 0; i < 20; ++i, now += 31 * microsecond_ns) {
+    flow.next = flow.una + 1000u;
+    Segment segment = DataParts::segment(flow, flag::ack | flag::ece);
+    segment.acknowledgement = flow.next;
+    // Sent before the last tick, now and then.
+    segment.options.timestamps = Timestamps{1, parts.context.timestamp(flow.timestamp_offset, now) - (i % 3 == 0)};
+    EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, now));
+  }
+  EXPECT_GT(flow.congestion.own.dctcp.share, 0.99);
+  EXPECT_EQ(now - 31 * microsecond_ns, flow.congestion.own.dctcp.round_began);
 }
 
 TEST(EcnFeedback, EchoesMarksUntilTheSenderHasSlowedDown) {

@@ -1,7 +1,6 @@
 #include "tcp/stack/flow_timers.h"
 #include "tcp/flow/positions.h"
 #include "tcp/flow/waiting.h"
-#include "tcp/stack/ecn.h"
 
 namespace offpath::tcp {
 
@@ -21,9 +20,11 @@ void FlowTimers::due(Flow& flow, TimeNs now) {
     flows_.make_ready(flow);
   }
   if (flow.slow->mss_again_at <= now) {
-    flow.slow->mss_again_at = never;
-    flow.mss = flow.slow->mss_before;
+    const bool smaller = flow.mss < flow.slow->mss_before;
+    flow.slow->mss_again_at = smaller ? now + context_.options.path_mtu_ns : never;
+    if (smaller) flow.slow->search.begin(flow.slow->mss_before);
   }
+  if (flow.slow->judge_at <= now) recovery_.judge_late(flow, now);
   if (flow.retransmit_due <= now) retransmission_due(flow, now);
   if (flow.state == FlowState::closed) return;
   if (keepalive_at(flow) <= now) keepalive_due(flow, now);
@@ -56,18 +57,7 @@ void FlowTimers::retransmission_due(Flow& flow, TimeNs now) {
     return flows_.make_ready(flow);
   }
   if (flow.retries >= context_.options.retries) return flows_.reset(flow, FlowError::timed_out, now);
-  ++context_.counters.timeouts;
-  context_.congestion.on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss,
-                                 flow.retries == 0 && !flow.timed_out, now);
-  ++flow.retries;
-  scoreboard(flow).lose_all(flow.una, flow.next);
-  flow.repairing = flow.timed_out = flow.resend_now = true;
-  flow.timing = flow.tail_out = flow.wants_tail = false;
-  flow.duplicates = 0;
-  flow.recovery_point = flow.next;
-  EcnFeedback::slow_down(flow);
-  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
-  flows_.make_ready(flow);
+  recovery_.time_out(flow, now);
 }
 
 void FlowTimers::keepalive_due(Flow& flow, TimeNs now) {

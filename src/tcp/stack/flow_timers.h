@@ -3,12 +3,14 @@
 #pragma once
 
 #include "tcp/flow/flows.h"
+#include "tcp/stack/recovery.h"
 
 namespace offpath::tcp {
 
 class FlowTimers {
  public:
-  FlowTimers(StackContext& context, Flows& flows) noexcept : context_(context), flows_(flows) {}
+  FlowTimers(StackContext& context, Flows& flows, Recovery& recovery) noexcept
+      : context_(context), flows_(flows), recovery_(recovery) {}
 
   void due(Flow& flow, TimeNs now);
 
@@ -18,6 +20,7 @@ class FlowTimers {
 
   StackContext& context_;
   Flows& flows_;
+  Recovery& recovery_;
 };
 
 }  // namespace offpath::tcp

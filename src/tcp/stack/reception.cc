@@ -20,6 +20,7 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     return flows_.reset(flow, FlowError::reset, now);
   Bytes bytes = segment.payload;
   if (begin < flow.receive_next) {
+    report_duplicate(flow, {begin, earlier(end, flow.receive_next)});
     bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), bytes_between(begin, flow.receive_next)));
     begin = earlier(flow.receive_next, end);
   }
@@ -46,6 +47,8 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     ++context_.counters.out_of_order;
     auto& reassembly = flow.slow->reassembly;
     if (reassembly == nullptr) reassembly = std::make_unique<Reassembly>();
+    if (const SequenceRange range{begin, begin + static_cast<std::uint32_t>(bytes.size())}; reassembly->contains(range))
+      report_duplicate(flow, range);
     if (reassembly->add({begin, begin + static_cast<std::uint32_t>(bytes.size())}))
       owner_.store(flows_.id_of(flow), flow.slow->tag, flow.received + bytes_between(flow.receive_next, begin), bytes);
     flow.wants_ack = true;
@@ -53,6 +56,10 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     flows_.make_ready(flow);
   }
   if (flow.slow->fin_seen && flow.receive_next == flow.slow->fin) receive_fin(flow, now);
+}
+
+void Reception::report_duplicate(Flow& flow, SequenceRange range) noexcept {
+  if (flow.sack && flow.slow->duplicate.empty()) flow.slow->duplicate = range;
 }
 
 void Reception::take_in_order(Flow& flow, Sequence next) {

@@ -14,6 +14,9 @@ class Reception {
   // The text of an acceptable segment.
   void receive(Flow& flow, const Segment& segment, TimeNs now);
 
+  // The peer is told that `range` has arrived twice (RFC 2883), with the next acknowledgement.
+  static void report_duplicate(Flow& flow, SequenceRange range) noexcept;
+
  private:
   void take_in_order(Flow& flow, Sequence next);
   void receive_fin(Flow& flow, TimeNs now);

@@ -104,6 +104,7 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
     if (recent && static_cast<std::int32_t>(value - flow.recent_timestamp) < 0) {
       ++context_.counters.duplicates;
       if (segment.length() > 0) {
+        if (segment.end() <= flow.receive_next) Reception::report_duplicate(flow, {segment.sequence, segment.end()});
         flow.wants_ack = true;
         flows_.make_ready(flow);
       }
@@ -118,6 +119,7 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
     // Segments with data are answered each time, or their sender would repeat them; others seldom, or two ends
     // that disagree would answer each other for ever.
     if (segment.length() > 0 && !segment.has(flag::syn)) {
+      Reception::report_duplicate(flow, {begin, segment.end()});
       flow.wants_ack = true;
       flows_.make_ready(flow);
     } else {
@@ -140,13 +142,19 @@ void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp
     const auto mss =
         static_cast<std::uint16_t>(mtu - ipv4_header_bytes - tcp_header_bytes - (flow.timestamps ? 12u : 0u));
     if (mss >= flow.mss) return;
-    if (flow.slow->mss_again_at == never) flow.slow->mss_before = flow.mss;
+    flow.slow->mss_before = std::max(flow.slow->mss_before, flow.mss);
+    flow.slow->search = {};
     flow.slow->mss_again_at = now + context_.options.path_mtu_ns;
     flow.mss = mss;
     flows_.arm(flow);
     // Segments that were too large are sent again in smaller pieces; their loss is no sign of congestion.
     if (flow.state < FlowState::established || flow.next == flow.una) return;
     scoreboard(flow).lose_all(flow.una, flow.next);
+    if (Repair* const repair = flow.slow->repair.get()) {
+      if (flow.repairing && !flow.timed_out)
+        flow.congestion.window = std::max(flow.congestion.window, repair->rate.target());
+      *repair = {};
+    }
     flow.timing = false;
     flow.repairing = flow.resend_now = true;
     flow.recovery_point = flow.next;

@@ -13,14 +13,15 @@ namespace offpath::tcp {
 class SegmentArrival {
  public:
   SegmentArrival(StackContext& context, const OtherStack& other, FrameQueue& frames, Flows& flows,
-                 const Listeners& listeners, HandedFlows& handed, EcnFeedback& ecn, Owner& owner) noexcept
+                 const Listeners& listeners, HandedFlows& handed, EcnFeedback& ecn, Recovery& recovery,
+                 Owner& owner) noexcept
       : context_(context),
         other_(other),
         frames_(frames),
         flows_(flows),
         listeners_(listeners),
         handed_(handed),
-        acknowledgement_(context, flows, ecn),
+        acknowledgement_(context, flows, ecn, recovery),
         reception_(context, flows, ecn, owner) {}
 
   // False: the flow has made way for a new one of the same key, which this segment may begin.

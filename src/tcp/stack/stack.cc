@@ -12,11 +12,12 @@ Stack::Stack(const StackOptions& options, const PortCapabilities& port, const Co
       flows_(context_, other_, frames_, routes_, now),
       handed_(context_, other_, routes_),
       ecn_(context_),
+      recovery_(context_, flows_),
       active_(context_, other_, flows_, listeners_, owner),
       passive_(context_, other_, frames_, routes_, flows_, listeners_, handed_, owner, now),
-      arrival_(context_, other_, frames_, flows_, listeners_, handed_, ecn_, owner),
+      arrival_(context_, other_, frames_, flows_, listeners_, handed_, ecn_, recovery_, owner),
       transmission_(context_, other_, frames_, routes_, flows_, handed_, owner),
-      timers_(context_, flows_),
+      timers_(context_, flows_, recovery_),
       hand_over_(context_, other_, frames_, routes_, flows_, listeners_, handed_, passive_) {
   OFP_ASSERT(port.mtu >= 576);
 }

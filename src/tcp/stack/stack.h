@@ -3,7 +3,7 @@
 //
 //   a frame in:   receive -> ARP: routes.h; a segment of no flow: passive_open.h
 //                         -> a flow: segment_arrival.h (is it acceptable? RST, SYN, ICMP)
-//                              -> acknowledgement.h (what was acknowledged, what is lost), ecn.h
+//                              -> acknowledgement.h (what was acknowledged), recovery.h (what is lost), ecn.h
 //                              -> reception.h (payload, FIN, what to acknowledge)
 //   frames out:   transmit -> flows that are ready, in turn: transmission.h
 //   the time:     on_time -> flow_timers.h
@@ -16,9 +16,9 @@
 // there was nothing else to send. All frames of a burst are received before any is sent, so one acknowledgement serves
 // a burst.
 //
-// Read this first in src/tcp/stack, then segment_arrival.h, acknowledgement.h, reception.h and transmission.h (an
-// established flow), flow_timers.h, and passive_open.h, active_open.h and handshake.h (its beginning); hand_over.h only
-// with a slow path.
+// Read this first in src/tcp/stack, then segment_arrival.h, acknowledgement.h, recovery.h, reception.h and
+// transmission.h (an established flow), flow_timers.h, and passive_open.h, active_open.h and handshake.h (its
+// beginning); hand_over.h only with a slow path.
 #pragma once
 
 #include <optional>
@@ -128,6 +128,7 @@ class Stack {
   Listeners listeners_;
   HandedFlows handed_;
   EcnFeedback ecn_;
+  Recovery recovery_;
   ActiveOpen active_;
   PassiveOpen passive_;
   SegmentArrival arrival_;

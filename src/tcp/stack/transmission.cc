@@ -17,11 +17,25 @@ TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept
   TcpOptions options;
   if (flow.timestamps)
     options.timestamps = Timestamps{context_.timestamp(flow.timestamp_offset, now), flow.recent_timestamp};
-  if (flow.sack && flow.slow->reassembly != nullptr) {
-    const auto ranges = flow.slow->reassembly->ranges();
-    options.sack_count = static_cast<std::uint8_t>(std::min<std::size_t>(ranges.size(), flow.timestamps ? 3 : 4));
-    std::copy_n(ranges.begin(), options.sack_count, options.sack.begin());
+  if (!flow.sack) return options;
+  const FlowSlow& slow = *flow.slow;
+  const std::size_t blocks_max = flow.timestamps ? 3 : 4;
+  const auto add = [&](SequenceRange range) {
+    if (options.sack_count < blocks_max) options.sack[options.sack_count++] = range;
+  };
+  const auto ranges = slow.reassembly != nullptr ? slow.reassembly->ranges() : std::span<const SequenceRange>();
+  if (slow.duplicate.empty()) {
+    for (const SequenceRange& range : ranges.first(std::min(ranges.size(), blocks_max))) add(range);
+    return options;
   }
+  // What arrived twice comes first; the range that contains it, if it is not acknowledged, second (RFC 2883, 4).
+  const auto contains = [&](const SequenceRange& range) {
+    return range.begin <= slow.duplicate.begin && slow.duplicate.end <= range.end;
+  };
+  add(slow.duplicate);
+  for (const bool around : {true, false})
+    for (const SequenceRange& range : ranges)
+      if (contains(range) == around) add(range);
   return options;
 }
 
@@ -37,8 +51,8 @@ std::uint32_t Transmission::chunk_bytes(const Flow& flow) const noexcept {
 
 // Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how
 // many.
-std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to,
-                                 TimeNs now) {
+std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now,
+                                 std::uint16_t probe_bytes) {
   const Sequence end = data_end(flow);
   auto payload_bytes = static_cast<std::uint32_t>(std::max(earlier(range.end, end) - range.begin, 0));
   bool fin = flow.fin_wanted && range.end > end && !range.empty();
@@ -64,8 +78,8 @@ std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t f
   // SACK blocks take their room from the payload of each segment.
   const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
   FrameToSend& frame = frames_.next();
-  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), context_.port.mac, to,
-                      context_.port.checksum, frame);
+  write_segment_frame(segment, payload, static_cast<std::uint16_t>(std::max(flow.mss, probe_bytes) - blocks),
+                      context_.port.mac, to, context_.port.checksum, frame);
   if (frame.segment_bytes != 0 && context_.port.segmentation_bytes == 0) {
     // This port sends no more than one segment: without the blocks it is one.
     segment.options.sack_count = 0;
@@ -73,6 +87,7 @@ std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t f
   }
   ++context_.counters.segments_out;
   context_.counters.payload_out += payload_bytes;
+  if (segment.options.sack_count > 0) flow.slow->duplicate = {};
   flow.ack_sent = flow.receive_next;
   flow.wants_ack = false;
   flow.ack_due = never;
@@ -154,6 +169,11 @@ void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs n
 bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   Scoreboard* board = flow.slow->scoreboard.get();
   if (board == nullptr || !flow.repairing) return false;
+  Repair* const repair = flow.slow->repair.get();
+  if (repair != nullptr && repair->trial == TimeoutTrial::new_data) {
+    if (repair->trial_sent > 0 || sendable(flow) > 0) return false;
+    repair->trial = TimeoutTrial::none;  // there is nothing new to try it with
+  }
   const auto lost = board->lost();
   if (!lost) return false;
   const std::uint32_t flight = in_flight(flow), window = flow.congestion.window;
@@ -164,6 +184,8 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
   if (sent == 0) return false;
   board->resent({lost->begin, lost->begin + sent}, flow.next, now);
+  if (repair != nullptr)
+    repair->sent_again({lost->begin, lost->begin + sent}, context_.timestamp(flow.timestamp_offset, now));
   context_.counters.retransmitted += sent;
   flow.resend_now = flow.timing = false;
   flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
@@ -195,7 +217,8 @@ std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
   const std::uint32_t unsent = bytes_between(flow.next, later(data_end(flow), flow.next)), flight = in_flight(flow);
   const Sequence edge = flow.una + flow.send_window;
   const std::uint32_t by_window = edge > flow.next ? bytes_between(flow.next, edge) : 0;
-  const std::uint32_t by_congestion = flow.congestion.window > flight ? flow.congestion.window - flight : 0;
+  std::uint32_t by_congestion = flow.congestion.window > flight ? flow.congestion.window - flight : 0;
+  if (flow.repairing) by_congestion = std::min(by_congestion, trial_room(flow));
   const std::uint32_t bytes = std::min({unsent, by_window, by_congestion, chunk_bytes(flow)});
   if (bytes >= flow.mss) return bytes == unsent ? bytes : bytes / flow.mss * flow.mss;
   // Less than a segment (RFC 9293, 3.8.6.2.1): the last of the data, unless Nagle waits for more of it; or a window
@@ -204,10 +227,52 @@ std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
   return bytes == unsent && (!flow.nagle || flow.fin_wanted) ? bytes : 0;
 }
 
+// While it is tried whether a timeout was spurious: two segments (RFC 5682, 2.1, step 2).
+std::uint32_t Transmission::trial_room(const Flow& flow) noexcept {
+  const Repair* const repair = flow.slow->repair.get();
+  if (repair == nullptr || repair->trial != TimeoutTrial::new_data) return ~0u;
+  return 2u * flow.mss - std::min(repair->trial_sent, 2u * flow.mss);
+}
+
+// Begins to send after a pause.
+void Transmission::resume(Flow& flow, TimeNs now) const noexcept {
+  FlowSlow& slow = *flow.slow;
+  if (slow.idle_since == 0 || flow.next == data_end(flow)) return;
+  context_.congestion.on_idle(flow.congestion, flow.mss, now - slow.idle_since,
+                              flow.rtt.timeout_ns(context_.options.rto));
+  slow.idle_since = 0;
+}
+
+// A segment that is larger than the path is known to take, amid others: what follows it shows whether it arrives.
+bool Transmission::send_probe(Flow& flow, const MacAddress& to, TimeNs now) {
+  PathSearch& search = flow.slow->search;
+  if (const SequenceRange probe = search.probe(); !probe.empty() && flow.una >= probe.end)
+    flow.mss = search.arrived(flow.mss);
+  const std::uint16_t bytes = search.next(flow.mss);
+  const FlowSlow& slow = *flow.slow;
+  if (bytes == 0 || !flow.sack || flow.repairing || flow.paced_until > now || slow.scoreboard != nullptr ||
+      slow.reassembly != nullptr || !slow.duplicate.empty())
+    return false;
+  const std::uint32_t most = bytes + 3u * flow.mss, flight = bytes_between(flow.una, flow.next);
+  if (bytes_between(flow.next, later(data_end(flow), flow.next)) < most || flight + most > flow.send_window ||
+      flight + most > flow.congestion.window)
+    return false;
+  const Sequence begin = flow.next;
+  const std::uint32_t sent = emit(flow, {begin, begin + bytes}, 0, to, now, bytes);
+  if (sent == 0) return false;
+  flow.next += sent;
+  if (sent == bytes) search.sent(begin, bytes);
+  begin_waiting(flow, now);
+  if (flow.retransmit_due == never || flow.una == begin) await_acknowledgement(flow, context_.options.rto, now);
+  return true;
+}
+
 bool Transmission::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
   if (flow.fin_sent) return false;
   if (flow.paced_until != 0 && flow.congestion.rate == 0) flow.paced_until = 0;
   const Sequence end = data_end(flow);
+  if (flow.una == flow.next) resume(flow, now);
+  if (flow.slow->search.searches() && send_probe(flow, to, now)) return true;
   const std::uint32_t bytes = sendable(flow);
   if (bytes > 0 && flow.paced_until > now) return false;  // its timer makes it ready
   const bool fin = flow.fin_wanted && flow.next + bytes == end;
@@ -216,6 +281,10 @@ bool Transmission::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t sent = emit(flow, {begin, begin + bytes + (fin ? 1 : 0)}, 0, to, now);
   if (sent == 0) return false;
   flow.next += sent;
+  if (flow.repairing && flow.slow->repair != nullptr) {
+    flow.slow->repair->rate.sent(sent);
+    flow.slow->repair->trial_sent += sent;
+  }
   begin_waiting(flow, now);
   if (sent == bytes + 1) {
     flow.fin_sent = true;

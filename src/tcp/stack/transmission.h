@@ -25,9 +25,13 @@ class Transmission {
  private:
   void send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now);
   bool send_lost(Flow& flow, const MacAddress& to, TimeNs now);
+  bool send_probe(Flow& flow, const MacAddress& to, TimeNs now);
   bool send_new(Flow& flow, const MacAddress& to, TimeNs now);
   void send_tail(Flow& flow, const MacAddress& to, TimeNs now);
-  std::uint32_t emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now);
+  std::uint32_t emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now,
+                     std::uint16_t probe_bytes = 0);
+  void resume(Flow& flow, TimeNs now) const noexcept;
+  [[nodiscard]] static std::uint32_t trial_room(const Flow& flow) noexcept;
   [[nodiscard]] std::uint32_t sendable(const Flow& flow) const noexcept;
   [[nodiscard]] std::uint32_t chunk_bytes(const Flow& flow) const noexcept;
   [[nodiscard]] TcpOptions options_of(const Flow& flow, TimeNs now) const noexcept;

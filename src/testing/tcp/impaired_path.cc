@@ -6,7 +6,9 @@
 namespace offpath::tcp {
 
 void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
-  if (chance(impairments_.loss)) {
+  if (burst_left_ == 0 && chance(impairments_.loss)) burst_left_ = impairments_.loss_burst;
+  if (burst_left_ > 0) {
+    --burst_left_;
     ++dropped_;
     return;
   }
@@ -40,6 +42,10 @@ void ImpairedPath::enqueue(std::vector<std::byte> frame, TimeNs now) {
     due = free_at_;
   }
   due += impairments_.delay_ns;
+  if (impairments_.jitter_ns > 0) {
+    due += static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(impairments_.jitter_ns));
+    last_due_ = due = std::max(due, last_due_);
+  }
   if (chance(impairments_.reorder))
     due += 1 + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(impairments_.reorder_ns));
   waiting_.push({due, order_++, std::move(frame)});

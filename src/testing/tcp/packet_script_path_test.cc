@@ -61,8 +61,62 @@ TEST(PathMtu, IsForgottenAfterTenMinutes) {
     out A 2421:3381 ack 1
     in  A 1 ack 3381
     wait 11s
-    offer 4840
+    offer 7720                    # others follow it, and show whether it arrives
     out A 3381:4841 ack 1
+    out A 4841:5801 ack 1
+    out A 5801:6761 ack 1
+    out A 6761:7721 ack 1
+    in  A 1 ack 7721
+    offer 9180
+    out A 7721:9181 ack 1
+  )");
+}
+
+// RFC 4821: routers may drop large segments and say nothing.
+TEST(PathMtu, IsFoundWhereNobodySaysIt) {
+  expect_script(served + R"(
+    offer 1460
+    out A 1:1461
+    wait 1100ms
+    out A 1:1461
+    wait 2100ms
+    out A 1:1461
+    wait 4100ms
+    out A 1:985                   # 1024 bytes of datagram
+    out A 985:1461
+    in  A 1 ack 1461
+    offer 40000
+    out A 1461:2445
+    out A 2445:3429
+    none
+    in  A 1 ack 3429
+    any
+    in  A 1 ack 6381
+    any
+    in  A 1 ack 10317
+    out A 10317:11777             # a probe, as large as before, amid others
+    out A 11777:12761
+    out A 12761:13745
+    out A 13745:14729
+    none
+    in  A 1 ack 10317 sack 11777:14729
+    out A 10317:11301             # it alone is lost, which is no congestion
+    out A 11301:11777
+    out A 14729:15713
+    out A 15713:16697
+    out A 16697:17681
+    none
+    in  A 1 ack 17681
+    out A 17681:18903             # half way
+    out A 18903:19887
+    out A 19887:20871
+    out A 20871:21855
+    out A 21855:22839
+    none
+    in  A 1 ack 22839
+    out A 22839:24180             # that has arrived: half of the rest
+    out A 24180:25402
+    any
   )");
 }
 

@@ -305,10 +305,11 @@ TEST(Send, ProbesTheTailAndRepairsWhatThatShows) {
   expect_script(with_a_tail + R"(
     in  A 1 ack 1001 sack 4001:5001
     out A 1001:2001
-    out A 2001:3001
-    none
-    in  A 1 ack 3001 sack 4001:5001
+    none                         # as much as has arrived
+    in  A 1 ack 2001 sack 4001:5001
+    out A 2001:3001              # and one more, as nothing else is lost (PRR-SSRB)
     out A 3001:4001
+    none
     in  A 1 ack 5001
     acknowledged 5000
     wait 10s

@@ -1,0 +1,45 @@
+#include "tcp/congestion/hystart.h"
+
+#include <algorithm>
+
+namespace offpath::tcp {
+namespace {
+
+// RFC 9406, 4.3. Its limit L on the growth by one acknowledgement is infinite here: receivers that merge segments
+// acknowledge up to 64 KB at once.
+constexpr std::uint32_t threshold_least_us = 4000, threshold_most_us = 16'000, threshold_divisor = 8;
+constexpr std::uint8_t samples_least = 8, conservative_rounds = 5;
+
+}  // namespace
+
+StartPhase hystart(StartState& state, const Acknowledged& what) noexcept {
+  // A round is over when what was in flight at its beginning is acknowledged.
+  if (state.round_bytes <= what.bytes) {
+    state.round_bytes = what.in_flight > what.bytes ? what.in_flight - what.bytes : 0;
+    state.previous_us = state.samples > 0 ? state.shortest_us : 0;
+    state.samples = 0;
+    if (state.is_conservative && ++state.rounds >= conservative_rounds) return StartPhase::over;
+  } else {
+    state.round_bytes -= what.bytes;
+  }
+  if (what.delay_ns > 0) {
+    const auto us = static_cast<std::uint32_t>(std::min<TimeNs>(what.delay_ns / microsecond_ns, 600'000'000));
+    state.shortest_us = state.samples == 0 ? us : std::min(state.shortest_us, us);
+    if (state.samples < samples_least) ++state.samples;
+  }
+  if (state.samples < samples_least) return state.is_conservative ? StartPhase::conservative : StartPhase::slow_start;
+  if (state.is_conservative) {
+    if (state.shortest_us >= state.baseline_us) return StartPhase::conservative;
+    state.is_conservative = false;  // it was no queue
+    return StartPhase::slow_start;
+  }
+  if (state.previous_us == 0) return StartPhase::slow_start;
+  const std::uint32_t longer = std::clamp(state.previous_us / threshold_divisor, threshold_least_us, threshold_most_us);
+  if (state.shortest_us < state.previous_us + longer) return StartPhase::slow_start;
+  state.is_conservative = true;
+  state.rounds = 0;
+  state.baseline_us = state.shortest_us;
+  return StartPhase::conservative;
+}
+
+}  // namespace offpath::tcp

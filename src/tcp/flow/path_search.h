@@ -1,0 +1,59 @@
+// The largest segment that a path takes, where no router says it: packetization-layer path MTU discovery (RFC 4821).
+// A search begins when segments have shrunk, after timeouts in a row or by ICMP; it sends one larger segment at a time
+// amid others, and a probe that is lost alone is no sign of congestion. The first probe is as large as before: often
+// the path was dead, or is another one by now. Then halves.
+#pragma once
+
+#include <cstdint>
+
+#include "tcp/segment/sequence.h"
+
+namespace offpath::tcp {
+
+class PathSearch {
+ public:
+  static constexpr std::uint16_t precision = 16;    // bytes: less is not worth a probe
+  static constexpr std::uint16_t first_mtu = 1024;  // RFC 4821, 7.2: after timeouts in a row
+
+  void begin(std::uint16_t most) noexcept {
+    most_ = most;
+    tried_ = 0;
+    failed_ = false;
+  }
+  // Bytes of the next probe; 0: none is to be sent.
+  [[nodiscard]] std::uint16_t next(std::uint16_t mss) const noexcept {
+    if (tried_ != 0 || most_ <= mss) return 0;
+    return failed_ ? static_cast<std::uint16_t>(mss + (most_ - mss + 1) / 2) : most_;
+  }
+  [[nodiscard]] bool searches() const noexcept { return most_ != 0; }
+  [[nodiscard]] SequenceRange probe() const noexcept { return {begin_, begin_ + tried_}; }  // empty: none is out
+  void sent(Sequence begin, std::uint16_t bytes) noexcept {
+    begin_ = begin;
+    tried_ = bytes;
+  }
+  // It has arrived, or has not. Returns the size of segments from now on.
+  std::uint16_t arrived(std::uint16_t mss) noexcept {
+    const std::uint16_t now = tried_ > mss ? tried_ : mss;
+    tried_ = 0;
+    end_if_close(now);
+    return now;
+  }
+  void lost(std::uint16_t mss) noexcept {
+    most_ = static_cast<std::uint16_t>(tried_ - 1);
+    tried_ = 0;
+    failed_ = true;
+    end_if_close(mss);
+  }
+  void forget_probe() noexcept { tried_ = 0; }  // it was lost among others, which tells nothing
+
+ private:
+  void end_if_close(std::uint16_t mss) noexcept {
+    if (most_ < mss + precision) most_ = 0;
+  }
+
+  Sequence begin_{};
+  std::uint16_t most_ = 0, tried_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace offpath::tcp
