@@ -78,7 +78,7 @@ class PageRun:
         self.machine: Machine | None = None
         self.programs = directory / "bin"
         self.add_program("offpath", f'{sys.executable} -m offpath "$@"')
-        self.add_program("python3", f"{Path(sys.executable).with_name('python3')} \"$@\"")
+        self.add_program("python3", f'{Path(sys.executable).with_name("python3")} "$@"')
         self.add_program("mpirun", 'mpirun.openmpi "$@"', needs.OPEN_MPI)
         self.add_program("mpirun", f'{sys.prefix}/bin/mpiexec "$@"', needs.MPICH)
 
@@ -167,10 +167,11 @@ class PageRun:
     def environment(self, block: Block) -> dict[str, str]:
         package = os.pathsep.join(path for path in sys.path if path)
         launchers = [f"{self.programs}/{need.replace(' ', '')}" for need in block.needs & {needs.OPEN_MPI, needs.MPICH}]
+        paths = [*launchers, str(self.programs), str(BUILD / "bin"), os.environ["PATH"], f"{sys.prefix}/bin"]
         made = {
             **{name: value for name, value in os.environ.items() if needs.MACHINE not in block.needs
                or name not in ("OFFPATH_AGENT", "OFFPATH_AGENT_HTTP", "OFFPATH_KEY_FILE", "XDG_RUNTIME_DIR")},
-            "PATH": os.pathsep.join([*launchers, str(self.programs), str(BUILD / "bin"), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(paths),
             "PYTHONPATH": package,
             "PKG_CONFIG_PATH": f"{sys.prefix}/lib/pkgconfig",  # of the library that ./dev build installs
             "CMAKE_PREFIX_PATH": sys.prefix,

@@ -1,13 +1,17 @@
 """The code blocks of the documentation run as the pages say."""
 
+import os
 import re
+import subprocess
+import sys
 import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 from page_blocks import LIKE_SNIPPET, ROOT, Block, BlockFailed, blocks_of
-from page_run import PageRun
+from page_run import BUILD, PageRun
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {page: blocks_of(page) for page in PAGES}
@@ -49,15 +53,71 @@ def test_no_file_is_included_in_a_way_that_the_site_does_not_know():
     assert lines == []
 
 
+LISTED = tomllib.loads((Path(__file__).parent / "not_run.toml").read_text())
+
+
 def test_blocks_that_do_not_run_are_listed_with_their_reason():
     found: dict[str, dict[str, int]] = {}
     for page in PAGES:
         for block in (block for block in BLOCKS[page] if block.reasons):
             pages = found.setdefault(block.marker, {})
             pages[str(page.relative_to(ROOT))] = pages.get(str(page.relative_to(ROOT)), 0) + 1
-    listed = tomllib.loads((Path(__file__).parent / "not_run.toml").read_text())
-    assert all(entry.pop("why") for entry in listed.values())
+    listed = {
+        marker: {page: count for page, count in entry.items() if page != "why"} for marker, entry in LISTED.items()
+    }
     assert listed == found
+
+
+@pytest.mark.parametrize("marker", LISTED)
+def test_what_is_tested_in_place_of_a_block_exists(marker):
+    named = re.findall(r"(?<![\w.])(?:tests|tools|\.ci|src)/[\w/.-]*\w", LISTED[marker]["why"])
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@cache
+def help_of(command: str) -> str:
+    words = {
+        "./dev": [str(ROOT / "dev"), "help"],
+        "./dev run": [sys.executable, "-m", "offpath", "run", "--help"],
+        "offpath-agent": [str(BUILD / "bin/offpath-agent"), "--help"],
+    }.get(command) or [sys.executable, "-m", *command.split(), "--help"]
+    asked = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
+    assert asked.returncode == 0, asked
+    return asked.stdout
+
+
+OURS = re.compile(
+    r"(?:^|[\s'])(?P<command>offpath-agent|offpath [a-z]+(?=\s|$)|\./dev)(?P<rest>[^;&|#'\n]*)", re.MULTILINE
+)
+
+
+def mistakes(block: Block) -> list[str]:
+    """What a block that does not run would stumble over on any machine: its language, our commands and options."""
+    code = block.code.replace("\\\n", " ")
+    if block.language == "python":
+        compile(code, block.place, "exec")
+    if block.language != "sh":
+        return []
+    parsed = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True)
+    found = [parsed.stderr] if parsed.returncode else []
+    for match in OURS.finditer(code):
+        command, words = match["command"], match["rest"].partition(" -- ")[0].split()
+        options = [word.partition("=")[0] for word in words if word.startswith("--")]
+        if command == "./dev":
+            steps = [word for word in words if not word.startswith("-")]
+            if words[0] == "run":
+                command, steps = "./dev run", []
+            found += [f"./dev {step}" for step in steps if not re.search(rf"[ \[]{step}\b", help_of(command))]
+        found += [f"{command} {option}" for option in options if not re.search(rf"{option}\b", help_of(command))]
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if len(runs(page)) < len(BLOCKS[page])],
+                         ids=lambda page: str(page.relative_to(ROOT)))  # fmt: skip
+def test_blocks_that_do_not_run_have_no_mistake_that_can_be_seen(page):
+    found = [f"{block.place}: {mistake}" for block in BLOCKS[page] if block.reasons for mistake in mistakes(block)]
+    assert found == []
 
 
 def test_the_readme_links_the_glossary_at_its_first_special_word():
@@ -104,11 +164,50 @@ def test_a_broken_block_fails(language, tmp_path, monkeypatch):
         run_page([block], tmp_path)
 
 
+WRONG = {
+    "a command that ends and should stay": ("stays", "echo it ends"),
+    "one that does not end by Ctrl-C": ("stays", "trap '' INT; echo waits; while :; do sleep 0.1; done"),
+    "one that should fail": ("fails", "true"),
+    "an agent that the machine does not have": ("a machine of its own", "offpath status"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_block_that_does_not_do_what_its_marker_says_fails(what, tmp_path, monkeypatch):
+    monkeypatch.setattr("page_terminal.SECONDS_MAX", 1)
+    needs, code = WRONG[what]
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- needs: {needs} -->\n```sh\n{code}\n```\n")
+    with pytest.raises(BlockFailed, match=r"page.md:3"):
+        run_page(blocks_of(page), made(tmp_path))
+
+
+def test_blocks_after_one_that_stays_find_it_until_ctrl_c(tmp_path):
+    page = tmp_path / "page.md"
+    asks = "```sh\ncurl --silent --fail http://127.0.0.1:8000/\n```\n"
+    page.write_text(
+        "<!-- needs: a machine of its own; stays -->\n```sh\npython3 -m http.server 8000 --bind 127.0.0.1\n```\n\n"
+        "<!-- prints -->\n```text\nServing HTTP on …\n```\n\n"
+        f"<!-- needs: a machine of its own -->\n{asks}\n"
+        f"<!-- needs: a machine of its own; after Ctrl-C; fails -->\n{asks}"
+    )
+    run_page(blocks_of(page), made(tmp_path))
+
+
+@pytest.mark.parametrize("code", ["offpath doctor --no-such-option", "./dev no-such-step", "if true"])
+def test_a_mistake_in_a_block_that_does_not_run_is_seen(code, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- needs: a card -->\n```sh\n{code}\n```\n")
+    (block,) = blocks_of(page)
+    assert len(mistakes(block)) == 1
+
+
 def test_a_block_says_why_it_does_not_run(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("text\n\n<!-- needs: agent; a card -->\n```sh\nmst start\n```\n\n```text\nno program\n```\n")
-    (block,) = blocks_of(page)
-    assert block.reasons == {"a card"}
+    card, text = blocks_of(page)
+    assert card.reasons == {"a card"}
+    assert not text.marker  # which test_every_block_runs_or_says_why_not reports
 
 
 def test_a_block_that_prints_something_else_than_its_page_shows_fails(tmp_path, monkeypatch):
