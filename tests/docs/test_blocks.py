@@ -7,6 +7,7 @@ import sys
 import tempfile
 import tomllib
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from page_run import BUILD, PageRun
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 COMMAND = re.compile(
-    r"^    (?:\$ )?(?:offpath|offpath-\w+|\./dev|cmake|pip|mpirun|srun|systemctl|apt|export|openssl)\b"
+    r"^    (?:\$ )?(?:offpath|offpath-\w+|\./dev|cmake|pip|mpirun|srun|systemctl|apt|export|openssl|ninja|python)\b"
 )
 
 
@@ -79,7 +80,6 @@ def test_what_is_tested_in_place_of_a_block_exists(marker):
 def help_of(command: str) -> str:
     words = {
         "./dev": [str(ROOT / "dev"), "help"],
-        "./dev run": [sys.executable, "-m", "offpath", "run", "--help"],
         "offpath-agent": [str(BUILD / "bin/offpath-agent"), "--help"],
     }.get(command) or [sys.executable, "-m", *command.split(), "--help"]
     asked = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
@@ -92,24 +92,30 @@ OURS = re.compile(
 )
 
 
+def unknown(command: str, words: list[str]) -> list[str]:
+    """Steps and options that the command does not have."""
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    steps = list(takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, words)) if command == "./dev" else []
+    if steps[:1] == ["run"]:
+        command, steps = "offpath run", []
+    elif steps[:1] == ["bench"]:
+        command, steps, options = "offpath bench", steps[1:2], []
+    elif steps[:1] == ["sim"]:
+        steps, options = ["sim"], []
+    asked = [*steps, *options]
+    return [f"{command} {word}" for word in asked if not re.search(rf"(?<![\w-]){word}\b", help_of(command))]
+
+
 def mistakes(block: Block) -> list[str]:
     """What a block that does not run would stumble over on any machine: its language, our commands and options."""
-    code = block.code.replace("\\\n", " ")
     if block.language == "python":
-        compile(code, block.place, "exec")
+        compile(block.code, block.place, "exec")
     if block.language != "sh":
         return []
-    parsed = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True)
+    parsed = subprocess.run(["bash", "-n"], input=block.code, capture_output=True, text=True)
     found = [parsed.stderr] if parsed.returncode else []
-    for match in OURS.finditer(code):
-        command, words = match["command"], match["rest"].partition(" -- ")[0].split()
-        options = [word.partition("=")[0] for word in words if word.startswith("--")]
-        if command == "./dev":
-            steps = [word for word in words if not word.startswith("-")]
-            if words[0] == "run":
-                command, steps = "./dev run", []
-            found += [f"./dev {step}" for step in steps if not re.search(rf"[ \[]{step}\b", help_of(command))]
-        found += [f"{command} {option}" for option in options if not re.search(rf"{option}\b", help_of(command))]
+    for match in OURS.finditer(block.code.replace("\\\n", " ")):
+        found += unknown(match["command"], match["rest"].partition(" -- ")[0].split())
     return found
 
 
@@ -129,17 +135,26 @@ def test_the_readme_links_the_glossary_at_its_first_special_word():
     assert readme[first.start() - 1 :].startswith(f"[{first[0]}](docs/reference/glossary.md")
 
 
+def indented_commands(page: Path) -> list[tuple[int, str]]:
+    """Number and text of lines that begin with a command, outside fenced blocks."""
+    found = []
+    fenced = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and COMMAND.match(line):
+            found.append((number, line.strip()))
+    return found
+
+
 def test_commands_are_in_blocks_that_run_or_say_why_not():
-    """Users' pages have commands in fenced blocks only; an indented one would not run."""
-    users = [page for page in PAGES if page.parent.name in ("start", "guides", "operate") or page.name == "README.md"]
-    indented = []
-    for page in users:
-        fenced = False
-        for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
-            fenced ^= line.lstrip().startswith("```")
-            if not fenced and COMMAND.match(line):
-                indented.append(f"{page}:{number}: {line.strip()}")
-    assert indented == []
+    """In fenced blocks only, as an indented one would not run. Lists of what ./dev does are indented."""
+    wrong = []
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
+        for number, line in indented_commands(page):
+            command, *words = line.split("  ")[0].split()
+            if command != "./dev" or unknown(command, words):
+                wrong.append(f"{page}:{number}: {line}")
+    assert wrong == []
 
 
 BROKEN = {
