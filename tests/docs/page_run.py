@@ -76,6 +76,8 @@ class PageRun:
         self.agents: dict[str, offpath.Agent] = {}
         self.terminals: list[Terminal] = []
         self.machine: Machine | None = None
+        self.user = f"reader-{os.getpid()}-{id(self)}"  # whose directories in /tmp are nobody else's
+        self.resources.callback(shutil.rmtree, f"/tmp/{self.user}-offpath", ignore_errors=True)
         self.programs = directory / "bin"
         self.add_program("offpath", f'{sys.executable} -m offpath "$@"')
         self.add_program("python3", f'{Path(sys.executable).with_name("python3")} "$@"')
@@ -160,7 +162,15 @@ class PageRun:
 
     def finish(self, block: Block, command: list[Any]) -> None:
         """Runs what a block needs before it can run."""
-        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=SECONDS_MAX)
+        place = {"XDG_RUNTIME_DIR": str(self.directory)}  # of an agent's socket, for a user who has no other
+        done = subprocess.run(
+            command,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            env={**place, **os.environ},
+        )
         if done.returncode != 0:
             raise BlockFailed(f"{block.place}: {command[0]} ended with {done.returncode}\n{done.stdout}{done.stderr}")
 
@@ -175,7 +185,7 @@ class PageRun:
             "PYTHONPATH": package,
             "PKG_CONFIG_PATH": f"{sys.prefix}/lib/pkgconfig",  # of the library that ./dev build installs
             "CMAKE_PREFIX_PATH": sys.prefix,
-            "USER": os.environ.get("USER", "root"),
+            "USER": self.user,
             # Open MPI refuses root, and more ranks than the machine has cores, without these.
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
