@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 int main(void) {
-  ofp_channel *channel = NULL;
+  ofp_channel* channel = NULL;
   ofp_error error;
   if (ofp_connect(NULL, NULL, &channel, &error) != OFP_OK) return fprintf(stderr, "%s\n", error.message), 1;
   ofp_close(channel);
