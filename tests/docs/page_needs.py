@@ -12,8 +12,9 @@ MACHINE, STAYS, SAVED = "a machine of its own", "stays", "saved under its name"
 INTERRUPTED, FAILS, REPEATED = "after Ctrl-C", "fails", "after a moment"
 OPEN_MPI, MPICH, SIMULATION = "Open MPI", "MPICH", "a program of yours"
 SOURCES, INSTALLED, POLICY = "the sources", "the installed library", "a policy of sockets"
+CHART, REPORT = "the chart", "a report of benchmarks"
 KNOWN = AGENTS | {
     "offpath", "numpy", "pyarrow", "pyarrow with Flight", "compiler", "a current directory to write to", "offpath-md",
-    "LAMMPS", "Dask", "the chart", SOURCES, INSTALLED, POLICY, CONTINUES, COMPILED_ONLY, IN_PLUGIN, IN_TEST,
+    "LAMMPS", "Dask", CHART, REPORT, SOURCES, INSTALLED, POLICY, CONTINUES, COMPILED_ONLY, IN_PLUGIN, IN_TEST,
     MACHINE, STAYS, SAVED, INTERRUPTED, FAILS, REPEATED, OPEN_MPI, MPICH, SIMULATION,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 import offpath
 import page_needs as needs
 import yaml
+from offpath.bench.report import Report
 from offpath.sockets_policy import read_policy
 from page_blocks import ROOT, Block, BlockFailed, check_output
 from page_machine import Machine
@@ -106,8 +107,10 @@ class PageRun:
             self.save(block)
         if block.language == "toml":
             self.check_settings(block)
-        elif block.language == "yaml":
+        elif needs.CHART in block.needs:
             self.check_service(block)
+        elif needs.REPORT in block.needs:
+            Report.parse(block.code)
         elif block.language == "sh":
             self.run_shell(block)
         elif block.language == "python" and needs.SAVED not in block.needs:

@@ -19,6 +19,8 @@ from typing import Any
 from page_blocks import Block, BlockFailed, check_output
 
 SECONDS_MAX = 60
+QUIET_SECONDS = 0.5
+DRAWING_SECONDS = 5  # after which a screen that is drawn anew all the time is complete
 INTERRUPTED = (0, 1, 130, -signal.SIGINT)  # 1: Open MPI's launcher
 LINES, COLUMNS = 50, 120
 MOVEMENTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")  # and colours
@@ -28,6 +30,7 @@ class Terminal:
     def __init__(self, block: Block, command: list[Any], directory: Path, environment: dict[str, str]) -> None:
         self.block = block
         self.said = b""
+        self.said_at = time.monotonic()  # the last of it
         self.ours, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         with os.fdopen(its):
@@ -42,27 +45,29 @@ class Terminal:
         with contextlib.suppress(OSError):  # the other end is closed
             while piece := os.read(self.ours, 65536):
                 self.said += piece
+                self.said_at = time.monotonic()
         os.close(self.ours)
 
     def text(self) -> str:
         return MOVEMENTS.sub("", self.said.decode(errors="replace"))
 
     def wait_until_ready(self) -> None:
-        """It stays, and has printed what its page shows, or anything if the page shows nothing."""
-        end = time.monotonic() + SECONDS_MAX
+        """It stays, and has printed what its page shows; if the page shows nothing, anything, and then nothing more."""
+        began = time.monotonic()
         while True:
-            ended, text = self.running.poll(), self.text()
+            ended, text, silence = self.running.poll(), self.text(), time.monotonic() - self.said_at
+            waited = time.monotonic() - began
             if ended is not None:
                 raise BlockFailed(f"{self.block.place}: ended with {ended} and should stay\n{text}")
             try:
                 check_output(self.block, text, so_far=True)
             except BlockFailed:
-                if time.monotonic() > end:
+                if waited > SECONDS_MAX:
                     raise
             else:
-                if text.strip():
+                if text.strip() and (self.block.prints or silence > QUIET_SECONDS or waited > DRAWING_SECONDS):
                     return
-                if time.monotonic() > end:
+                if waited > SECONDS_MAX:
                     raise BlockFailed(f"{self.block.place}: stays and prints nothing")
             time.sleep(0.05)
 
