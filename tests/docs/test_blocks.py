@@ -3,17 +3,21 @@
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import tomllib
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from page_blocks import ROOT, Block, BlockFailed, PageRun, blocks_of, check_output
+from page_blocks import LIKE_SNIPPET, ROOT, Block, BlockFailed, blocks_of
+from page_run import BUILD, PageRun
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 COMMAND = re.compile(
-    r"^    (?:\$ )?(?:offpath|offpath-\w+|\./dev|cmake|pip|mpirun|srun|systemctl|apt|export|openssl)\b"
+    r"^    (?:\$ )?(?:offpath|offpath-\w+|\./dev|cmake|pip|mpirun|srun|systemctl|apt|export|openssl|ninja|python)\b"
 )
 
 
@@ -38,9 +42,19 @@ def test_blocks_run(page, tmp_path, monkeypatch):
     run_page(runs(page), tmp_path)
 
 
-def test_every_program_runs_or_says_why_not():
+def test_every_block_runs_or_says_why_not():
     unmarked = [block.place for page in PAGES for block in BLOCKS[page] if not block.marker]
     assert unmarked == []
+
+
+def test_no_file_is_included_in_a_way_that_the_site_does_not_know():
+    """A formatter makes an expression of the line that includes a file, and the site shows that."""
+    lines = [f"{block.place}: {line}" for page in PAGES for block in BLOCKS[page] for line in block.code.splitlines()
+             if LIKE_SNIPPET.match(line)]  # fmt: skip
+    assert lines == []
+
+
+LISTED = tomllib.loads((Path(__file__).parent / "not_run.toml").read_text())
 
 
 def test_blocks_that_do_not_run_are_listed_with_their_reason():
@@ -49,9 +63,67 @@ def test_blocks_that_do_not_run_are_listed_with_their_reason():
         for block in (block for block in BLOCKS[page] if block.reasons):
             pages = found.setdefault(block.marker, {})
             pages[str(page.relative_to(ROOT))] = pages.get(str(page.relative_to(ROOT)), 0) + 1
-    listed = tomllib.loads((Path(__file__).parent / "not_run.toml").read_text())
-    assert all(entry.pop("why") for entry in listed.values())
+    listed = {
+        marker: {page: count for page, count in entry.items() if page != "why"} for marker, entry in LISTED.items()
+    }
     assert listed == found
+
+
+@pytest.mark.parametrize("marker", LISTED)
+def test_what_is_tested_in_place_of_a_block_exists(marker):
+    named = re.findall(r"(?<![\w.])(?:tests|tools|\.ci|src)/[\w/.-]*\w", LISTED[marker]["why"])
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@cache
+def help_of(command: str) -> str:
+    words = {
+        "./dev": [str(ROOT / "dev"), "help"],
+        "offpath-agent": [str(BUILD / "bin/offpath-agent"), "--help"],
+    }.get(command) or [sys.executable, "-m", *command.split(), "--help"]
+    asked = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
+    assert asked.returncode == 0, asked
+    return asked.stdout
+
+
+OURS = re.compile(
+    r"(?:^|[\s'])(?P<command>offpath-agent|offpath [a-z]+(?=\s|$)|\./dev)(?P<rest>[^;&|#'\n]*)", re.MULTILINE
+)
+
+
+def unknown(command: str, words: list[str]) -> list[str]:
+    """Steps and options that the command does not have."""
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    steps = list(takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, words)) if command == "./dev" else []
+    if steps[:1] == ["run"]:
+        command, steps = "offpath run", []
+    elif steps[:1] == ["bench"]:
+        command, steps, options = "offpath bench", steps[1:2], []
+    elif steps[:1] == ["sim"]:
+        steps, options = ["sim"], []
+    asked = [*steps, *options]
+    return [f"{command} {word}" for word in asked if not re.search(rf"(?<![\w-]){word}\b", help_of(command))]
+
+
+def mistakes(block: Block) -> list[str]:
+    """What a block that does not run would stumble over on any machine: its language, our commands and options."""
+    if block.language == "python":
+        compile(block.code, block.place, "exec")
+    if block.language != "sh":
+        return []
+    parsed = subprocess.run(["bash", "-n"], input=block.code, capture_output=True, text=True)
+    found = [parsed.stderr] if parsed.returncode else []
+    for match in OURS.finditer(block.code.replace("\\\n", " ")):
+        found += unknown(match["command"], match["rest"].partition(" -- ")[0].split())
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if len(runs(page)) < len(BLOCKS[page])],
+                         ids=lambda page: str(page.relative_to(ROOT)))  # fmt: skip
+def test_blocks_that_do_not_run_have_no_mistake_that_can_be_seen(page):
+    found = [f"{block.place}: {mistake}" for block in BLOCKS[page] if block.reasons for mistake in mistakes(block)]
+    assert found == []
 
 
 def test_the_readme_links_the_glossary_at_its_first_special_word():
@@ -63,76 +135,26 @@ def test_the_readme_links_the_glossary_at_its_first_special_word():
     assert readme[first.start() - 1 :].startswith(f"[{first[0]}](docs/reference/glossary.md")
 
 
+def indented_commands(page: Path) -> list[tuple[int, str]]:
+    """Number and text of lines that begin with a command, outside fenced blocks."""
+    found = []
+    fenced = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and COMMAND.match(line):
+            found.append((number, line.strip()))
+    return found
+
+
 def test_commands_are_in_blocks_that_run_or_say_why_not():
-    """Users' pages have commands in fenced blocks only; an indented one would not run."""
-    users = [page for page in PAGES if page.parent.name in ("start", "guides", "operate") or page.name == "README.md"]
-    indented = []
-    for page in users:
-        fenced = False
-        for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
-            fenced ^= line.lstrip().startswith("```")
-            if not fenced and COMMAND.match(line):
-                indented.append(f"{page}:{number}: {line.strip()}")
-    assert indented == []
-
-
-STAYS, WITH_IT, STOPPED = "an agent that stays", "the agent of the block before", "stopped"
-FIRST_PAGES = [ROOT / "README.md", ROOT / "docs/start/first-hour.md"]
-
-
-def session_of(page: Path, directory: Path) -> tuple[Path, list[tuple[Block, Path]]]:
-    """A script that does what the reader of a page does in two terminals, and the file that each block's output
-    goes to."""
-    blocks = [block for block in BLOCKS[page] if block.needs & {STAYS, WITH_IT}]
-    (stays,) = (block for block in blocks if STAYS in block.needs)
-    (agent,) = (line.split(" #")[0].strip() for line in stays.code.splitlines())
-    script = [
-        f"{agent} 2>agent.log &\nagent=$!\ntrap 'kill $agent' EXIT\nplace=${{XDG_RUNTIME_DIR:-/run}}/offpath",
-        "for _ in $(seq 600); do [ -S $place/agent.sock ] && break; sleep 0.1; done",
-    ]
-    outputs = []
-    stopped = False
-    for block in (block for block in blocks if WITH_IT in block.needs):
-        if block.language == "python":  # saved under the name in its first line
-            (directory / block.code.splitlines()[0].removeprefix("# ")).write_text(block.code)
-            continue
-        if STOPPED in block.needs and not stopped:
-            script.append("kill -INT $agent; wait $agent; trap - EXIT")
-            stopped = True
-        said = directory / f"said{block.line}"
-        outputs.append((block, said))
-        for line in block.code.splitlines():
-            # The doctor exits with 1 where something should be changed on this machine.
-            may_fail = stopped or "doctor" in line
-            each = line.split(" #")[0].strip()
-            script.append(
-                f"{each} >>{said} 2>&1" + ("" if may_fail else f" || {{ cat {said}; echo FAILED {each!r}; }}")
-            )
-    file = directory / "reader.sh"
-    file.write_text("\n".join(script) + "\n")
-    return file, outputs
-
-
-@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: page.name)
-def test_the_first_commands_run_as_they_stand(page, tmp_path, monkeypatch):
-    """An agent that is told nothing, and beside it the commands that follow on the page."""
-    script, outputs = session_of(page, tmp_path)
-    for name in ("OFFPATH_AGENT", "OFFPATH_AGENT_HTTP"):
-        monkeypatch.delenv(name, raising=False)
-    command = ["bash", script]
-    if os.geteuid() == 0:  # root's agent listens in /run: in one of the test's own
-        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-        command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec bash "$0"', script]
-    else:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with PageRun(tmp_path) as run:
-        done = subprocess.run(
-            command, cwd=tmp_path, env=run.environment(None), capture_output=True, text=True, timeout=300
-        )
-    assert "FAILED" not in done.stdout, done.stdout + done.stderr
-    assert len(outputs) >= 1 and all(said.exists() for _, said in outputs), done.stdout + done.stderr
-    for block, said in outputs:
-        check_output(block, said.read_text())
+    """In fenced blocks only, as an indented one would not run. Lists of what ./dev does are indented."""
+    wrong = []
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md"):
+        for number, line in indented_commands(page):
+            command, *words = line.split("  ")[0].split()
+            if command != "./dev" or unknown(command, words):
+                wrong.append(f"{page}:{number}: {line}")
+    assert wrong == []
 
 
 BROKEN = {
@@ -157,11 +179,50 @@ def test_a_broken_block_fails(language, tmp_path, monkeypatch):
         run_page([block], tmp_path)
 
 
+WRONG = {
+    "a command that ends and should stay": ("stays", "echo it ends"),
+    "one that does not end by Ctrl-C": ("stays", "trap '' INT; echo waits; while :; do sleep 0.1; done"),
+    "one that should fail": ("fails", "true"),
+    "an agent that the machine does not have": ("a machine of its own", "offpath status"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_block_that_does_not_do_what_its_marker_says_fails(what, tmp_path, monkeypatch):
+    monkeypatch.setattr("page_terminal.SECONDS_MAX", 1)
+    needs, code = WRONG[what]
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- needs: {needs} -->\n```sh\n{code}\n```\n")
+    with pytest.raises(BlockFailed, match=r"page.md:3"):
+        run_page(blocks_of(page), made(tmp_path))
+
+
+def test_blocks_after_one_that_stays_find_it_until_ctrl_c(tmp_path):
+    page = tmp_path / "page.md"
+    asks = "```sh\ncurl --silent --fail http://127.0.0.1:8000/\n```\n"
+    page.write_text(
+        "<!-- needs: a machine of its own; stays -->\n```sh\npython3 -m http.server 8000 --bind 127.0.0.1\n```\n\n"
+        "<!-- prints -->\n```text\nServing HTTP on …\n```\n\n"
+        f"<!-- needs: a machine of its own -->\n{asks}\n"
+        f"<!-- needs: a machine of its own; after Ctrl-C; fails -->\n{asks}"
+    )
+    run_page(blocks_of(page), made(tmp_path))
+
+
+@pytest.mark.parametrize("code", ["offpath doctor --no-such-option", "./dev no-such-step", "if true"])
+def test_a_mistake_in_a_block_that_does_not_run_is_seen(code, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- needs: a card -->\n```sh\n{code}\n```\n")
+    (block,) = blocks_of(page)
+    assert len(mistakes(block)) == 1
+
+
 def test_a_block_says_why_it_does_not_run(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("text\n\n<!-- needs: agent; a card -->\n```sh\nmst start\n```\n\n```text\nno program\n```\n")
-    (block,) = blocks_of(page)
-    assert block.reasons == {"a card"}
+    card, text = blocks_of(page)
+    assert card.reasons == {"a card"}
+    assert not text.marker  # which test_every_block_runs_or_says_why_not reports
 
 
 def test_a_block_that_prints_something_else_than_its_page_shows_fails(tmp_path, monkeypatch):
