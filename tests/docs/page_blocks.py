@@ -33,7 +33,7 @@ EXAMPLES = {CORRELATION: ("correlation", "09_task/correlate_plugin.c"),
 AGENTS = {"agent", SETTINGS_ABOVE, CORRELATION, PARTICLES, MD}
 SOURCES, INSTALLED, POLICY = "the sources", "the installed library", "a policy of sockets"
 HERE = AGENTS | {"offpath", "numpy", "pyarrow", "pyarrow with Flight", "compiler", "a current directory to write to",
-                 "offpath-md", SOURCES, INSTALLED, POLICY}  # fmt: skip
+                 "offpath-md", "opentelemetry", SOURCES, INSTALLED, POLICY}  # fmt: skip
 KNOWN = HERE | {CONTINUES, COMPILED_ONLY, IN_PLUGIN}
 
 LANGUAGES = {"python", "sh", "c", "cpp", "fortran", "toml"}
