@@ -158,6 +158,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lz4": ("src/mover/body_compressor", "src/testing/mover/decompressed"),
     "zstd": ("src/mover/body_compressor", "src/testing/mover/decompressed"),
     "openssl/": ("src/link/control/openssl_", "src/testing/link/certificate"),
+    "pmix": ("src/group/pmix_launcher",),
     "mpi.h": ("src/group/", "src/exchange/mpi_carrier", "apps/md/", "integrations/lammps/"),
     "infiniband/": ("src/link/verbs/",),
     "rdma/": ("src/link/verbs/",),

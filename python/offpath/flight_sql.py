@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from . import flight_tracing, telemetry
 from .errors import Error, Invalid, PeerLost, Timeout
 from .part_reading import session_of
 from .sql import open_query
@@ -145,13 +146,16 @@ class FlightSqlServer(fl.FlightServerBase):
         self._agent = agent
         self._settings: dict[str, str | bool] = {"memory_limit": memory, "enable_external_access": False}
         self._free = threading.BoundedSemaphore(QUERIES_MAX)
+        telemetry.start_if_configured()
         super().__init__(
-            location, middleware={"token": TokenCheck(token)}, tls_certificates=[certificate] if certificate else None
+            location,
+            middleware={"token": TokenCheck(token), flight_tracing.NAME: flight_tracing.ServerTracing()},
+            tls_certificates=[certificate] if certificate else None,
         )
 
     def get_flight_info(self, context: Any, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         """The columns of a query, and the ticket for its rows."""
-        with errors_told():
+        with errors_told(), flight_tracing.inside(context):
             text = query_in(descriptor.command)
             with self._query(text) as answer:
                 schema = answer.limit(0).to_arrow_table().schema
@@ -165,7 +169,9 @@ class FlightSqlServer(fl.FlightServerBase):
     def do_get(self, context: Any, ticket: fl.Ticket) -> fl.GeneratorStream:
         """The rows, computed as they are read."""
         batches = self._batches(ticket.ticket)
-        return fl.GeneratorStream(next(batches), batches)
+        with flight_tracing.inside(context):
+            schema = next(batches)
+        return fl.GeneratorStream(schema, batches)
 
     def _batches(self, ticket: bytes) -> Iterator[Any]:
         """The schema and the batches of a query's answer."""
@@ -180,7 +186,7 @@ class FlightSqlServer(fl.FlightServerBase):
             return []
         if action.type != "CreatePreparedStatement":
             raise NotImplementedError(f"Flight SQL's action {action.type}: there are prepared statements")
-        with errors_told():
+        with errors_told(), flight_tracing.inside(context):
             text = query_in(action.body.to_pybytes())
             with self._query(text) as answer:
                 schema = answer.limit(0).to_arrow_table().schema

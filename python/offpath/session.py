@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from . import _native
+from . import _native, telemetry
 from ._native import Channel
 from .columns import schema_of
 from .exchange import Exchange, Field
@@ -272,10 +272,12 @@ def connect(
 
     ``name`` is what the agent calls this program. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
     OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE). ``ring_slots``: of the request ring, a power of two; 0: 4096.
-    ``staging_bytes_max`` bounds the memory for snapshots and staged links; 0: 1 GiB.
+    ``staging_bytes_max`` bounds the memory for snapshots and staged links; 0: 1 GiB. The first call starts
+    ``offpath.telemetry`` if the environment asks for OpenTelemetry's spans.
 
     Raises PeerLost or IoError (nobody listens), Denied, VersionMismatch, Timeout, Invalid.
     """
+    telemetry.start_if_configured()
     key = os.fspath(key_file) if key_file is not None else None
     ca = os.fspath(tls_ca_file) if tls_ca_file is not None else None
     native = Channel(address, name, key, ca, timeout, ring_slots, staging_bytes_max, force_staging)

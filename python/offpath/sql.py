@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -60,11 +61,16 @@ def dataset_of(session: Session, pool: str, rows: str | None = None) -> AgentDat
 
 
 def keeping_errors(dataset: AgentDataset, failed: list[Error]) -> AgentDataset:
-    """The same dataset; the errors of its scans are added to ``failed``, too."""
+    """The same dataset; the errors of its scans are added to ``failed``, too. DuckDB scans in threads of its own, where
+    context variables are still those of the caller."""
+    caller = contextvars.copy_context()
 
     def ask(*asked: Any) -> Iterator[pa.Table]:
+        context = caller.copy()  # a context is entered by one thread at a time
+        tables = dataset._ask(*asked)
         try:
-            yield from dataset._ask(*asked)
+            while (table := context.run(next, tables, None)) is not None:
+                yield table
         except Error as error:
             failed.append(error)
             raise

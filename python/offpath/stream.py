@@ -123,7 +123,7 @@ class Stream:
         Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock,
         Timeout.
         """
-        key = f"step{next(self._steps)}" if key is None else key
+        key = self._next_key() if key is None else key
         how = (snapshot, wait, timeout)
         try:
             number = self._native.send(data, key, *how)
@@ -132,6 +132,10 @@ class Stream:
         except Timeout as error:
             raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
         return Ticket(self, number)
+
+    def _next_key(self) -> str:
+        """The key of a send that names none."""
+        return f"step{next(self._steps)}"
 
     def _send_other(self, data: Any, key: Key, how: How, cast: bool) -> int:
         """What is not a dict of plain memory of the columns' types."""

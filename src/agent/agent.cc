@@ -129,7 +129,8 @@ Status Agent::prepare(const Confine& confine) {
     http_.emplace(std::move(*server));
   }
   if (settings_.flight) {
-    OFP_ASSIGN(flight_, FlightEndpoint::start(*settings_.flight, settings_.dispatcher, *loop_, *dispatcher_));
+    OFP_ASSIGN(flight_,
+               FlightEndpoint::start(*settings_.flight, settings_.name, settings_.dispatcher, *loop_, *dispatcher_));
     group_->set_flight(flight_->text(machine_name()), monotonic_ns());
   }
   return {};

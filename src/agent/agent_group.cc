@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "channel/host_end.h"
 #include "group/launcher.h"
+#include "group/pmix_launcher.h"
 #include "link/stream/stream_threads.h"
 #include "wire/limits.h"
 
@@ -48,9 +49,15 @@ group::Identity Agent::identity() const {
 
 // Connects to the agents that the same launcher started, which do the same at this moment.
 Status Agent::meet_others() {
-  OFP_ASSIGN(group::Launcher launcher, group::Launcher::from_environment());
-  OFP_ASSIGN(std::vector<std::string> all,
-             launcher.exchange(identity().address, deadline_after(monotonic_ns(), launcher_patience_ns)));
+  const std::string own = identity().address;
+  const TimeNs deadline = deadline_after(monotonic_ns(), launcher_patience_ns);
+  std::vector<std::string> all;
+  if (group::has_pmix_launcher()) {
+    OFP_ASSIGN(all, group::exchange_by_pmix(own, deadline));
+  } else {
+    OFP_ASSIGN(group::Launcher launcher, group::Launcher::from_environment());
+    OFP_ASSIGN(all, launcher.exchange(own, deadline));
+  }
   log(LogLevel::info, "the launcher started {} agents", all.size());
   std::vector<std::string>& seeds = settings_.group.membership.seeds;
   seeds.insert(seeds.end(), all.begin(), all.end());

@@ -7,11 +7,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <iterator>
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
@@ -214,7 +216,7 @@ FlightEndpoint::~FlightEndpoint() {
   server_.reset();
 }
 
-Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettings& settings,
+Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettings& settings, const std::string& agent,
                                                               const DispatcherOptions& options, loop::Loop& loop,
                                                               Dispatcher& dispatcher) {
   pool::FlightOptions flight;
@@ -230,6 +232,13 @@ Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettin
   flight.queries_max = settings.queries_max;
   std::unique_ptr<FlightEndpoint> endpoint(
       new FlightEndpoint(settings.listen, std::make_unique<Backend>(loop, dispatcher)));
+  const auto variable = [](const char* name) -> const char* { return std::getenv(name); };
+  if (auto receiver = SpanReceiver::from_environment(variable, agent)) {
+    endpoint->spans_ = std::make_unique<SpanExport>(std::move(*receiver));
+    flight.on_call = [&spans = *endpoint->spans_](pool::FlightSpan span) { spans.add(std::move(span)); };
+  } else if (receiver.error().code != Error::not_found) {
+    log(LogLevel::warning, "no spans are sent: {}", receiver.error().message);
+  }
   OFP_ASSIGN(endpoint->server_,
              pool::FlightServer::start(std::move(flight), *endpoint->backend_, dispatcher.shared_buffers()));
   endpoint->listen_.port = endpoint->server_->port();

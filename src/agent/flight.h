@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agent/services/dispatcher.h"
+#include "agent/span_export.h"
 #include "link/address.h"
 #include "loop/mailbox.h"
 #include "pool/flight/flight_server.h"
@@ -25,8 +26,10 @@ struct FlightSettings {
 // All Flight clients act as one user, the agent's own: the token does not distinguish them.
 class FlightEndpoint {
  public:
-  // `loop` and `dispatcher` outlive it. Calls are answered once the loop runs.
+  // `loop` and `dispatcher` outlive it. Calls are answered once the loop runs. Their spans have the name of the agent
+  // and are sent where OpenTelemetry's variables say.
   [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings,
+                                                                     const std::string& agent,
                                                                      const DispatcherOptions& options, loop::Loop& loop,
                                                                      Dispatcher& dispatcher);
   ~FlightEndpoint();  // on the loop's thread, after the loop has ended
@@ -39,6 +42,7 @@ class FlightEndpoint {
   FlightEndpoint(link::Address listen, std::unique_ptr<Backend> backend);
   link::Address listen_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<SpanExport> spans_;           // null: the environment asks for none
   std::unique_ptr<pool::FlightServer> server_;  // ends before the backend that it calls
 };
 

@@ -24,8 +24,8 @@ Result<int> number_of(const char* variable) {
   if (text == nullptr) {
     return fail(Error::not_found,
                 "{} is not set, so no launcher that exchanges addresses started this process: start it by mpirun of "
-                "MPICH or Intel "
-                "MPI or by srun --mpi=pmi2, or name the others by group.members",
+                "MPICH, Intel MPI or Open MPI, or by srun with --mpi=pmi2 or --mpi=pmix, or name the others by "
+                "group.members",
                 variable);
   }
   int number = 0;

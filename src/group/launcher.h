@@ -1,7 +1,7 @@
 // The addresses of all agents that one launcher started together, exchanged through the launcher by PMI, version 1 of
 // its wire protocol: lines of text over the descriptor that PMI_FD names. mpirun of MPICH and Intel MPI and srun
-// --mpi=pmi2 speak it; Open MPI speaks another protocol. Used once, at start, before the agent serves: it waits for the
-// others.
+// --mpi=pmi2 speak it; Open MPI speaks PMIx (pmix_launcher.h). Used once, at start, before the agent serves: it waits
+// for the others.
 // Source: MPICH's documentation of PMI-1 (the "simple" wire protocol).
 #pragma once
 

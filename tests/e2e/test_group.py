@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,17 +164,40 @@ def test_members_are_shown_to_people_and_to_prometheus(group: Group) -> None:
     assert until(lambda: 'offpath_members{state="dead"} 1' in group.running["a"].get("/metrics")[2], PATIENCE_S)
 
 
-def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path) -> None:
-    """The ports are chosen by the system, and told by way of MPI's launcher."""
+OPEN_MPI = shutil.which("mpirun.openmpi")
+
+
+def launcher_of(kind: str) -> tuple[list[str], dict[str, str]]:
+    """The beginning of its command, and the environment for it."""
+    if kind == "pmi":
+        return [find_mpiexec()], {**os.environ}
+    if OPEN_MPI is None:
+        pytest.skip("there is no Open MPI (Debian: libopenmpi-dev)")
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return [OPEN_MPI, "--oversubscribe", "-x", "OFFPATH_AGENT"], {**os.environ, **root}
+
+
+PROGRAM = """
+import offpath
+with offpath.connect() as session:
+    print(session.info.agent_name, *sorted(each.name for each in session.members() if each.state == "alive"))
+"""
+
+
+@pytest.mark.parametrize("kind", ["pmi", "pmix"])
+def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path, kind: str) -> None:
+    """The ports are chosen by the system, and told by way of MPI's launcher. Programs that it starts find an agent."""
+    begin, environment = launcher_of(kind)
+    environment["OFFPATH_AGENT"] = f"unix:{tmp_path}/1.sock"
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
     names = {f"dpu{index}" for index in range(3)}
-    command = [find_mpiexec(), "-n", str(len(names)), find_program(), "--mpi", "--name", "dpu{index}",
-               "--key-file", key, "--listen", "tcp:127.0.0.1:0",
+    command = [*begin, "-n", str(len(names)), find_program(), "--mpi", "--name", "dpu{index}",
+               "--key-file", key, "--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{tmp_path}/{{index}}.sock",
                "--http", f"unix:{tmp_path}/{{index}}.http"]  # fmt: skip
     with (tmp_path / "log").open("w") as log:
-        launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def all_know_all() -> bool:
         places = [tmp_path / f"{index}.http" for index in range(len(names))]
@@ -185,13 +209,25 @@ def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path) -> Non
 
     try:
         assert until(all_know_all, PATIENCE_S), (tmp_path / "log").read_text()
+        ran = subprocess.run([*begin, "-n", "2", sys.executable, "-c", PROGRAM], env=environment,
+                             capture_output=True, text=True, timeout=PATIENCE_S, check=False)  # fmt: skip
+        assert ran.stdout.splitlines() == ["dpu1 dpu0 dpu1 dpu2"] * 2, ran.stderr
     finally:
         launcher.terminate()
         launcher.wait(PATIENCE_S)
 
 
+def test_one_that_a_launcher_with_pmix_left_alone_says_so(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "PMIX_"))}
+    environment["PMIX_NAMESPACE"] = "nobody's"
+    command = [find_program(), "--mpi", "--listen", f"unix:{tmp_path}/agent.sock"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert ended.returncode == 1
+    assert "PMIx" in ended.stderr
+
+
 def test_one_that_should_ask_a_launcher_and_has_none_says_what_to_do(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PMI_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "PMIX_"))}
     command = [find_program(), "--mpi", "--listen", f"unix:{tmp_path}/agent.sock"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 1

@@ -162,6 +162,32 @@ def test_the_last_minutes_are_drawn_when_the_page_is_opened(group: Group, tmp_pa
     assert "/s" in text(document, "streams"), "a rate at once, too"
 
 
+def test_latencies_are_drawn_as_the_agent_counted_them(group: Group, tmp_path: Path) -> None:
+    group.start("a", "--memory", "64MiB")
+    with offpath.connect(group.address("a"), name="solver") as session:
+        stream = session.stream("particles", {"v": "int64"}, rows_max=100)
+        for step in range(7):
+            stream.send({"v": np.arange(100)}, key=f"step{step}").wait_stored(20)
+        for step in range(3):
+            session.pool(stream.pool_name).get(f"step{step}")
+        document = page(group, "a", tmp_path / "browser")
+        latency = group.running["a"].status()["latency"]
+    shown = text(document, "latencies")
+    for name, key, times in (("pull of a batch", "pull", 7), ("store of a batch", "store", 7), ("get", "get", 3)):
+        duration = r" +([\d.]+) (ns|µs|ms|s)"
+        (row,) = re.findall(rf" {name} +(\d+){duration * 3}", shown)
+        assert int(row[0]) == times
+        scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+        seconds = [float(number) * scale[unit] for number, unit in zip(row[1::2], row[2::2], strict=True)]
+        expected = [latency[key]["sum_s"] / times, latency[key]["p50_s"], latency[key]["p99_s"]]
+        assert seconds == pytest.approx(expected, rel=0.01)
+    assert "query" not in shown and "waits for memory" not in shown, "only what was measured"
+    drawn = re.search(r'<svg[^>]*aria-label="how long each kind of operation took".*?</svg>', document, re.DOTALL)
+    assert drawn
+    bars = [int(each) for each in re.findall(r"<title>(\d+) of up to", drawn[0])]
+    assert bars == [bucket["count"] for each in latency.values() for bucket in each["buckets"]]
+
+
 MEASURE = """<script>
 addEventListener("load", () => {
   document.getElementById("columns").open = true;

@@ -132,12 +132,13 @@ def test_srun_gives_each_node_an_agent_and_each_task_its_address(machine: Contai
     assert len(re.findall(r"channel 1: .*, job \d+\.0\) over", log)) == 2, log
 
 
-def test_agents_that_srun_starts_exchange_their_addresses(machine: Container) -> None:
-    """Each listens at a port that the system chooses, so the others can know it from PMI only."""
+@pytest.mark.parametrize("mpi", ["pmi2", "pmix"])
+def test_agents_that_srun_starts_exchange_their_addresses(machine: Container, mpi: str) -> None:
+    """Each listens at a port that the system chooses, so the others can know it from PMI or PMIx only."""
     agent = "offpath-agent --mpi --name dpu$SLURM_PROCID --listen tcp:127.0.0.1:0 --key-file $HOME/group-key"
     script = f"timeout --signal=TERM 10 {agent} 2>&1; true"
     submit(machine, "sh", "-c", "umask 077; openssl rand -hex 32 > $HOME/group-key")
-    said = submit(machine, "srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2", "--chdir=/tmp", "sh", "-c", script)
+    said = submit(machine, "srun", f"--mpi={mpi}", "--nodes=2", "--ntasks=2", "--chdir=/tmp", "sh", "-c", script)
     assert said.count("the launcher started 2 agents") == 2, said
     for name in ("dpu0", "dpu1"):
         assert any(f"member {name}" in line and "alive" in line for line in said.splitlines()), said

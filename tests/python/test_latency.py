@@ -52,6 +52,10 @@ def test_counts_are_those_of_the_operations(busy):
         assert latency[each]["sum_s"] > 0
         assert 0 < latency[each]["p50_s"] <= latency[each]["p99_s"]
         assert latency[each]["sum_s"] <= latency[each]["count"] * latency[each]["p99_s"] * 1.5
+        buckets = latency[each]["buckets"]
+        assert sum(bucket["count"] for bucket in buckets) == latency[each]["count"]
+        bounds = [bucket["up_to_s"] for bucket in buckets]
+        assert bounds == sorted(set(bounds)) and latency[each]["p50_s"] in bounds
 
 
 def test_exemplars_name_tickets(busy):

@@ -156,7 +156,7 @@ constexpr ConfigKey keys[] = {
      "Addresses of one or more running members. The agent joins their group, whichever other members it has."},
     {"group.from_launcher", ConfigType::boolean, "false",
      "All agents that one launcher started together form a group; the launcher exchanges their addresses (mpirun of "
-     "MPICH and Intel MPI, srun --mpi=pmi2)."},
+     "MPICH, Intel MPI and Open MPI, srun --mpi=pmi2 and --mpi=pmix)."},
     {"group.address", ConfigType::text, "",
      "Address at which other members reach this agent. Empty: the first of agent.listen that is not unix, else the "
      "first. A wildcard address is announced with the machine's name."},

@@ -1,5 +1,5 @@
-// The latency histograms: one row for each, as figures.h has for counters. The status has their counts and percentiles,
-// the metrics have their buckets, and OpenMetrics the newest ticket of each bucket.
+// The latency histograms: one row for each, as figures.h has for counters. The status and the metrics have their
+// buckets, the status percentiles too, and OpenMetrics the newest ticket of each bucket.
 #pragma once
 
 #include "agent/status/families.h"
@@ -38,7 +38,14 @@ inline void write_latencies(Json& json, const AgentStatus& status) {
     const auto in_seconds = [](auto ns) { return static_cast<double>(ns) / second_ns; };
     json.key(each.key).begin_object().member("count", of->count()).member("sum_s", in_seconds(of->sum_ns()));
     json.member("p50_s", in_seconds(of->percentile_ns(0.5))).member("p99_s", in_seconds(of->percentile_ns(0.99)));
-    json.end_object();
+    json.key("buckets").begin_list();  // those that are not empty; the last one has no bound
+    for (std::size_t i = 0; i < LatencyHistogram::buckets; ++i) {
+      if (of->bucket(i).count == 0) continue;
+      json.begin_object().member("from_s", i == 0 ? 0.0 : in_seconds(LatencyHistogram::bound_ns(i - 1)));
+      if (i + 1 < LatencyHistogram::buckets) json.member("up_to_s", in_seconds(LatencyHistogram::bound_ns(i)));
+      json.member("count", of->bucket(i).count).end_object();
+    }
+    json.end_list().end_object();
   }
   json.end_object();
 }

@@ -85,6 +85,43 @@ class TokenCheck final : public fl::ServerMiddlewareFactory {
   std::string expected_;
 };
 
+// Of calls whose client records its own span, and of those that come without one. Behind the check of the token, so
+// that strangers cause no spans.
+class CallSpans final : public fl::ServerMiddlewareFactory {
+ public:
+  explicit CallSpans(std::function<void(FlightSpan)> tell) : tell_(std::move(tell)) {}
+  arrow::Status StartCall(const fl::CallInfo& info, const fl::ServerCallContext& context,
+                          std::shared_ptr<fl::ServerMiddleware>* middleware) override {
+    FlightSpan span{ToString(info.method), {}, unix_ns(), 0, ""};
+    const auto [begin, end] = context.incoming_headers().equal_range("traceparent");
+    if (begin != end && std::next(begin) == end) span.parent = TraceContext::parse(begin->second);
+    if (!span.parent || span.parent->sampled) *middleware = std::make_shared<Call>(tell_, std::move(span));
+    return arrow::Status::OK();
+  }
+
+ private:
+  static std::int64_t unix_ns() {
+    return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
+  class Call final : public fl::ServerMiddleware {
+   public:
+    Call(const std::function<void(FlightSpan)>& tell, FlightSpan span) : tell_(tell), span_(std::move(span)) {}
+    std::string name() const override { return "spans"; }
+    void SendingHeaders(fl::AddCallHeaders*) override {}
+    void CallCompleted(const arrow::Status& status) override {
+      span_.end_ns = unix_ns();
+      if (!status.ok()) span_.error = status.message();
+      tell_(std::move(span_));
+    }
+
+   private:
+    const std::function<void(FlightSpan)>& tell_;  // of the factory, which outlives its calls
+    FlightSpan span_;
+  };
+
+  const std::function<void(FlightSpan)> tell_;
+};
+
 struct Command {
   std::string pool, rows = "*", columns = "*";
   std::string query;  // empty: objects as they are
@@ -390,6 +427,7 @@ Result<std::unique_ptr<FlightServer>> FlightServer::start(FlightOptions options,
   if (tls) server.tls_certificates.push_back({options.certificate, options.key});
   const auto tokens = std::make_shared<TokenCheck>(options.token);
   server.middleware.emplace_back("token", tokens);
+  if (options.on_call) server.middleware.emplace_back("spans", std::make_shared<CallSpans>(options.on_call));
   auto service = std::make_unique<Service>(std::move(options), backend, std::move(cache));
   OFP_ARROW(service->Init(server), "starting the Flight endpoint");
   return std::make_unique<Running>(std::move(service), tokens);

@@ -1,6 +1,7 @@
 // Pools for clients of Arrow Flight: pandas, Polars, DuckDB, Spark and whatever else has one. gRPC's threads run in
 // here; what they want of pools they ask a FlightBackend, which takes it to the loop. This header knows no libarrow;
-// without libarrow_flight start() is Error::unsupported.
+// without libarrow_flight start() is Error::unsupported. Read this first in src/pool/flight, then flight_span.h (what
+// is told of calls).
 //
 //   list_flights       one flight for each pool
 //   get_flight_info    path [pool], [pool, row] or [pool, row, column], the keys as patterns; or a command (below)
@@ -24,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "pool/flight/flight_span.h"
 #include "pool/query/query_run.h"
 #include "pool/table/frame_table.h"
 
@@ -71,6 +73,7 @@ struct FlightOptions {
   std::uint64_t memory_bytes_max = 8ull << 30;  // frames of the agent altogether, beyond which nothing is put
   uid_t user = 0;                               // whose frames are made
   unsigned queries_max = 2;                     // at a time
+  std::function<void(FlightSpan)> on_call;      // told of calls at their ends, on any thread; empty: nobody is
 };
 
 class FlightServer {
