@@ -15,6 +15,6 @@ SOURCES, INSTALLED, POLICY = "the sources", "the installed library", "a policy o
 CHART, REPORT = "the chart", "a report of benchmarks"
 KNOWN = AGENTS | {
     "offpath", "numpy", "pyarrow", "pyarrow with Flight", "compiler", "a current directory to write to", "offpath-md",
-    "LAMMPS", "Dask", "opentelemetry", CHART, REPORT, SOURCES, INSTALLED, POLICY, CONTINUES, COMPILED_ONLY, IN_PLUGIN, IN_TEST,
-    MACHINE, STAYS, SAVED, INTERRUPTED, FAILS, REPEATED, OPEN_MPI, MPICH, SIMULATION,
+    "LAMMPS", "Dask", "opentelemetry", CHART, REPORT, SOURCES, INSTALLED, POLICY, CONTINUES, COMPILED_ONLY, IN_PLUGIN,
+    IN_TEST, MACHINE, STAYS, SAVED, INTERRUPTED, FAILS, REPEATED, OPEN_MPI, MPICH, SIMULATION,
 }  # fmt: skip
