@@ -129,8 +129,11 @@ def relaid_union(array: Any, kind: pa.DataType) -> pa.Array:
     children = [relaid(array.field(i), field.type) for i, field in enumerate(kind)]
     if [each.type for each in children] != [each.type for each in kind]:
         return array
-    of_rows = [array.type_codes] if kind.mode == "sparse" else [array.type_codes, array.offsets]
-    buffers = [pa.concat_arrays([each]).buffers()[1] if each.offset else each.buffers()[1] for each in of_rows]
+    widths = (1,) if kind.mode == "sparse" else (1, 4)  # type codes, offsets
+    buffers = [
+        buffer.slice(array.offset * width, len(array) * width)
+        for width, buffer in zip(widths, array.buffers()[1:], strict=False)
+    ]
     return pa.Array.from_buffers(kind, len(array), [None, *buffers], children=children)
 
 

@@ -225,7 +225,9 @@ def test_stream_options(session, agent, name):
     with pytest.raises(offpath.Invalid, match="rank 4 of 4"):
         session.stream(name, SCHEMA, rows_max=1, ranks=4, rank=4)
     with pytest.raises(offpath.Unsupported):
-        session.stream(name, pa.schema([pa.field("u", pa.dense_union([pa.field("a", pa.int8())]))]), rows_max=1)
+        session.stream(
+            name, pa.schema({"d": pa.dictionary(pa.int8(), pa.dictionary(pa.int8(), pa.string()))}), rows_max=1
+        )
     stream = session.stream(name, SCHEMA, rows_max=1)
     with offpath.connect(agent.address, name="another") as another, pytest.raises(offpath.Exists, match=name):
         another.stream(name, SCHEMA, rows_max=1)
