@@ -153,6 +153,7 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
                                   .counts = !slow.reordering.seen(),
                                   .recovers = flow.repairing},
                                  now);
+    if (slow.judge_at != never) flows_.arm(flow);
   }
   const bool duplicates = !flow.repairing && !flow.sack && flow.duplicates >= duplicates_of_a_loss;
   const bool lost = board != nullptr && board->lost().has_value();
