@@ -232,6 +232,22 @@ TEST(TcpSim, APathThatReordersDoublesOrDelaysIsFilledAllTheSame) {
   }
 }
 
+// It leaves more holes than a scoreboard of 128 could take in.
+TEST(TcpSim, AQueueThatOverflowsInSlowStartIsRepairedWithoutATimeout) {
+  TestNetworkOptions options;
+  options.there = {.delay_ns = 10 * millisecond_ns, .bytes_per_second = 12'500'000, .queue_bytes = 250'000};
+  options.back = {.delay_ns = 10 * millisecond_ns};
+  options.ports.segmentation_bytes = 65'536;
+  TestNetwork network(options);
+  network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 4 << 20};
+  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 4 << 20));
+  network.connect(0, port, {.sends = 4 << 20, .buffer_bytes = 1 << 20});
+  ASSERT_TRUE(
+      network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+  EXPECT_EQ(network.ends[0].stack->counters().timeouts, 0u);
+  EXPECT_GT(network.ends[0].stack->counters().repairs, 0u);
+}
+
 TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
   TestNetworkOptions options;
   options.there.delay_ns = millisecond_ns;

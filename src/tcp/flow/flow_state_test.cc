@@ -130,6 +130,22 @@ TEST(Scoreboard, WhatWasSentAgainAndOvertakenHasARoundTripAndAQuarter) {
   EXPECT_EQ(board.lost(), range(0, 100));
 }
 
+// A queue that overflows in slow start drops every second segment.
+TEST(Scoreboard, TakesWhatFillsHolesHoweverManyThereAre) {
+  Scoreboard board(Sequence(0));
+  const Sequence una(0), next(100'000);
+  std::uint32_t at = mss, selected = 0;
+  for (; board.size() < Scoreboard::islands_max; at += 2 * mss)
+    selected += board.select(range(at, at + mss), una, next);
+  EXPECT_EQ(board.select(range(at, at + mss), una, next), 0u) << "one more hole";
+  EXPECT_EQ(board.select(range(10, 20), una, next), 0u) << "one more, too";
+  board.judge({.mss = mss}, 0);
+  board.resent(range(0, mss), next, 0);
+  EXPECT_EQ(board.select(range(2 * mss, 3 * mss), una, next), mss);
+  EXPECT_EQ(board.selected(una), selected + mss);
+  EXPECT_LE(board.size(), Scoreboard::holes_max);
+}
+
 TEST(Scoreboard, SaysWhenALateSegmentWillBeLost) {
   constexpr Scoreboard::Rules rules{.mss = mss, .round_trip_ns = 40, .window_ns = 10, .counts = false};
   Scoreboard board(Sequence(0));
