@@ -28,8 +28,8 @@ class Scoreboard {
   // All before `una` has arrived.
   void acknowledge(Sequence una);
 
-  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. While there
-  // are too many holes, what would add one is left out, and will be sent again for nothing.
+  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. While
+  // there are too many holes, what would add one is left out, and will be sent again for nothing.
   std::uint32_t select(SequenceRange block, Sequence una, Sequence next, TimeNs now = 0);
 
   // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown
