@@ -57,8 +57,8 @@ class ImpairedPath {
   std::uint64_t order_ = 0, dropped_ = 0, marked_ = 0;
   std::uint32_t burst_left_ = 0;  // frames still to be lost with the last one
   TimeNs burst_until_ = 0;
-  TimeNs last_due_ = 0;           // of a frame that was not reordered
-  TimeNs free_at_ = 0;            // when the bottleneck has sent what waits before it
+  TimeNs last_due_ = 0;  // of a frame that was not reordered
+  TimeNs free_at_ = 0;   // when the bottleneck has sent what waits before it
 };
 
 }  // namespace offpath::tcp
