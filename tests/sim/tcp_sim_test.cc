@@ -199,6 +199,55 @@ TEST(TcpSim, ABottleneckThatMarksDropsNothing) {
   }
 }
 
+// What a path does to segments that it does not lose is no reason to send less.
+TEST(TcpSim, APathThatReordersDoublesOrDelaysIsFilledAllTheSame) {
+  constexpr std::uint64_t bytes = 40'000'000, link = 12'500'000;  // a second
+  const Impairments far{.delay_ns = 5 * millisecond_ns, .bytes_per_second = link, .queue_bytes = 250'000};
+  const auto with = [&far](auto change) {
+    Impairments bad = far;
+    change(bad);
+    return bad;
+  };
+  const std::pair<const char*, Impairments> paths[] = {
+      {"reordering", with([](Impairments& bad) { bad.reorder = 0.02, bad.reorder_ns = 4 * millisecond_ns; })},
+      {"duplicates", with([](Impairments& bad) { bad.duplicate = 0.01; })},
+      {"jitter", with([](Impairments& bad) { bad.jitter_ns = 4 * millisecond_ns; })},
+  };
+  for (const auto& [name, bad] : paths) {
+    TestNetworkOptions options;
+    options.there = bad;
+    options.back = {.delay_ns = far.delay_ns};
+    TestNetwork network(options);
+    network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 1 << 20};
+    ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 1 << 20));
+    const TimeNs began = network.now;
+    network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
+    ASSERT_TRUE(
+        network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+    const double seconds = double(network.now - began) / second_ns;
+    const StackCounters& sender = network.ends[0].stack->counters();
+    EXPECT_GT(bytes / seconds, 0.8 * link) << name;
+    EXPECT_LT(sender.retransmitted, bytes / 20) << name;
+    EXPECT_EQ(sender.timeouts, 0u) << name;
+  }
+}
+
+// It leaves more holes than a scoreboard of 128 could take in.
+TEST(TcpSim, AQueueThatOverflowsInSlowStartIsRepairedWithoutATimeout) {
+  TestNetworkOptions options;
+  options.there = {.delay_ns = 10 * millisecond_ns, .bytes_per_second = 12'500'000, .queue_bytes = 250'000};
+  options.back = {.delay_ns = 10 * millisecond_ns};
+  options.ports.segmentation_bytes = 65'536;
+  TestNetwork network(options);
+  network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 4 << 20};
+  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 4 << 20));
+  network.connect(0, port, {.sends = 4 << 20, .buffer_bytes = 1 << 20});
+  ASSERT_TRUE(
+      network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+  EXPECT_EQ(network.ends[0].stack->counters().timeouts, 0u);
+  EXPECT_GT(network.ends[0].stack->counters().repairs, 0u);
+}
+
 TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
   TestNetworkOptions options;
   options.there.delay_ns = millisecond_ns;

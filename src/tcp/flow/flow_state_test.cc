@@ -130,6 +130,22 @@ TEST(Scoreboard, WhatWasSentAgainAndOvertakenHasARoundTripAndAQuarter) {
   EXPECT_EQ(board.lost(), range(0, 100));
 }
 
+// A queue that overflows in slow start drops every second segment.
+TEST(Scoreboard, TakesWhatFillsHolesHoweverManyThereAre) {
+  Scoreboard board(Sequence(0));
+  const Sequence una(0), next(100'000);
+  std::uint32_t at = mss, selected = 0;
+  for (; board.size() < Scoreboard::islands_max; at += 2 * mss)
+    selected += board.select(range(at, at + mss), una, next);
+  EXPECT_EQ(board.select(range(at, at + mss), una, next), 0u) << "one more hole";
+  EXPECT_EQ(board.select(range(10, 20), una, next), 0u) << "one more, too";
+  board.judge({.mss = mss}, 0);
+  board.resent(range(0, mss), next, 0);
+  EXPECT_EQ(board.select(range(2 * mss, 3 * mss), una, next), mss);
+  EXPECT_EQ(board.selected(una), selected + mss);
+  EXPECT_LE(board.size(), Scoreboard::holes_max);
+}
+
 TEST(Scoreboard, SaysWhenALateSegmentWillBeLost) {
   constexpr Scoreboard::Rules rules{.mss = mss, .round_trip_ns = 40, .window_ns = 10, .counts = false};
   Scoreboard board(Sequence(0));
@@ -370,6 +386,19 @@ TEST(RttEstimator, FollowsTheStandard) {
   EXPECT_EQ(rtt.timeout_ns(limits), (112'500 + 4 * 62'500) * microsecond_ns);
   EXPECT_EQ(rtt.timeout_ns(limits, 2), 4 * rtt.timeout_ns(limits));
   EXPECT_EQ(rtt.timeout_ns(limits, 200), 60 * second_ns);
+}
+
+TEST(RttEstimator, GoesByWhatIsAssumedUntilSomethingIsMeasured) {
+  const RtoLimits limits{1 * millisecond_ns, 60 * second_ns, second_ns};
+  RttEstimator rtt;
+  rtt.assume(millisecond_ns, limits);
+  EXPECT_EQ(rtt.smoothed_ns(), 0);
+  EXPECT_EQ(rtt.at_most_ns(), millisecond_ns);
+  EXPECT_EQ(rtt.timeout_ns(limits), 3 * millisecond_ns);
+  rtt.add(30 * microsecond_ns, limits);
+  EXPECT_EQ(rtt.smoothed_ns(), 30 * microsecond_ns);
+  rtt.assume(millisecond_ns, limits);
+  EXPECT_EQ(rtt.at_most_ns(), 30 * microsecond_ns);
 }
 
 TEST(KeyedHash, IsThatOfItsAuthors) {

@@ -55,6 +55,7 @@ struct Repair {
   Congestion before{};  // when it began
   TimeNs began = 0;
   Sequence from{}, until{};    // data in flight then
+  Sequence expires{};          // it is too late to undo it when this is acknowledged
   Sequence first{};            // of the first retransmission
   std::uint32_t first_ms = 0;  // when that left, in the clock of timestamps
   std::uint32_t resent = 0;    // bytes sent again, less those that the peer reports twice

@@ -36,7 +36,8 @@ void Scoreboard::acknowledge(Sequence una) {
 std::uint32_t Scoreboard::select(SequenceRange block, Sequence una, Sequence next, TimeNs now) {
   if (block.begin >= block.end || block.begin < una || block.end > next) return 0;
   make_room();
-  if (holes_.size() >= holes_max / 2) return 0;
+  const bool full = holes_.size() >= islands_max;
+  if (full && block.begin > highest_) return 0;
   std::uint32_t bytes = 0;
   if (block.end > highest_) {
     if (block.begin > highest_)
@@ -48,7 +49,7 @@ std::uint32_t Scoreboard::select(SequenceRange block, Sequence una, Sequence nex
   for (std::size_t i = 0; i < holes_.size();) {
     Hole& hole = holes_[i];
     const Sequence begin = later(hole.begin, block.begin), end = earlier(hole.end, block.end);
-    if (begin >= end) {
+    if (begin >= end || (full && begin > hole.begin && end < hole.end)) {
       ++i;
       continue;
     }

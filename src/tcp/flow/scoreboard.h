@@ -20,15 +20,16 @@ namespace offpath::tcp {
 
 class Scoreboard {
  public:
-  static constexpr std::size_t holes_max = 128;
+  // as many as a queue of half a megabyte leaves that overflows; each takes 32 bytes
+  static constexpr std::size_t holes_max = 384, islands_max = holes_max / 4 * 3;
 
   explicit Scoreboard(Sequence una) : highest_(una), reported_(una) {}
 
   // All before `una` has arrived.
   void acknowledge(Sequence una);
 
-  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. Blocks
-  // are left out too while there are too many holes: they will be sent again for nothing.
+  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. While
+  // there are too many holes, what would add one is left out, and will be sent again for nothing.
   std::uint32_t select(SequenceRange block, Sequence una, Sequence next, TimeNs now = 0);
 
   // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown

@@ -26,6 +26,7 @@ void EcnFeedback::take_echo(Flow& flow, const Segment& segment, TimeNs now) {
   if (!segment.has(flag::ece)) return;
   ++context_.counters.echoes_in;
   if (flow.slowed_down || flow.repairing || flow.una == flow.next) return;
+  if (flow.slow->repair != nullptr) flow.slow->repair->may_undo = false;  // that would undo this, too
   if (!context_.congestion.wants_ecn())
     context_.congestion.on_loss(flow.congestion, bytes_between(flow.una, flow.next), flow.mss, now);
   slow_down(flow);

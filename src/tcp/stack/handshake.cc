@@ -31,8 +31,12 @@ void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, co
   flow.ecn = half.ecn;
   if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;
   const std::uint32_t passed = context.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo;
-  // Less than two ticks may be any time below a tick: the first segment of data measures that.
-  if (passed >= 2 && passed < 60'000) flow.rtt.add(TimeNs{passed} * millisecond_ns, context.options.rto);
+  if (passed >= 60'000) return;
+  // Less than two ticks may be any time below two: the first segment of data measures that.
+  if (passed >= 2)
+    flow.rtt.add(TimeNs{passed} * millisecond_ns, context.options.rto);
+  else
+    flow.rtt.assume((passed + 1) * millisecond_ns, context.options.rto);
 }
 
 }  // namespace offpath::tcp

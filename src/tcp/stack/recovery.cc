@@ -31,6 +31,7 @@ void Recovery::take_duplicate(Flow& flow, SequenceRange bytes, TimeNs now) {
   Repair* const repair = flow.slow->repair.get();
   // Other data was doubled by the network.
   if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until) return;
+  if (!flow.repairing && flow.una > repair->expires) repair->may_undo = false;
   flow.slow->reordering.widen(flow.una, flow.next);
   repair->resent -= std::min(repair->resent, bytes.bytes());
   if (repair->resent == 0 && repair->may_undo) undo(flow, now);
@@ -44,7 +45,9 @@ void Recovery::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
     // before it are older.
     const bool by_probe = !flow.timestamps || !segment.options.timestamps ||
                           static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
-    if (by_probe && !flow.repairing) context_.congestion.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
+    if (!by_probe || flow.repairing) return;
+    if (slow.repair != nullptr) slow.repair->may_undo = false;  // that would undo this, too
+    context_.congestion.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
   } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
     flow.tail_out = false;
     slow.scoreboard->lose_waiting();
@@ -61,10 +64,11 @@ void Recovery::acknowledged(Flow& flow, const Segment& segment, const RecoveryMa
 }
 
 void Recovery::finish(Flow& flow) noexcept {
-  const Repair* const repair = flow.slow->repair.get();
+  Repair* const repair = flow.slow->repair.get();
   // Data that nobody lost, but that was too large for the path, has no target.
   if (!flow.timed_out && repair != nullptr && repair->rate.target() != 0)
     flow.congestion.window = repair->rate.target();
+  if (repair != nullptr) repair->expires = flow.next;  // a round trip later the window is another one
   flow.slow->reordering.recovered();
   flow.repairing = flow.timed_out = flow.resend_now = false;
 }
@@ -153,6 +157,7 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
                                   .counts = !slow.reordering.seen(),
                                   .recovers = flow.repairing},
                                  now);
+    if (slow.judge_at != never) flows_.arm(flow);
   }
   const bool duplicates = !flow.repairing && !flow.sack && flow.duplicates >= duplicates_of_a_loss;
   const bool lost = board != nullptr && board->lost().has_value();

@@ -6,7 +6,11 @@
 namespace offpath::tcp {
 
 void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
-  if (burst_left_ == 0 && chance(impairments_.loss)) burst_left_ = impairments_.loss_burst;
+  if (now > burst_until_) burst_left_ = 0;
+  if (burst_left_ == 0 && chance(impairments_.loss)) {
+    burst_left_ = impairments_.loss_burst;
+    burst_until_ = now + 10 * millisecond_ns;
+  }
   if (burst_left_ > 0) {
     --burst_left_;
     ++dropped_;

@@ -15,7 +15,8 @@ namespace offpath::tcp {
 struct Impairments {
   double loss = 0, duplicate = 0, corrupt = 0, reorder = 0;  // probabilities, each frame's
   TimeNs delay_ns = 0;
-  std::uint32_t loss_burst = 1;         // frames that are lost in a row
+  // Frames that are lost in a row, within 10 ms: otherwise a burst would take all tries of a flow that sends little.
+  std::uint32_t loss_burst = 1;
   TimeNs jitter_ns = 0;                 // each frame is up to so much later; the order stays
   TimeNs reorder_ns = millisecond_ns;   // how much later a frame comes that is reordered, at most
   std::uint64_t bytes_per_second = 0;   // of the bottleneck; 0: none
@@ -55,8 +56,9 @@ class ImpairedPath {
   std::priority_queue<Frame, std::vector<Frame>, std::greater<>> waiting_;
   std::uint64_t order_ = 0, dropped_ = 0, marked_ = 0;
   std::uint32_t burst_left_ = 0;  // frames still to be lost with the last one
-  TimeNs last_due_ = 0;           // of a frame that was not reordered
-  TimeNs free_at_ = 0;            // when the bottleneck has sent what waits before it
+  TimeNs burst_until_ = 0;
+  TimeNs last_due_ = 0;  // of a frame that was not reordered
+  TimeNs free_at_ = 0;   // when the bottleneck has sent what waits before it
 };
 
 }  // namespace offpath::tcp

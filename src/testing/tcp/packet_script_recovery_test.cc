@@ -99,11 +99,11 @@ TEST(Reordering, WidensWhatIsWaitedForWithEachNeedlessRetransmission) {
 
 // RFC 3522: the answer echoes a timestamp that is older than the retransmission.
 TEST(Undo, OfATimeoutByTimestamps) {
-  const std::string timed_out =
-      served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 1100ms\n" + sent(0, 1) + "offer 30000\n";
-  expect_script(timed_out + "in A 1 ack 2001 ts 1500:0\n" + sent(4, 12));  // ten are on their way, as before
+  const std::string timed_out = served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 10ms\n" + sent(3, 4) +
+                                "wait 250ms\n" + sent(0, 1) + "offer 30000\n";
+  expect_script(timed_out + "in A 1 ack 2001 ts 1260:0\n" + sent(4, 12));  // ten are on their way, as before
   // It answers the retransmission: what was in flight is lost.
-  expect_script(timed_out + "in A 1 ack 1001 ts 2500:1100\n" + sent(1, 3));
+  expect_script(timed_out + "in A 1 ack 1001 ts 1260:206\n" + sent(1, 3));
 }
 
 TEST(Undo, OfATimeoutByTwoNewSegmentsWithoutTimestamps) {
@@ -126,8 +126,8 @@ TEST(Undo, OfARetransmissionByDsack) {
 
 TEST(Undo, OfARetransmissionByTimestamps) {
   expect_script(served_with_timestamps + "offer 8000\n" + sent(0, 8) +
-                "wait 50ms\n in A 1 ack 1 sack 1001:4001 ts 1040:0\n" + sent(0, 1) +
-                "in A 1 ack 4001 ts 1041:0\n offer 40000\n" + sent(8, 14));
+                "wait 3ms\n in A 1 ack 1 sack 1001:4001 ts 1003:0\n" + sent(0, 1) +
+                "in A 1 ack 4001 ts 1004:0\n offer 40000\n" + sent(8, 14));
 }
 
 // Of twenty segments the first is lost: while the window halves, data leaves for every second segment that arrives.
