@@ -64,7 +64,14 @@ struct Repair {
   bool may_undo = false;   // `before` is still worth something
   bool asks_echo = false;  // the acknowledgement of the first retransmission has not come
   bool by_timeout = false;
+  bool of_probe = false;  // of a lost probe alone (path_search.h), which is `from` to `until`: nothing else was lost
 
+  void begin_of_probe(SequenceRange probe) noexcept {
+    *this = {};
+    from = probe.begin;
+    until = probe.end;
+    of_probe = true;
+  }
   void begin(const Congestion& congestion, Sequence una, Sequence next, bool timeout, TimeNs now) noexcept {
     *this = {};
     before = congestion;

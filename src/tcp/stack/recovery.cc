@@ -18,6 +18,14 @@ std::uint32_t losses(const Flow& flow) noexcept {
   return flow.slow->scoreboard != nullptr ? flow.slow->scoreboard->losses() : 0;
 }
 
+// While the loss of a probe alone is repaired, which is no congestion.
+bool loses_more_than_probe(const Flow& flow) noexcept {
+  const Scoreboard* const board = flow.slow->scoreboard.get();
+  const Repair* const repair = flow.slow->repair.get();
+  return !flow.timed_out && repair != nullptr && repair->of_probe && board != nullptr &&
+         !board->lost_only({repair->from, repair->until});
+}
+
 }  // namespace
 
 RecoveryMark Recovery::mark(const Flow& flow) noexcept { return {flow.una, arrived(flow), losses(flow)}; }
@@ -127,14 +135,10 @@ void Recovery::suspect_path(Flow& flow, TimeNs now) {
 bool Recovery::lose_probe(Flow& flow) {
   FlowSlow& slow = *flow.slow;
   const SequenceRange probe = slow.search.probe();
-  const auto first = slow.scoreboard->lost();
-  if (probe.empty() || !first || first->end <= probe.begin || probe.end <= first->begin) return false;
-  if (!slow.scoreboard->lost_only(probe)) {
-    slow.search.forget_probe();
-    return false;
-  }
+  if (probe.empty() || !slow.scoreboard->lost_only(probe)) return false;
   slow.search.lost(flow.mss);
-  if (slow.repair != nullptr) *slow.repair = {};
+  if (slow.repair == nullptr) slow.repair = std::make_unique<Repair>();
+  slow.repair->begin_of_probe(probe);
   return true;
 }
 
@@ -161,7 +165,8 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
   }
   const bool duplicates = !flow.repairing && !flow.sack && flow.duplicates >= duplicates_of_a_loss;
   const bool lost = board != nullptr && board->lost().has_value();
-  if (!flow.repairing && flow.next != flow.una && (duplicates || lost)) {
+  const bool begins = !flow.repairing || loses_more_than_probe(flow);
+  if (begins && flow.next != flow.una && (duplicates || lost)) {
     if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
     if (!lose_probe(flow)) {
       const std::uint32_t flight = bytes_between(flow.una, flow.next);

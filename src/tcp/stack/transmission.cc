@@ -183,9 +183,10 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t bytes = std::min({lost->bytes(), chunk_bytes(flow), most});
   const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
   if (sent == 0) return false;
-  board->resent({lost->begin, lost->begin + sent}, flow.next, now);
-  if (repair != nullptr)
-    repair->sent_again({lost->begin, lost->begin + sent}, context_.timestamp(flow.timestamp_offset, now));
+  const SequenceRange again{lost->begin, lost->begin + sent};
+  board->resent(again, flow.next, now);
+  flow.slow->search.sent_again(again);
+  if (repair != nullptr) repair->sent_again(again, context_.timestamp(flow.timestamp_offset, now));
   context_.counters.retransmitted += sent;
   flow.resend_now = flow.timing = false;
   flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
@@ -201,6 +202,7 @@ void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   if (!flow.tail_due) {
     const std::uint32_t sent = emit(flow, {flow.next - bytes, flow.next}, 0, to, now);
     if (sent == 0) return;
+    flow.slow->search.sent_again({flow.next - bytes, flow.next});
     context_.counters.retransmitted += sent;
     ++context_.counters.tail_probes;
   }
