@@ -29,6 +29,10 @@ void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, co
   take_window(flow, half.peer_window, half.irs, half.iss);
   take_syn_options(flow, half.peer, context);
   flow.ecn = half.ecn;
+  if (half.answered_at != 0) {
+    if (now > half.answered_at) flow.rtt.add(now - half.answered_at, context.options.rto);
+    return;
+  }
   if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;
   const std::uint32_t passed = context.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo;
   if (passed >= 60'000) return;

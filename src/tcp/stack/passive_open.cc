@@ -47,6 +47,7 @@ void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, 
     ++context_.counters.cookies_out;
     cookies_until_ = now + SynCookies::valid_ns;
   } else {
+    half->answered_at = now;
     half->begun = context_.count_begun();
     half_open_.set_timer(segment.key, now + context_.options.rto.initial_ns);
   }
@@ -92,6 +93,7 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   if (segment.has(flag::syn)) {
     if (segment.has(flag::ack)) return nullptr;
     if (segment.sequence == half.irs) {
+      half.answered_at = 0;
       send_syn_ack(half, *listener, false, from, now);
     } else {  // the peer has begun anew
       half_open_.remove(segment.key);
@@ -176,6 +178,7 @@ void PassiveOpen::on_time(TimeNs now) {
       continue;
     }
     ++half->retries;
+    half->answered_at = 0;
     half_open_.set_timer(key, now + (context_.options.rto.initial_ns << half->retries));
     if (half->handed) continue;  // the peer has answered
     if (const MacAddress* to = routes_.find_peer(key.remote.address, now))

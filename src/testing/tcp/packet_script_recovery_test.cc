@@ -97,6 +97,13 @@ TEST(Reordering, WidensWhatIsWaitedForWithEachNeedlessRetransmission) {
   )");
 }
 
+// What one acknowledgement reports has not arrived in any order: others may have been lost or merged.
+TEST(Reordering, IsNotSeenWithinOneAcknowledgement) {
+  const std::string ten = served + "offer 10000\n" + sent(0, 10);
+  expect_script(ten + "in A 1 ack 1001 sack 2001:5001\n" + sent(1, 2));
+  expect_script(ten + "in A 1 ack 1 sack 5001:7001,1001:4001\n" + sent(0, 1));
+}
+
 // RFC 3522: the answer echoes a timestamp that is older than the retransmission.
 TEST(Undo, OfATimeoutByTimestamps) {
   const std::string timed_out = served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 10ms\n" + sent(3, 4) +
@@ -148,6 +155,31 @@ TEST(Pause, LongerThanATimeoutLeadsBackToTheInitialWindow) {
   const std::string grown = served + "offer 10000\n" + sent(0, 10) + "wait 10ms\n in A 1 ack 10001\n";
   expect_script(grown + "wait 190ms\n offer 60000\n" + sent(10, 30));
   expect_script(grown + "wait 210ms\n offer 60000\n" + sent(10, 20));
+}
+
+// The handshake has measured 40 ms, and no data has yet.
+TEST(Reordering, IsWaitedForInAConnectionsFirstFlight) {
+  expect_script("connect 80\n out S 0\n wait 40ms\n in SA 0 ack 1 mss 1000 sack\n out A 1 ack 1\n offer 3000\n" +
+                sent(0, 3) + R"(
+    wait 40ms
+    in  A 1 ack 1 sack 1001:3001
+    none
+    wait 9ms
+    none
+    wait 2ms
+    out A 1:1001
+  )");
+}
+
+// However short it is.
+TEST(Handshake, MeasuresARoundTripOfAPeersConnection) {
+  const std::string data = "offer 3000\n" + sent(0, 3) + "wait 3ms\n" + sent(2, 3);
+  expect_script("listen 80\n in S 0 mss 1000 sack\n out SA 0\n wait 300us\n in A 1 ack 1\n" + data);
+  expect_script(
+      "listen 80\n in S 0 mss 1012 sack ts 1000:0\n out SA 0\n wait 300us\n in A 1 ack 1 ts 1000:0\n" + data);
+  // Which of two was answered is not known.
+  expect_script("listen 80\n in S 0 mss 1000 sack\n out SA 0\n in S 0 mss 1000 sack\n out SA 0\n wait 300us\n" +
+                ("in A 1 ack 1\n offer 3000\n" + sent(0, 3)) + "wait 900ms\n none\n");
 }
 
 }  // namespace
