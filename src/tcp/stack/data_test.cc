@@ -199,6 +199,20 @@ TEST(Reception, StoresWhatIsOutOfOrderAtItsPlace) {
   EXPECT_TRUE(flow.wants_ack);
 }
 
+TEST(Reception, ReportsDuplicatesThatTouchAsOne) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.sack = true;
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  flow.receive_next += 5000u;
+  for (int i = 0; i < 2; ++i, segment.sequence += 1000u) parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
+  segment.sequence += 1000u;  // one does not touch it
+  parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
+}
+
 TEST(Reception, TakesFinBehindAllData) {
   DataParts parts;
   Flow& flow = parts.established(start);
@@ -237,6 +251,21 @@ TEST(SegmentArrival, EndsAFlowOnlyForTheVeryNextNumber) {
   EXPECT_TRUE(parts.arrival.receive(flow, reset, DataParts::peer_mac, start));
   EXPECT_EQ(flow.state, FlowState::closed);
   EXPECT_EQ(flow.slow->error, FlowError::reset);
+}
+
+// The peer would take it for data that has arrived.
+TEST(SegmentArrival, DoesNotReportWhatIsBeyondTheWindow) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.sack = true;
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  segment.sequence = flow.receive_edge + 1u;
+  EXPECT_TRUE(parts.arrival.receive(flow, segment, DataParts::peer_mac, start));
+  EXPECT_TRUE(flow.wants_ack && flow.slow->duplicate.empty());
+  segment.sequence = flow.receive_next - 2000u;
+  EXPECT_TRUE(parts.arrival.receive(flow, segment, DataParts::peer_mac, start));
+  EXPECT_EQ(flow.slow->duplicate.bytes(), 1000u);
 }
 
 TEST(SegmentArrival, MakesWayForAPeerThatBeginsAnew) {
@@ -289,6 +318,51 @@ TEST(FlowTimers, RetransmitTwiceAsLateEachTimeAndGiveUp) {
   parts.timers.due(flow, now);
   EXPECT_EQ(flow.state, FlowState::closed);
   EXPECT_EQ(flow.slow->error, FlowError::timed_out);
+}
+
+// Reports of the first recovery's retransmissions, which was undone by a timestamp, come during the second.
+TEST(Recovery, IsNotUndoneByReportsOfAnother) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.next = flow.una + 10'000u;
+  flow.slow->repair = std::make_unique<Repair>();
+  Repair& repair = *flow.slow->repair;
+  flow.repairing = true;
+  const auto begin = [&](std::uint32_t sent_again) {
+    repair.begin(flow.congestion, flow.una, flow.next, false, start);
+    repair.sent_again({flow.una, flow.una + sent_again}, 0);
+  };
+  begin(5000);
+  begin(1000);
+  parts.recovery.take_duplicate(flow, {flow.una + 1000u, flow.una + 2000u}, start);
+  EXPECT_EQ(parts.context.counters.undone, 0u);
+  flow.una = flow.next;
+  flow.next += 10'000u;
+  begin(1000);
+  parts.recovery.take_duplicate(flow, {flow.una, flow.una + 1000u}, start);
+  EXPECT_EQ(parts.context.counters.undone, 1u);
+}
+
+// The tail probe brought the end of the data, so a segment was lost: after the recovery that may yet be undone.
+TEST(Recovery, IsNotUndoneAfterALossAtTheTail) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.slow->repair = std::make_unique<Repair>();
+  Repair& repair = *flow.slow->repair;
+  flow.next = flow.una + 5000u;
+  repair.begin(flow.congestion, flow.una, flow.next, false, start);
+  repair.sent_again({flow.una, flow.una + 1000u}, 0);
+  flow.una = flow.next += 5000u;
+  repair.expires = flow.next;
+  flow.tail_out = true;
+  flow.slow->tail_end = flow.una;
+  flow.slow->tail_flight = 5000;
+  const std::uint32_t before = flow.congestion.window;
+  parts.recovery.judge_tail(flow, DataParts::segment(flow), start);
+  const std::uint32_t after = flow.congestion.window;
+  EXPECT_LT(after, before);
+  parts.recovery.take_duplicate(flow, {repair.from, repair.from + 1000u}, start);
+  EXPECT_EQ(flow.congestion.window, after);
 }
 
 TEST(FlowTimers, SendTheDelayedAcknowledgement) {

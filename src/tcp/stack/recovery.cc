@@ -37,12 +37,15 @@ void Recovery::take_duplicate(Flow& flow, SequenceRange bytes, TimeNs now) {
     return;
   }
   Repair* const repair = flow.slow->repair.get();
-  // Other data was doubled by the network.
-  if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until) return;
+  // Other data was doubled by the network; or an acknowledgement was, or cut into several, with what it reports.
+  if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until ||
+      bytes == repair->reported)
+    return;
+  repair->reported = bytes;
   if (!flow.repairing && flow.una > repair->expires) repair->may_undo = false;
   flow.slow->reordering.widen(flow.una, flow.next);
   repair->resent -= std::min(repair->resent, bytes.bytes());
-  if (repair->resent == 0 && repair->may_undo) undo(flow, now);
+  if (repair->resent == 0 && repair->may_undo && repair->trusts_reports) undo(flow, now);
 }
 
 void Recovery::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
@@ -96,6 +99,7 @@ void Recovery::time_out(Flow& flow, TimeNs now) {
   const bool first = flow.retries == 0 && !flow.timed_out;
   if (first) {
     begin(flow, true, now);
+    flow.slow->repair->may_undo = !flow.repairing;  // something was lost before, and the window had begun to shrink
     if (!flow.timestamps && !flow.repairing) flow.slow->repair->trial = TimeoutTrial::first_answer;
   } else if (flow.slow->repair != nullptr) {
     flow.slow->repair->trial = TimeoutTrial::none;
@@ -204,7 +208,9 @@ bool Recovery::is_spurious(Flow& flow, const Segment& segment, const RecoveryMar
   }
   if (repair->trial == TimeoutTrial::none) return false;
   const bool spurious = repair->trial == TimeoutTrial::new_data;
-  repair->trial = !spurious && flow.una < repair->until ? TimeoutTrial::new_data : TimeoutTrial::none;
+  // All that was sent again has to be acknowledged, so that what is acknowledged next was sent once.
+  const bool goes_on = !spurious && flow.una >= repair->first + repair->resent && flow.una < repair->until;
+  repair->trial = goes_on ? TimeoutTrial::new_data : TimeoutTrial::none;
   return spurious;
 }
 

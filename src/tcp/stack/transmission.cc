@@ -174,6 +174,8 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
     if (repair->trial_sent > 0 || sendable(flow) > 0) return false;
     repair->trial = TimeoutTrial::none;  // there is nothing new to try it with
   }
+  // One segment is tried: the acknowledgement of another one sent again would look like that of the first transmission.
+  if (repair != nullptr && repair->trial == TimeoutTrial::first_answer && repair->resent > 0) return false;
   const auto lost = board->lost();
   if (!lost) return false;
   const std::uint32_t flight = in_flight(flow), window = flow.congestion.window;
