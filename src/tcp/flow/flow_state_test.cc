@@ -424,6 +424,15 @@ TEST(RttEstimator, GoesByWhatIsAssumedUntilSomethingIsMeasured) {
   EXPECT_EQ(rtt.at_most_ns(), 30 * microsecond_ns);
 }
 
+TEST(RttEstimator, RepeatsShortTimeoutsOnce) {
+  RttEstimator rtt;
+  rtt.add(100 * microsecond_ns, {.minimum_ns = millisecond_ns});
+  const RtoLimits limits{.minimum_ns = millisecond_ns};
+  EXPECT_LT(rtt.timeout_ns(limits, 1), 5 * millisecond_ns);
+  EXPECT_EQ(rtt.timeout_ns(limits, 2), 800 * millisecond_ns);
+  EXPECT_EQ(RttEstimator().timeout_ns({.minimum_ns = 60 * second_ns}), 60 * second_ns) << "the first flight's, too";
+}
+
 TEST(KeyedHash, IsThatOfItsAuthors) {
   const HashKey key{0x0706050403020100, 0x0f0e0d0c0b0a0908};
   std::vector<std::byte> bytes;

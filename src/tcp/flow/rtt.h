@@ -44,9 +44,12 @@ class RttEstimator {
   [[nodiscard]] TimeNs smoothed_ns() const noexcept { return is_assumed() ? 0 : smoothed_us_ * microsecond_ns; }
   // Measured or assumed; 0: neither.
   [[nodiscard]] TimeNs at_most_ns() const noexcept { return smoothed_us_ * microsecond_ns; }
-  // After `retries` timeouts in a row: each doubles it.
+  // After `retries` timeouts in a row: each doubles it. A short one is repeated once. Those that follow are as long as
+  // usual, so that a series of them tells something of the peer and the path, and lasts (RFC 1122, 4.2.3.5).
   [[nodiscard]] TimeNs timeout_ns(const RtoLimits& limits, std::uint32_t retries = 0) const noexcept {
-    const TimeNs first = timeout_us_ == 0 ? limits.initial_ns : timeout_us_ * microsecond_ns;
+    constexpr TimeNs usual_ns = RtoLimits{}.minimum_ns;
+    TimeNs first = timeout_us_ == 0 ? std::max(limits.initial_ns, limits.minimum_ns) : timeout_us_ * microsecond_ns;
+    if (retries > 1) first = std::max(first, usual_ns);
     return std::min(first << std::min(retries, 16u), limits.maximum_ns);
   }
 

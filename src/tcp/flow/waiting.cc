@@ -22,7 +22,7 @@ void wait_on(Flow& flow, TimeNs now) noexcept {
   const bool all = flow.una == flow.next && (flow.fin_sent || flow.next == data_end(flow));
   if (all || !flow.released || slow.waits_since == 0 || flow.acknowledged - slow.waited_at >= flow.mss)
     slow.waits_since = 0;
-  if (all) slow.idle_since = now;
+  if (flow.una == flow.next) slow.idle_since = now;
   if (!all) begin_waiting(flow, now);
 }
 

@@ -320,6 +320,22 @@ TEST(FlowTimers, RetransmitTwiceAsLateEachTimeAndGiveUp) {
   EXPECT_EQ(flow.slow->error, FlowError::timed_out);
 }
 
+// Three retransmissions in a row of a fast path pass within milliseconds: that says nothing of the path, or the peer.
+TEST(FlowTimers, ArePatientHoweverShortTimeoutsAre) {
+  StackOptions options;
+  options.rto.minimum_ns = millisecond_ns;
+  DataParts parts(options);
+  Flow& flow = parts.established(start, 5000);
+  flow.rtt.add(20 * microsecond_ns, parts.context.options.rto);
+  flow.next = flow.una + 5000u;
+  TimeNs now = start;
+  flow.retransmit_due = start;
+  while (flow.mss == 1000) parts.timers.due(flow, now = flow.retransmit_due);
+  EXPECT_GT(now - start, 500 * millisecond_ns);
+  while (flow.state != FlowState::closed) parts.timers.due(flow, now = flow.retransmit_due);
+  EXPECT_GT(now - start, 100 * second_ns) << "RFC 1122, 4.2.3.5";
+}
+
 // Reports of the first recovery's retransmissions, which was undone by a timestamp, come during the second.
 TEST(Recovery, IsNotUndoneByReportsOfAnother) {
   DataParts parts;

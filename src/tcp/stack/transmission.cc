@@ -241,7 +241,7 @@ std::uint32_t Transmission::trial_room(const Flow& flow) noexcept {
 // Begins to send after a pause.
 void Transmission::resume(Flow& flow, TimeNs now) const noexcept {
   FlowSlow& slow = *flow.slow;
-  if (slow.idle_since == 0 || flow.next == data_end(flow)) return;
+  if (slow.idle_since == 0 || flow.send_window == 0 || flow.next == data_end(flow)) return;
   context_.congestion.on_idle(flow.congestion, flow.mss, now - slow.idle_since,
                               flow.rtt.timeout_ns(context_.options.rto));
   slow.idle_since = 0;

@@ -157,6 +157,14 @@ TEST(Pause, LongerThanATimeoutLeadsBackToTheInitialWindow) {
   expect_script(grown + "wait 210ms\n offer 60000\n" + sent(10, 20));
 }
 
+// The peer's window stays closed meanwhile: data waits, and nothing is on its way.
+TEST(Pause, OfAClosedWindowCounts) {
+  const std::string grown = served + "offer 10000\n" + sent(0, 10) + "wait 10ms\n";
+  const std::string opened = "wait 2s\n any\n in A 1 ack 10001\n" + sent(10, 20);
+  expect_script(grown + "offer 60000\n in A 1 ack 10001 win 0\n" + opened);
+  expect_script(grown + "in A 1 ack 10001 win 0\n offer 60000\n" + opened);
+}
+
 // The handshake has measured 40 ms, and no data has yet.
 TEST(Reordering, IsWaitedForInAConnectionsFirstFlight) {
   expect_script("connect 80\n out S 0\n wait 40ms\n in SA 0 ack 1 mss 1000 sack\n out A 1 ack 1\n offer 3000\n" +
