@@ -80,7 +80,7 @@ struct Repair {
     *this = {};
     before = congestion;
     began = now;
-    from = una;
+    from = first = una;
     until = next;
     may_undo = true;
     trusts_reports = alone;
