@@ -411,19 +411,6 @@ TEST(RttEstimator, FollowsTheStandard) {
   EXPECT_EQ(rtt.timeout_ns(limits, 200), 60 * second_ns);
 }
 
-TEST(RttEstimator, GoesByWhatIsAssumedUntilSomethingIsMeasured) {
-  const RtoLimits limits{1 * millisecond_ns, 60 * second_ns, second_ns};
-  RttEstimator rtt;
-  rtt.assume(millisecond_ns, limits);
-  EXPECT_EQ(rtt.smoothed_ns(), 0);
-  EXPECT_EQ(rtt.at_most_ns(), millisecond_ns);
-  EXPECT_EQ(rtt.timeout_ns(limits), 3 * millisecond_ns);
-  rtt.add(30 * microsecond_ns, limits);
-  EXPECT_EQ(rtt.smoothed_ns(), 30 * microsecond_ns);
-  rtt.assume(millisecond_ns, limits);
-  EXPECT_EQ(rtt.at_most_ns(), 30 * microsecond_ns);
-}
-
 TEST(RttEstimator, RepeatsShortTimeoutsOnce) {
   RttEstimator rtt;
   rtt.add(100 * microsecond_ns, {.minimum_ns = millisecond_ns});
