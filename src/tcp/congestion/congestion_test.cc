@@ -179,6 +179,29 @@ TEST(Congestion, AnUndoneLossLeavesNoTraceAndNoBurst) {
   }
 }
 
+// Its curve leaves out the time of an undone loss, and time in which the window was not used; not twice what is both.
+TEST(Congestion, CubicLeavesOutEachTimeOnce) {
+  const auto control = congestion_control("cubic").value();
+  Congestion congestion;
+  TimeNs now = second_ns;
+  control->begin(congestion, mss, now);
+  for (int i = 0; i < 6; ++i) round_trip(*control, congestion, now);
+  control->on_loss(congestion, congestion.window, mss, now);
+  for (int i = 0; i < 4; ++i) round_trip(*control, congestion, now);
+  const TimeNs began = congestion.own.cubic.epoch_at, unused = now;
+  ASSERT_NE(began, 0);
+  control->on_acknowledged(congestion, {mss, 0, mss, mss, rtt, rtt, now});
+  now += 5 * second_ns;
+  const Congestion before = congestion;
+  control->on_loss(congestion, congestion.window, mss, now);
+  now += 3 * second_ns;
+  control->undo(congestion, before, before.window, mss, 3 * second_ns);
+  now += second_ns;
+  congestion.window = before.window;
+  control->on_acknowledged(congestion, {mss, 0, congestion.window, mss, rtt, rtt, now});
+  EXPECT_EQ(congestion.own.cubic.epoch_at - began, now - unused);
+}
+
 TEST(Congestion, DctcpGivesWayAsMuchAsIsMarked) {
   const auto control = congestion_control("dctcp").value();
   const auto rate_after = [&](double marked) {

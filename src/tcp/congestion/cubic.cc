@@ -72,7 +72,9 @@ void Cubic::undo(Congestion& congestion, const Congestion& before, std::uint32_t
                  TimeNs ago_ns) const noexcept {
   CongestionControl::undo(congestion, before, in_flight, mss, ago_ns);
   CubicState& own = congestion.own.cubic;
-  if (!is_first_start(congestion) && own.epoch_at != 0) own.epoch_at += ago_ns;
+  if (is_first_start(congestion)) return;
+  if (own.epoch_at != 0) own.epoch_at += ago_ns;
+  if (own.unused_since != 0) own.unused_since += ago_ns;
 }
 
 }  // namespace offpath::tcp

@@ -91,7 +91,7 @@ struct FlowSlow {
   TimeNs judge_at = never;             // when a segment will have been late for too long
   ReorderWindow reordering{};
   SequenceRange duplicate{};      // arrived twice: to be reported; empty: nothing is
-  TimeNs idle_since = 0;          // all was acknowledged then, and nothing was sent since; 0: not yet
+  TimeNs idle_since = 0;          // all that was sent was acknowledged then, and nothing was sent since; 0: not yet
   Sequence slowed_down_until{};   // the end of the data in flight when the window shrank last
   std::uint32_t flight_sent = 0;  // bytes in flight when all that may leave had left
   std::uint16_t mss_before = 0;   // it was too much for the path; 0: it never was

@@ -185,7 +185,7 @@ TEST(Scoreboard, ForgivesWhatATimeoutHadDeclaredLost) {
 TEST(ReorderWindow, GrowsWithNeedlessRetransmissionsAndForgetsThem) {
   constexpr TimeNs rtt = 40 * millisecond_ns, quarter = rtt / 4;
   ReorderWindow window;
-  EXPECT_EQ(window.window_ns(rtt), never);
+  EXPECT_EQ(window.window_ns(0), never);
   window.add(rtt, second_ns);
   window.add(3 * rtt, 2 * second_ns);
   EXPECT_EQ(window.window_ns(rtt), quarter);
@@ -255,6 +255,14 @@ TEST(PathSearch, FindsTheLargestSize) {
   }
 }
 
+TEST(ReorderWindow, GoesByTheHandshakeUntilDataIsMeasured) {
+  ReorderWindow window;
+  EXPECT_EQ(window.window_ns(0), never);
+  EXPECT_EQ(window.window_ns(40 * millisecond_ns), 10 * millisecond_ns);
+  window.add(20 * millisecond_ns, second_ns);
+  EXPECT_EQ(window.window_ns(40 * millisecond_ns), 5 * millisecond_ns);
+}
+
 TEST(Scoreboard, TakesNothingThatCannotBe) {
   Scoreboard board(Sequence(1000));
   const Sequence una(1000), next(2000);
@@ -282,7 +290,8 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
         for (std::uint32_t j = i; j < std::min(i + mss, total); ++j) there[j] = true;
     Scoreboard board{Sequence(start)};
     std::uint32_t una = 0;
-    for (int round = 0;; ++round) {
+    TimeNs now = 1;
+    for (int round = 0;; ++round, now += random() % 4) {
       ASSERT_LT(round, 20'000) << seed;
       while (una < total && there[una]) ++una;
       board.acknowledge(Sequence(start) + una);
@@ -293,9 +302,23 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
         std::uint32_t end = begin;
         while (begin > una && there[begin - 1]) --begin;
         while (end < total && there[end]) ++end;
-        board.select({Sequence(start) + begin, Sequence(start) + end}, Sequence(start) + una, next);
+        board.select({Sequence(start) + begin, Sequence(start) + end}, Sequence(start) + una, next, now);
       }
-      board.judge({.mss = mss}, 0);
+      const bool by_time = random() % 2 != 0;
+      const TimeNs due = board.judge({.mss = mss,
+                                      .round_trip_ns = by_time ? 20 : 0,
+                                      .window_ns = by_time ? 5 : never,
+                                      .counts = random() % 2 != 0,
+                                      .recovers = random() % 2 != 0},
+                                     now);
+      ASSERT_TRUE(due == never || due > now) << seed;
+      if (random() % 16 == 0) {  // a timeout, which is found to be needless
+        board.lose_all(Sequence(start) + una, next);
+        const std::uint32_t arrived = board.selected(Sequence(start) + una);
+        board.forgive(Sequence(start) + una, now);
+        ASSERT_FALSE(board.lost()) << seed;
+        ASSERT_EQ(board.selected(Sequence(start) + una), arrived) << seed;
+      }
       ASSERT_LE(board.size(), Scoreboard::holes_max);
       ASSERT_LE(board.in_flight(next), total - una);
       auto lost = board.lost();
@@ -305,7 +328,7 @@ TEST(Scoreboard, SendsUntilEverythingHasArrived) {
       }
       const std::uint32_t begin = bytes_between(Sequence(start), lost->begin);
       const std::uint32_t bytes = std::min<std::uint32_t>(lost->bytes(), mss * (1 + random() % 4));
-      board.resent({lost->begin, lost->begin + bytes}, next, 0);
+      board.resent({lost->begin, lost->begin + bytes}, next, now);
       if (random() % 3 != 0)
         for (std::uint32_t i = 0; i < bytes; ++i) there[begin + i] = true;
     }
@@ -388,17 +411,13 @@ TEST(RttEstimator, FollowsTheStandard) {
   EXPECT_EQ(rtt.timeout_ns(limits, 200), 60 * second_ns);
 }
 
-TEST(RttEstimator, GoesByWhatIsAssumedUntilSomethingIsMeasured) {
-  const RtoLimits limits{1 * millisecond_ns, 60 * second_ns, second_ns};
+TEST(RttEstimator, RepeatsShortTimeoutsOnce) {
   RttEstimator rtt;
-  rtt.assume(millisecond_ns, limits);
-  EXPECT_EQ(rtt.smoothed_ns(), 0);
-  EXPECT_EQ(rtt.at_most_ns(), millisecond_ns);
-  EXPECT_EQ(rtt.timeout_ns(limits), 3 * millisecond_ns);
-  rtt.add(30 * microsecond_ns, limits);
-  EXPECT_EQ(rtt.smoothed_ns(), 30 * microsecond_ns);
-  rtt.assume(millisecond_ns, limits);
-  EXPECT_EQ(rtt.at_most_ns(), 30 * microsecond_ns);
+  rtt.add(100 * microsecond_ns, {.minimum_ns = millisecond_ns});
+  const RtoLimits limits{.minimum_ns = millisecond_ns};
+  EXPECT_LT(rtt.timeout_ns(limits, 1), 5 * millisecond_ns);
+  EXPECT_EQ(rtt.timeout_ns(limits, 2), 800 * millisecond_ns);
+  EXPECT_EQ(RttEstimator().timeout_ns({.minimum_ns = 60 * second_ns}), 60 * second_ns) << "the first flight's, too";
 }
 
 TEST(KeyedHash, IsThatOfItsAuthors) {

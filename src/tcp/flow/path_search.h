@@ -18,7 +18,7 @@ class PathSearch {
   void begin(std::uint16_t most) noexcept {
     most_ = most;
     tried_ = 0;
-    failed_ = false;
+    failed_ = probed_ = false;
   }
   // Bytes of the next probe; 0: none is to be sent.
   [[nodiscard]] std::uint16_t next(std::uint16_t mss) const noexcept {
@@ -26,10 +26,16 @@ class PathSearch {
     return failed_ ? static_cast<std::uint16_t>(mss + (most_ - mss + 1) / 2) : most_;
   }
   [[nodiscard]] bool searches() const noexcept { return most_ != 0; }
+  [[nodiscard]] bool without_probe() const noexcept { return searches() && !probed_; }      // since it began
   [[nodiscard]] SequenceRange probe() const noexcept { return {begin_, begin_ + tried_}; }  // empty: none is out
   void sent(Sequence begin, std::uint16_t bytes) noexcept {
     begin_ = begin;
     tried_ = bytes;
+    probed_ = true;
+  }
+  // In smaller segments: that the bytes arrive tells nothing any more.
+  void sent_again(SequenceRange what) noexcept {
+    if (what.begin < probe().end && begin_ < what.end) tried_ = 0;
   }
   // It has arrived, or has not. Returns the size of segments from now on.
   std::uint16_t arrived(std::uint16_t mss) noexcept {
@@ -44,7 +50,6 @@ class PathSearch {
     failed_ = true;
     end_if_close(mss);
   }
-  void forget_probe() noexcept { tried_ = 0; }  // it was lost among others, which tells nothing
 
  private:
   void end_if_close(std::uint16_t mss) noexcept {
@@ -53,7 +58,7 @@ class PathSearch {
 
   Sequence begin_{};
   std::uint16_t most_ = 0, tried_ = 0;
-  bool failed_ = false;
+  bool failed_ = false, probed_ = false;
 };
 
 }  // namespace offpath::tcp

@@ -42,10 +42,11 @@ class ReorderWindow {
 
   // Order alone tells nothing on this path.
   [[nodiscard]] bool seen() const noexcept { return seen_; }
-  // `never`: no round trip was measured.
+  // `never`: no round trip was measured. Until one of data was, it goes by the handshake's.
   [[nodiscard]] TimeNs window_ns(TimeNs smoothed_rtt_ns) const noexcept {
-    if (shortest_us_ == 0) return never;
-    return std::min(quarters_ * TimeNs{shortest_us_} * microsecond_ns / 4, smoothed_rtt_ns);
+    if (smoothed_rtt_ns == 0) return never;
+    const TimeNs shortest = shortest_us_ != 0 ? shortest_us_ * microsecond_ns : smoothed_rtt_ns;
+    return std::min(quarters_ * shortest / 4, smoothed_rtt_ns);
   }
 
  private:

@@ -59,19 +59,31 @@ struct Repair {
   Sequence first{};            // of the first retransmission
   std::uint32_t first_ms = 0;  // when that left, in the clock of timestamps
   std::uint32_t resent = 0;    // bytes sent again, less those that the peer reports twice
+  SequenceRange reported{};    // the last of these
   std::uint32_t trial_sent = 0;
   TimeoutTrial trial = TimeoutTrial::none;
-  bool may_undo = false;   // `before` is still worth something
-  bool asks_echo = false;  // the acknowledgement of the first retransmission has not come
+  bool may_undo = false;        // `before` is still worth something
+  bool trusts_reports = false;  // of data that arrived twice: they may be what shows that nothing was lost
+  bool asks_echo = false;       // the acknowledgement of the first retransmission has not come
   bool by_timeout = false;
+  bool of_probe = false;  // of a lost probe alone (path_search.h), which is `from` to `until`: nothing else was lost
 
+  void begin_of_probe(SequenceRange probe) noexcept {
+    *this = {};
+    from = probe.begin;
+    until = probe.end;
+    of_probe = true;
+  }
   void begin(const Congestion& congestion, Sequence una, Sequence next, bool timeout, TimeNs now) noexcept {
+    // Reports of what was sent again before would count for this recovery.
+    const bool alone = resent == 0 || una >= until;
     *this = {};
     before = congestion;
     began = now;
-    from = una;
+    from = first = una;
     until = next;
     may_undo = true;
+    trusts_reports = alone;
     by_timeout = timeout;
   }
   void sent_again(SequenceRange what, std::uint32_t timestamp) noexcept {

@@ -20,7 +20,7 @@ class RttEstimator {
  public:
   void add(TimeNs sample_ns, const RtoLimits& limits) noexcept {
     const auto sample = static_cast<std::uint32_t>(std::clamp<TimeNs>(sample_ns / microsecond_ns, 1, 600'000'000));
-    if (smoothed_us_ == 0 || is_assumed()) {
+    if (smoothed_us_ == 0) {
       smoothed_us_ = sample;
       variation_us_ = sample / 2;
     } else {
@@ -29,36 +29,23 @@ class RttEstimator {
       smoothed_us_ =
           std::max<std::uint32_t>(1, static_cast<std::uint32_t>((7 * std::uint64_t{smoothed_us_} + sample) / 8));
     }
-    set_timeout(limits);
-  }
-  // Of a round trip that no clock has measured it is known that it takes `at_most_ns`: timers go by that until one is.
-  void assume(TimeNs at_most_ns, const RtoLimits& limits) noexcept {
-    if (smoothed_us_ != 0) return;
-    smoothed_us_ = static_cast<std::uint32_t>(at_most_ns / microsecond_ns);
-    variation_us_ = smoothed_us_ / 2;
-    set_timeout(limits);
-    variation_us_ = assumed;
-  }
-
-  // 0: nothing was measured yet.
-  [[nodiscard]] TimeNs smoothed_ns() const noexcept { return is_assumed() ? 0 : smoothed_us_ * microsecond_ns; }
-  // Measured or assumed; 0: neither.
-  [[nodiscard]] TimeNs at_most_ns() const noexcept { return smoothed_us_ * microsecond_ns; }
-  // After `retries` timeouts in a row: each doubles it.
-  [[nodiscard]] TimeNs timeout_ns(const RtoLimits& limits, std::uint32_t retries = 0) const noexcept {
-    const TimeNs first = timeout_us_ == 0 ? limits.initial_ns : timeout_us_ * microsecond_ns;
-    return std::min(first << std::min(retries, 16u), limits.maximum_ns);
-  }
-
- private:
-  static constexpr std::uint32_t assumed = ~0u;  // in place of the variation
-  [[nodiscard]] bool is_assumed() const noexcept { return variation_us_ == assumed; }
-  void set_timeout(const RtoLimits& limits) noexcept {
     const TimeNs timeout = (smoothed_us_ + std::max<TimeNs>(4 * TimeNs{variation_us_}, 1000)) * microsecond_ns;
     timeout_us_ =
         static_cast<std::uint32_t>(std::clamp(timeout, limits.minimum_ns, limits.maximum_ns) / microsecond_ns);
   }
 
+  // 0: nothing was measured yet.
+  [[nodiscard]] TimeNs smoothed_ns() const noexcept { return smoothed_us_ * microsecond_ns; }
+  // After `retries` timeouts in a row: each doubles it. A short one is repeated once. Those that follow are as long as
+  // usual, so that a series of them tells something of the peer and the path, and lasts (RFC 1122, 4.2.3.5).
+  [[nodiscard]] TimeNs timeout_ns(const RtoLimits& limits, std::uint32_t retries = 0) const noexcept {
+    constexpr TimeNs usual_ns = RtoLimits{}.minimum_ns;
+    TimeNs first = timeout_us_ == 0 ? std::max(limits.initial_ns, limits.minimum_ns) : timeout_us_ * microsecond_ns;
+    if (retries > 1) first = std::max(first, usual_ns);
+    return std::min(first << std::min(retries, 16u), limits.maximum_ns);
+  }
+
+ private:
   std::uint32_t smoothed_us_ = 0, variation_us_ = 0, timeout_us_ = 0;
 };
 

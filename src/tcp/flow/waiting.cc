@@ -22,13 +22,13 @@ void wait_on(Flow& flow, TimeNs now) noexcept {
   const bool all = flow.una == flow.next && (flow.fin_sent || flow.next == data_end(flow));
   if (all || !flow.released || slow.waits_since == 0 || flow.acknowledged - slow.waited_at >= flow.mss)
     slow.waits_since = 0;
-  if (all) slow.idle_since = now;
+  if (flow.una == flow.next) slow.idle_since = now;
   if (!all) begin_waiting(flow, now);
 }
 
 void await_acknowledgement(Flow& flow, const RtoLimits& rto, TimeNs now) {
   constexpr TimeNs granularity_ns = 2 * millisecond_ns;
-  const TimeNs retransmission = flow.rtt.timeout_ns(rto, flow.retries), round_trip = flow.rtt.at_most_ns();
+  const TimeNs retransmission = flow.rtt.timeout_ns(rto, flow.retries), round_trip = flow.rtt.smoothed_ns();
   const TimeNs tail = 2 * round_trip + granularity_ns;
   const bool may = flow.sack && round_trip != 0 && !flow.repairing && !flow.tail_out && flow.send_window > 0;
   flow.tail_due = may && tail < retransmission && bytes_between(flow.una, flow.next) > flow.mss;

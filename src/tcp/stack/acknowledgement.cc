@@ -1,4 +1,7 @@
 #include "tcp/stack/acknowledgement.h"
+
+#include <algorithm>
+
 #include "tcp/flow/positions.h"
 #include "tcp/flow/waiting.h"
 
@@ -6,7 +9,8 @@ namespace offpath::tcp {
 
 namespace {
 
-constexpr TimeNs echo_ns_max = 600 * second_ns;  // an echo that is older makes no sense
+constexpr TimeNs many_ticks_ns = 8 * millisecond_ns;  // of the clock of timestamps
+constexpr TimeNs echo_ns_max = 600 * second_ns;       // an echo that is older makes no sense
 
 }  // namespace
 
@@ -53,7 +57,7 @@ bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
 }
 
 void Acknowledgement::take_sack(Flow& flow, const Segment& segment, TimeNs now) {
-  const auto& blocks = segment.options.sack;
+  auto blocks = segment.options.sack;
   const std::size_t count = segment.options.sack_count;
   const SequenceRange first = blocks[0];
   // RFC 2883, 4: a first block of what is acknowledged, or within the second one, is of data that arrived twice.
@@ -61,10 +65,17 @@ void Acknowledgement::take_sack(Flow& flow, const Segment& segment, TimeNs now) 
              is_duplicate = first.begin < first.end && (first.end <= segment.acknowledgement || within) &&
                             segment.acknowledgement - first.begin <= std::int64_t{flow.slow->send_window_most};
   if (is_duplicate) recovery_.take_duplicate(flow, first, now);
-  // Nothing can be selected of what is all acknowledged.
-  if (flow.next == later(flow.una, segment.acknowledgement)) return;
-  Scoreboard& board = scoreboard(flow);
-  for (std::size_t i = is_duplicate ? 1 : 0; i < count; ++i) board.select(blocks[i], flow.una, flow.next, now);
+  const Sequence una = later(flow.una, segment.acknowledgement);
+  if (flow.next == una) return;  // nothing can be selected of what is all acknowledged
+  auto& board = flow.slow->scoreboard;
+  if (board == nullptr) board = std::make_unique<Scoreboard>(una);
+  // As if it had arrived in order: what one acknowledgement tells of at once is no reordering.
+  board->acknowledge(una);
+  const auto begin = blocks.begin() + (is_duplicate ? 1 : 0), end = blocks.begin() + static_cast<std::ptrdiff_t>(count);
+  std::sort(begin, end, [una](const SequenceRange& a, const SequenceRange& b) {
+    return bytes_between(una, a.begin) < bytes_between(una, b.begin);
+  });
+  for (auto block = begin; block != end; ++block) board->select(*block, una, flow.next, now);
 }
 
 // By the peer's echo; 0: it makes no sense.
@@ -94,9 +105,12 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
     context_.acknowledged.add(rtt);
     flow.rtt.add(rtt, context_.options.rto);
     flow.slow->reordering.add(rtt, now);
-  } else if (!flow.timing && delay > flow.rtt.smoothed_ns() + millisecond_ns) {
+  } else if (const TimeNs known = flow.rtt.smoothed_ns();
+             delay > 0 && !flow.timing &&
+             (delay > known + millisecond_ns || (flow.repairing && known > many_ticks_ns))) {
     // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice. The clock
-    // ticks each millisecond, so such a sample tells only of round trips that are longer than those measured otherwise.
+    // ticks each millisecond, so such a sample tells only of round trips that are longer than those measured otherwise,
+    // or of a long path.
     flow.rtt.add(delay - millisecond_ns, context_.options.rto);
   }
   if (auto& board = flow.slow->scoreboard) {

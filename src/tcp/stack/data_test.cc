@@ -110,12 +110,30 @@ TEST(Acknowledgement, TicksOfTimestampsDoNotEnterAFastPath) {
   EXPECT_GT(acknowledge(40), 4 * millisecond_ns) << "the path has become longer";
 }
 
+// On a path of many ticks they also tell of shorter ones: nothing else does in a recovery.
+TEST(Acknowledgement, TicksOfTimestampsMeasureALongPathDuringARecovery) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.timestamps = flow.repairing = true;
+  flow.rtt.add(100 * millisecond_ns, parts.context.options.rto);
+  for (int i = 0; i < 20; ++i) {
+    flow.next = flow.una + 2000u;
+    flow.recovery_point = flow.next;
+    Segment segment = DataParts::segment(flow);
+    segment.acknowledgement = flow.una + 1000u;
+    segment.options.timestamps = Timestamps{1, parts.context.timestamp(flow.timestamp_offset, start) - 20};
+    EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+  }
+  EXPECT_LT(flow.rtt.smoothed_ns(), 30 * millisecond_ns);
+}
+
 // DCTCP's rounds go by that round trip: a share of marks is taken in each of 30 us, not in each millisecond.
 TEST(Acknowledgement, RoundsOfDctcpAreThoseOfAFastPath) {
   DataParts parts({}, "dctcp");
   Flow& flow = parts.established(start, 90'000);
   flow.timestamps = flow.ecn = true;
   flow.rtt.add(30 * microsecond_ns, parts.context.options.rto);
+  flow.congestion.own.dctcp.share = 0;
   TimeNs now = start;
   for (int i = 0; i < 20; ++i, now += 31 * microsecond_ns) {
     flow.next = flow.una + 1000u;
@@ -125,7 +143,7 @@ TEST(Acknowledgement, RoundsOfDctcpAreThoseOfAFastPath) {
     segment.options.timestamps = Timestamps{1, parts.context.timestamp(flow.timestamp_offset, now) - (i % 3 == 0)};
     EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, now));
   }
-  EXPECT_GT(flow.congestion.own.dctcp.share, 0.99);
+  EXPECT_GT(flow.congestion.own.dctcp.share, 0.6) << "a sixteenth of the rest in each round";
   EXPECT_EQ(now - 31 * microsecond_ns, flow.congestion.own.dctcp.round_began);
 }
 
@@ -181,6 +199,20 @@ TEST(Reception, StoresWhatIsOutOfOrderAtItsPlace) {
   EXPECT_TRUE(flow.wants_ack);
 }
 
+TEST(Reception, ReportsDuplicatesThatTouchAsOne) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.sack = true;
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  flow.receive_next += 5000u;
+  for (int i = 0; i < 2; ++i, segment.sequence += 1000u) parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
+  segment.sequence += 1000u;  // one does not touch it
+  parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
+}
+
 TEST(Reception, TakesFinBehindAllData) {
   DataParts parts;
   Flow& flow = parts.established(start);
@@ -219,6 +251,21 @@ TEST(SegmentArrival, EndsAFlowOnlyForTheVeryNextNumber) {
   EXPECT_TRUE(parts.arrival.receive(flow, reset, DataParts::peer_mac, start));
   EXPECT_EQ(flow.state, FlowState::closed);
   EXPECT_EQ(flow.slow->error, FlowError::reset);
+}
+
+// The peer would take it for data that has arrived.
+TEST(SegmentArrival, DoesNotReportWhatIsBeyondTheWindow) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.sack = true;
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  segment.sequence = flow.receive_edge + 1u;
+  EXPECT_TRUE(parts.arrival.receive(flow, segment, DataParts::peer_mac, start));
+  EXPECT_TRUE(flow.wants_ack && flow.slow->duplicate.empty());
+  segment.sequence = flow.receive_next - 2000u;
+  EXPECT_TRUE(parts.arrival.receive(flow, segment, DataParts::peer_mac, start));
+  EXPECT_EQ(flow.slow->duplicate.bytes(), 1000u);
 }
 
 TEST(SegmentArrival, MakesWayForAPeerThatBeginsAnew) {
@@ -271,6 +318,67 @@ TEST(FlowTimers, RetransmitTwiceAsLateEachTimeAndGiveUp) {
   parts.timers.due(flow, now);
   EXPECT_EQ(flow.state, FlowState::closed);
   EXPECT_EQ(flow.slow->error, FlowError::timed_out);
+}
+
+// Three retransmissions in a row of a fast path pass within milliseconds: that says nothing of the path, or the peer.
+TEST(FlowTimers, ArePatientHoweverShortTimeoutsAre) {
+  StackOptions options;
+  options.rto.minimum_ns = millisecond_ns;
+  DataParts parts(options);
+  Flow& flow = parts.established(start, 5000);
+  flow.rtt.add(20 * microsecond_ns, parts.context.options.rto);
+  flow.next = flow.una + 5000u;
+  TimeNs now = start;
+  flow.retransmit_due = start;
+  while (flow.mss == 1000) parts.timers.due(flow, now = flow.retransmit_due);
+  EXPECT_GT(now - start, 500 * millisecond_ns);
+  while (flow.state != FlowState::closed) parts.timers.due(flow, now = flow.retransmit_due);
+  EXPECT_GT(now - start, 100 * second_ns) << "RFC 1122, 4.2.3.5";
+}
+
+// Reports of the first recovery's retransmissions, which was undone by a timestamp, come during the second.
+TEST(Recovery, IsNotUndoneByReportsOfAnother) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.next = flow.una + 10'000u;
+  flow.slow->repair = std::make_unique<Repair>();
+  Repair& repair = *flow.slow->repair;
+  flow.repairing = true;
+  const auto begin = [&](std::uint32_t sent_again) {
+    repair.begin(flow.congestion, flow.una, flow.next, false, start);
+    repair.sent_again({flow.una, flow.una + sent_again}, 0);
+  };
+  begin(5000);
+  begin(1000);
+  parts.recovery.take_duplicate(flow, {flow.una + 1000u, flow.una + 2000u}, start);
+  EXPECT_EQ(parts.context.counters.undone, 0u);
+  flow.una = flow.next;
+  flow.next += 10'000u;
+  begin(1000);
+  parts.recovery.take_duplicate(flow, {flow.una, flow.una + 1000u}, start);
+  EXPECT_EQ(parts.context.counters.undone, 1u);
+}
+
+// The tail probe brought the end of the data, so a segment was lost: after the recovery that may yet be undone.
+TEST(Recovery, IsNotUndoneAfterALossAtTheTail) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 90'000);
+  flow.slow->repair = std::make_unique<Repair>();
+  Repair& repair = *flow.slow->repair;
+  flow.next = flow.una + 5000u;
+  repair.begin(flow.congestion, flow.una, flow.next, false, start);
+  repair.sent_again({flow.una, flow.una + 1000u}, 0);
+  flow.una = flow.next += 5000u;
+  repair.expires = flow.next;
+  flow.tail_out = true;
+  flow.slow->tail_end = flow.una;
+  flow.slow->tail_flight = 5000;
+  const std::uint32_t before = flow.congestion.window;
+  parts.recovery.judge_tail(flow, DataParts::segment(flow), start);
+  const std::uint32_t after = flow.congestion.window;
+  EXPECT_LT(after, before);
+  parts.recovery.take_duplicate(flow, {repair.from, repair.from + 1000u}, start);
+  EXPECT_EQ(flow.congestion.window, after);
 }
 
 TEST(FlowTimers, SendTheDelayedAcknowledgement) {

@@ -19,16 +19,26 @@ void FlowTimers::due(Flow& flow, TimeNs now) {
     flow.paced_until = 0;
     flows_.make_ready(flow);
   }
-  if (flow.slow->mss_again_at <= now) {
-    const bool smaller = flow.mss < flow.slow->mss_before;
-    flow.slow->mss_again_at = smaller ? now + context_.options.path_mtu_ns : never;
-    if (smaller) flow.slow->search.begin(flow.slow->mss_before);
-  }
+  if (flow.slow->mss_again_at <= now) try_larger_segments(flow, now);
   if (flow.slow->judge_at <= now) recovery_.judge_late(flow, now);
   if (flow.retransmit_due <= now) retransmission_due(flow, now);
   if (flow.state == FlowState::closed) return;
   if (keepalive_at(flow) <= now) keepalive_due(flow, now);
   if (flow.state != FlowState::closed) flows_.arm(flow);
+}
+
+// Probes tell what the path takes. Where none can be sent, without SACK or with little data, segments are as large as
+// before, and a router or timeouts may make them smaller again.
+void FlowTimers::try_larger_segments(Flow& flow, TimeNs now) const noexcept {
+  FlowSlow& slow = *flow.slow;
+  const bool smaller = flow.mss < slow.mss_before, probes = flow.sack && !slow.search.without_probe();
+  slow.mss_again_at = smaller && probes ? now + context_.options.path_mtu_ns : never;
+  if (!smaller) return;
+  slow.search = {};
+  if (probes)
+    slow.search.begin(slow.mss_before);
+  else
+    flow.mss = slow.mss_before;
 }
 
 void FlowTimers::retransmission_due(Flow& flow, TimeNs now) {

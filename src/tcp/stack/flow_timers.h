@@ -15,6 +15,7 @@ class FlowTimers {
   void due(Flow& flow, TimeNs now);
 
  private:
+  void try_larger_segments(Flow& flow, TimeNs now) const noexcept;
   void retransmission_due(Flow& flow, TimeNs now);
   void keepalive_due(Flow& flow, TimeNs now);
 

@@ -17,6 +17,7 @@ struct HalfOpen {
   TcpOptions peer{};  // of its SYN
   std::uint32_t peer_window = 0;
   std::uint32_t timestamp_offset = 0;
+  TimeNs answered_at = 0;   // when the SYN-ACK left; 0: it is not known which of several, or which cookie
   std::uint64_t begun = 0;  // how many peers had begun a connection when its SYN came, or its cookie
   std::uint8_t retries = 0;
   bool ecn = false;     // the SYN asked for it

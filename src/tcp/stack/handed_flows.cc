@@ -90,13 +90,13 @@ bool HandedFlows::learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now) 
   return true;
 }
 
-void HandedFlows::give(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now) {
+void HandedFlows::give(const HalfOpen& half, const Listener& listener, TimeNs now) {
   Flow flow;
   flow.slow = std::make_unique<FlowSlow>();
   flow.key = half.key;
   flow.allowed = listener.receive_bytes;
   flow.receive_scale = context_.own_scale();
-  take_half_open(flow, half, segment, context_, now);
+  take_half_open(flow, half, context_, now);
   static_cast<void>(routes_.find_peer(half.key.remote.address, now));  // it will be needed
   other_.fast->adopt(write(flow), other_.frame);
 }

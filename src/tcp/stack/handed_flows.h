@@ -19,7 +19,7 @@ class HandedFlows {
   [[nodiscard]] bool learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now);  // true: it was named
 
   // To the stack that this one works for. A flow stays here, and sends nothing, until that one has answered.
-  void give(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
+  void give(const HalfOpen& half, const Listener& listener, TimeNs now);
   void give(Flow& flow, const ReceivedFrame* frame, TimeNs now);
 
  private:

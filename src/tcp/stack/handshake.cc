@@ -17,8 +17,7 @@ void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& co
   flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
 }
 
-void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, const StackContext& context,
-                    TimeNs now) noexcept {
+void take_half_open(Flow& flow, const HalfOpen& half, const StackContext& context, TimeNs now) noexcept {
   flow.slow->iss = half.iss;
   flow.slow->begun = half.begun;
   flow.accepted = true;
@@ -29,14 +28,7 @@ void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, co
   take_window(flow, half.peer_window, half.irs, half.iss);
   take_syn_options(flow, half.peer, context);
   flow.ecn = half.ecn;
-  if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;
-  const std::uint32_t passed = context.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo;
-  if (passed >= 60'000) return;
-  // Less than two ticks may be any time below two: the first segment of data measures that.
-  if (passed >= 2)
-    flow.rtt.add(TimeNs{passed} * millisecond_ns, context.options.rto);
-  else
-    flow.rtt.assume((passed + 1) * millisecond_ns, context.options.rto);
+  if (half.answered_at != 0 && now > half.answered_at) flow.rtt.add(now - half.answered_at, context.options.rto);
 }
 
 }  // namespace offpath::tcp

@@ -8,8 +8,7 @@ namespace offpath::tcp {
 
 // The options of the peer's SYN.
 void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& context) noexcept;
-// A half-open connection, and the segment that has completed its handshake.
-void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, const StackContext& context,
-                    TimeNs now) noexcept;
+// A half-open connection, whose handshake is complete now.
+void take_half_open(Flow& flow, const HalfOpen& half, const StackContext& context, TimeNs now) noexcept;
 
 }  // namespace offpath::tcp

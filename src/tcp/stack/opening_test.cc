@@ -173,13 +173,15 @@ TEST(HandOver, KeepsAConnectionHalfOpenUntilTheOtherStackHasAnswered) {
       parts.sent([&] { EXPECT_EQ(parts.passive.receive(OpeningParts::syn(), StackParts::peer_mac, start), nullptr); });
   ASSERT_EQ(sent.size(), 1u);
   const Segment answer = OpeningParts::answer(sent[0]);
-  EXPECT_EQ(parts.passive.receive(answer, StackParts::peer_mac, start), nullptr);
+  EXPECT_EQ(parts.passive.receive(answer, StackParts::peer_mac, start + 30 * microsecond_ns), nullptr);
   ASSERT_EQ(fast.adopted.size(), 1u);
+  EXPECT_EQ(fast.adopted[0].round_trip_us, 30u);
   EXPECT_EQ(parts.passive.receive(answer, StackParts::peer_mac, start), nullptr);  // meanwhile
   EXPECT_EQ(fast.frames_returned, 1);
   parts.hand_over.adopted(StackParts::key, 0, true, start);  // declined
-  EXPECT_EQ(parts.passive.receive(answer, StackParts::peer_mac, start), nullptr);
-  EXPECT_EQ(fast.adopted.size(), 2u);
+  EXPECT_EQ(parts.passive.receive(answer, StackParts::peer_mac, start + second_ns), nullptr);
+  ASSERT_EQ(fast.adopted.size(), 2u);
+  EXPECT_EQ(fast.adopted[1].round_trip_us, 0u) << "the wait for a place is no round trip";
   parts.hand_over.adopted(StackParts::key, 0, false, start);
   EXPECT_EQ(parts.passive.size(), 0u);
 }

@@ -47,6 +47,7 @@ void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, 
     ++context_.counters.cookies_out;
     cookies_until_ = now + SynCookies::valid_ns;
   } else {
+    half->answered_at = now;
     half->begun = context_.count_begun();
     half_open_.set_timer(segment.key, now + context_.options.rto.initial_ns);
   }
@@ -92,6 +93,7 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   if (segment.has(flag::syn)) {
     if (segment.has(flag::ack)) return nullptr;
     if (segment.sequence == half.irs) {
+      half.answered_at = 0;
       send_syn_ack(half, *listener, false, from, now);
     } else {  // the peer has begun anew
       half_open_.remove(segment.key);
@@ -111,13 +113,14 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   }
   const std::uint32_t window = static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->receive_bytes, 65'535));
   if (segment.sequence < half.irs + 1 || segment.sequence > half.irs + 1 + window) return nullptr;
+  const HalfOpen copy = half;
+  half.answered_at = 0;  // if there is no place for the flow yet, it waits, and that is no round trip
   if (other_.fast != nullptr) {
     half.handed = true;
-    handed_.give(half, *listener, segment, now);
+    handed_.give(copy, *listener, now);
     return nullptr;
   }
-  const HalfOpen copy = half;
-  Flow* const flow = establish(copy, *listener, segment, now);
+  Flow* const flow = establish(copy, *listener, now);
   if (flow != nullptr) half_open_.remove(segment.key);
   return flow;
 }
@@ -138,9 +141,9 @@ bool PassiveOpen::receive_cookie(const Segment& segment, const Listener& listene
   half.begun = context_.count_begun();
   ++context_.counters.cookies_in;
   if (other_.fast != nullptr)
-    handed_.give(half, listener, segment, now);
+    handed_.give(half, listener, now);
   else
-    flow = establish(half, listener, segment, now);
+    flow = establish(half, listener, now);
   return true;
 }
 
@@ -157,10 +160,10 @@ Flow* PassiveOpen::admit(const FlowKey& key, const Listener& listener, TimeNs no
   return flow;
 }
 
-Flow* PassiveOpen::establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now) {
+Flow* PassiveOpen::establish(const HalfOpen& half, const Listener& listener, TimeNs now) {
   Flow* flow = admit(half.key, listener, now);
   if (flow == nullptr) return nullptr;
-  take_half_open(*flow, half, segment, context_, now);
+  take_half_open(*flow, half, context_, now);
   context_.congestion.begin(flow->congestion, flow->mss, now);
   ++context_.counters.accepted;
   flows_.established(*flow, now);
@@ -176,6 +179,7 @@ void PassiveOpen::on_time(TimeNs now) {
       continue;
     }
     ++half->retries;
+    half->answered_at = 0;
     half_open_.set_timer(key, now + (context_.options.rto.initial_ns << half->retries));
     if (half->handed) continue;  // the peer has answered
     if (const MacAddress* to = routes_.find_peer(key.remote.address, now))

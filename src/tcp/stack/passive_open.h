@@ -43,7 +43,7 @@ class PassiveOpen {
   // True: the segment brought a valid cookie. `flow` is then what it has established, if there was room for it.
   [[nodiscard]] bool receive_cookie(const Segment& segment, const Listener& listener, Flow*& flow, TimeNs now);
   void send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to, TimeNs now);
-  [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
+  [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, TimeNs now);
 
   StackContext& context_;
   const OtherStack& other_;

@@ -59,7 +59,12 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
 }
 
 void Reception::report_duplicate(Flow& flow, SequenceRange range) noexcept {
-  if (flow.sack && flow.slow->duplicate.empty()) flow.slow->duplicate = range;
+  if (!flow.sack) return;
+  SequenceRange& known = flow.slow->duplicate;
+  if (known.empty())
+    known = range;
+  else if (range.begin <= known.end && known.begin <= range.end)
+    known = {earlier(known.begin, range.begin), later(known.end, range.end)};
 }
 
 void Reception::take_in_order(Flow& flow, Sequence next) {

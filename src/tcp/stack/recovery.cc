@@ -18,6 +18,14 @@ std::uint32_t losses(const Flow& flow) noexcept {
   return flow.slow->scoreboard != nullptr ? flow.slow->scoreboard->losses() : 0;
 }
 
+// While the loss of a probe alone is repaired, which is no congestion.
+bool loses_more_than_probe(const Flow& flow) noexcept {
+  const Scoreboard* const board = flow.slow->scoreboard.get();
+  const Repair* const repair = flow.slow->repair.get();
+  return !flow.timed_out && repair != nullptr && repair->of_probe && board != nullptr &&
+         !board->lost_only({repair->from, repair->until});
+}
+
 }  // namespace
 
 RecoveryMark Recovery::mark(const Flow& flow) noexcept { return {flow.una, arrived(flow), losses(flow)}; }
@@ -29,12 +37,15 @@ void Recovery::take_duplicate(Flow& flow, SequenceRange bytes, TimeNs now) {
     return;
   }
   Repair* const repair = flow.slow->repair.get();
-  // Other data was doubled by the network.
-  if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until) return;
+  // Other data was doubled by the network; or an acknowledgement was, or cut into several, with what it reports.
+  if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until ||
+      bytes == repair->reported)
+    return;
+  repair->reported = bytes;
   if (!flow.repairing && flow.una > repair->expires) repair->may_undo = false;
   flow.slow->reordering.widen(flow.una, flow.next);
   repair->resent -= std::min(repair->resent, bytes.bytes());
-  if (repair->resent == 0 && repair->may_undo) undo(flow, now);
+  if (repair->resent == 0 && repair->may_undo && repair->trusts_reports) undo(flow, now);
 }
 
 void Recovery::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
@@ -88,6 +99,7 @@ void Recovery::time_out(Flow& flow, TimeNs now) {
   const bool first = flow.retries == 0 && !flow.timed_out;
   if (first) {
     begin(flow, true, now);
+    flow.slow->repair->may_undo = !flow.repairing;  // something was lost before, and the window had begun to shrink
     if (!flow.timestamps && !flow.repairing) flow.slow->repair->trial = TimeoutTrial::first_answer;
   } else if (flow.slow->repair != nullptr) {
     flow.slow->repair->trial = TimeoutTrial::none;
@@ -127,14 +139,10 @@ void Recovery::suspect_path(Flow& flow, TimeNs now) {
 bool Recovery::lose_probe(Flow& flow) {
   FlowSlow& slow = *flow.slow;
   const SequenceRange probe = slow.search.probe();
-  const auto first = slow.scoreboard->lost();
-  if (probe.empty() || !first || first->end <= probe.begin || probe.end <= first->begin) return false;
-  if (!slow.scoreboard->lost_only(probe)) {
-    slow.search.forget_probe();
-    return false;
-  }
+  if (probe.empty() || !slow.scoreboard->lost_only(probe)) return false;
   slow.search.lost(flow.mss);
-  if (slow.repair != nullptr) *slow.repair = {};
+  if (slow.repair == nullptr) slow.repair = std::make_unique<Repair>();
+  slow.repair->begin_of_probe(probe);
   return true;
 }
 
@@ -161,7 +169,8 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
   }
   const bool duplicates = !flow.repairing && !flow.sack && flow.duplicates >= duplicates_of_a_loss;
   const bool lost = board != nullptr && board->lost().has_value();
-  if (!flow.repairing && flow.next != flow.una && (duplicates || lost)) {
+  const bool begins = !flow.repairing || loses_more_than_probe(flow);
+  if (begins && flow.next != flow.una && (duplicates || lost)) {
     if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
     if (!lose_probe(flow)) {
       const std::uint32_t flight = bytes_between(flow.una, flow.next);
@@ -199,7 +208,9 @@ bool Recovery::is_spurious(Flow& flow, const Segment& segment, const RecoveryMar
   }
   if (repair->trial == TimeoutTrial::none) return false;
   const bool spurious = repair->trial == TimeoutTrial::new_data;
-  repair->trial = !spurious && flow.una < repair->until ? TimeoutTrial::new_data : TimeoutTrial::none;
+  // All that was sent again has to be acknowledged, so that what is acknowledged next was sent once.
+  const bool goes_on = !spurious && flow.una >= repair->first + repair->resent && flow.una < repair->until;
+  repair->trial = goes_on ? TimeoutTrial::new_data : TimeoutTrial::none;
   return spurious;
 }
 

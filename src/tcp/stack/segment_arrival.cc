@@ -119,7 +119,7 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
     // Segments with data are answered each time, or their sender would repeat them; others seldom, or two ends
     // that disagree would answer each other for ever.
     if (segment.length() > 0 && !segment.has(flag::syn)) {
-      Reception::report_duplicate(flow, {begin, segment.end()});
+      if (segment.end() <= flow.receive_next) Reception::report_duplicate(flow, {begin, segment.end()});
       flow.wants_ack = true;
       flows_.make_ready(flow);
     } else {

@@ -174,6 +174,8 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
     if (repair->trial_sent > 0 || sendable(flow) > 0) return false;
     repair->trial = TimeoutTrial::none;  // there is nothing new to try it with
   }
+  // One segment is tried: the acknowledgement of another one sent again would look like that of the first transmission.
+  if (repair != nullptr && repair->trial == TimeoutTrial::first_answer && repair->resent > 0) return false;
   const auto lost = board->lost();
   if (!lost) return false;
   const std::uint32_t flight = in_flight(flow), window = flow.congestion.window;
@@ -183,9 +185,10 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t bytes = std::min({lost->bytes(), chunk_bytes(flow), most});
   const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
   if (sent == 0) return false;
-  board->resent({lost->begin, lost->begin + sent}, flow.next, now);
-  if (repair != nullptr)
-    repair->sent_again({lost->begin, lost->begin + sent}, context_.timestamp(flow.timestamp_offset, now));
+  const SequenceRange again{lost->begin, lost->begin + sent};
+  board->resent(again, flow.next, now);
+  flow.slow->search.sent_again(again);
+  if (repair != nullptr) repair->sent_again(again, context_.timestamp(flow.timestamp_offset, now));
   context_.counters.retransmitted += sent;
   flow.resend_now = flow.timing = false;
   flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
@@ -201,6 +204,7 @@ void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   if (!flow.tail_due) {
     const std::uint32_t sent = emit(flow, {flow.next - bytes, flow.next}, 0, to, now);
     if (sent == 0) return;
+    flow.slow->search.sent_again({flow.next - bytes, flow.next});
     context_.counters.retransmitted += sent;
     ++context_.counters.tail_probes;
   }
@@ -237,7 +241,7 @@ std::uint32_t Transmission::trial_room(const Flow& flow) noexcept {
 // Begins to send after a pause.
 void Transmission::resume(Flow& flow, TimeNs now) const noexcept {
   FlowSlow& slow = *flow.slow;
-  if (slow.idle_since == 0 || flow.next == data_end(flow)) return;
+  if (slow.idle_since == 0 || flow.send_window == 0 || flow.next == data_end(flow)) return;
   context_.congestion.on_idle(flow.congestion, flow.mss, now - slow.idle_since,
                               flow.rtt.timeout_ns(context_.options.rto));
   slow.idle_since = 0;

@@ -120,5 +120,101 @@ TEST(PathMtu, IsFoundWhereNobodySaysIt) {
   )");
 }
 
+// A router has said 1000 bytes, and ten minutes have passed since: a larger segment is due.
+const std::string searching = served + R"(
+  offer 1460
+  out A 1:1461
+  icmp 1000 1
+  out A 1:961
+  out A 961:1461
+  in  A 1 ack 1461
+  wait 601s
+)";
+
+// It is lost in the course of a recovery, and its bytes arrive in smaller segments.
+TEST(PathMtu, IsNotFoundByAProbeThatWasSentAgain) {
+  expect_script(searching + R"(
+    offer 3380
+    out A 1461:2421               # lost
+    out A 2421:3381
+    offer 7720
+    out A 3381:4841               # a probe: lost
+    out A 4841:5801
+    out A 5801:6761
+    out A 6761:7721
+    none
+    in  A 1 ack 1461 sack 4841:6761,2421:3381
+    out A 1461:2421
+    none
+    in  A 1 ack 1461 sack 4841:7721,2421:3381
+    out A 3381:4341
+    out A 4341:4841
+    none
+    in  A 1 ack 7721
+    offer 20000
+    out A 7721:8681
+    any
+  )");
+}
+
+TEST(PathMtu, CongestionIsSeenBesideALostProbe) {
+  expect_script(searching + R"(
+    offer 10600
+    out A 1461:2921               # a probe: lost
+    out A 2921:3881
+    out A 3881:4841
+    out A 4841:5801
+    out A 5801:6761               # lost
+    out A 6761:7721               # lost
+    out A 7721:8681
+    out A 8681:9641
+    out A 9641:10601
+    none
+    in  A 1 ack 1461 sack 2921:5801
+    out A 1461:2421
+    out A 2421:2921
+    none
+    in  A 1 ack 5801 sack 7721:10601
+    any
+    in  A 1 ack 10601
+    offer 30000
+    out A 10601:11561             # the window has halved
+    out A 11561:12521
+    none
+  )");
+}
+
+// Without SACK there are no probes.
+TEST(PathMtu, IsForgottenAfterTenMinutesWithoutSack) {
+  expect_script(R"(
+    listen 80
+    in  S 0 win 65535 mss 1460 scale 0
+    out SA 0 ack 1
+    in  A 1 ack 1
+    offer 1460
+    out A 1:1461
+    icmp 1000 1
+    out A 1:961
+    out A 961:1461
+    in  A 1 ack 1461
+    wait 601s
+    offer 2920
+    out A 1461:2921
+  )");
+}
+
+// Little at a time is sent, so no probe can be amid others.
+TEST(PathMtu, IsForgottenAfterTenMinutesWithoutAProbe) {
+  expect_script(searching + R"(
+    offer 3380
+    out A 1461:2421
+    out A 2421:3381
+    in  A 1 ack 3381
+    wait 601s
+    offer 4840
+    out A 3381:4841
+  )");
+}
+
 }  // namespace
 }  // namespace offpath::tcp

@@ -97,13 +97,20 @@ TEST(Reordering, WidensWhatIsWaitedForWithEachNeedlessRetransmission) {
   )");
 }
 
+// What one acknowledgement reports has not arrived in any order: others may have been lost or merged.
+TEST(Reordering, IsNotSeenWithinOneAcknowledgement) {
+  const std::string ten = served + "offer 10000\n" + sent(0, 10);
+  expect_script(ten + "in A 1 ack 1001 sack 2001:5001\n" + sent(1, 2));
+  expect_script(ten + "in A 1 ack 1 sack 5001:7001,1001:4001\n" + sent(0, 1));
+}
+
 // RFC 3522: the answer echoes a timestamp that is older than the retransmission.
 TEST(Undo, OfATimeoutByTimestamps) {
-  const std::string timed_out = served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 10ms\n" + sent(3, 4) +
-                                "wait 250ms\n" + sent(0, 1) + "offer 30000\n";
-  expect_script(timed_out + "in A 1 ack 2001 ts 1260:0\n" + sent(4, 12));  // ten are on their way, as before
+  const std::string timed_out =
+      served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 1100ms\n" + sent(0, 1) + "offer 30000\n";
+  expect_script(timed_out + "in A 1 ack 2001 ts 1500:0\n" + sent(4, 12));  // ten are on their way, as before
   // It answers the retransmission: what was in flight is lost.
-  expect_script(timed_out + "in A 1 ack 1001 ts 1260:206\n" + sent(1, 3));
+  expect_script(timed_out + "in A 1 ack 1001 ts 2500:1100\n" + sent(1, 3));
 }
 
 TEST(Undo, OfATimeoutByTwoNewSegmentsWithoutTimestamps) {
@@ -148,6 +155,97 @@ TEST(Pause, LongerThanATimeoutLeadsBackToTheInitialWindow) {
   const std::string grown = served + "offer 10000\n" + sent(0, 10) + "wait 10ms\n in A 1 ack 10001\n";
   expect_script(grown + "wait 190ms\n offer 60000\n" + sent(10, 30));
   expect_script(grown + "wait 210ms\n offer 60000\n" + sent(10, 20));
+}
+
+// The peer's window stays closed meanwhile: data waits, and nothing is on its way.
+TEST(Pause, OfAClosedWindowCounts) {
+  const std::string grown = served + "offer 10000\n" + sent(0, 10) + "wait 10ms\n";
+  const std::string opened = "wait 2s\n any\n in A 1 ack 10001\n" + sent(10, 20);
+  expect_script(grown + "offer 60000\n in A 1 ack 10001 win 0\n" + opened);
+  expect_script(grown + "in A 1 ack 10001 win 0\n offer 60000\n" + opened);
+}
+
+// The handshake has measured 40 ms, and no data has yet.
+TEST(Reordering, IsWaitedForInAConnectionsFirstFlight) {
+  expect_script("connect 80\n out S 0\n wait 40ms\n in SA 0 ack 1 mss 1000 sack\n out A 1 ack 1\n offer 3000\n" +
+                sent(0, 3) + R"(
+    wait 40ms
+    in  A 1 ack 1 sack 1001:3001
+    none
+    wait 9ms
+    none
+    wait 2ms
+    out A 1:1001
+  )");
+}
+
+// However short it is.
+TEST(Handshake, MeasuresARoundTripOfAPeersConnection) {
+  const std::string data = "offer 3000\n" + sent(0, 3) + "wait 3ms\n" + sent(2, 3);
+  expect_script("listen 80\n in S 0 mss 1000 sack\n out SA 0\n wait 300us\n in A 1 ack 1\n" + data);
+  expect_script("listen 80\n in S 0 mss 1012 sack ts 1000:0\n out SA 0\n wait 300us\n in A 1 ack 1 ts 1000:0\n" + data);
+  // Which of two was answered is not known.
+  expect_script("listen 80\n in S 0 mss 1000 sack\n out SA 0\n in S 0 mss 1000 sack\n out SA 0\n wait 300us\n" +
+                ("in A 1 ack 1\n offer 3000\n" + sent(0, 3)) + "wait 900ms\n none\n");
+}
+
+// Two segments were sent again; acknowledgements may be copied, and so may what they report.
+TEST(Undo, CountsEachReportOnce) {
+  const std::string retransmitted =
+      served + "offer 8000\n" + sent(0, 8) + "in A 1 ack 1 sack 2001:6001\n" + sent(0, 2) + "in A 1 ack 8001\n";
+  const std::string first = "in A 1 ack 8001 sack 1:1001\n";
+  expect_script(retransmitted + first + first + "offer 40000\n" + sent(8, 12));
+  expect_script(retransmitted + first + "in A 1 ack 8001 sack 1001:2001\n offer 40000\n" + sent(8, 18));
+}
+
+TEST(Undo, ComesTooLateAWindowAfterTheRecovery) {
+  expect_script(served + "offer 8000\n" + sent(0, 8) + "in A 1 ack 1 sack 1001:4001\n" + sent(0, 1) +
+                "in A 1 ack 8001\n offer 60000\n" + sent(8, 12) + "in A 1 ack 12001\n" + sent(12, 17) +
+                "in A 1 ack 17001\n" + sent(17, 23) + "in A 1 ack 23001\n" + sent(23, 30) +
+                "in A 1 ack 23001 sack 1:1001\n none\n");
+}
+
+// A router's mark came after the recovery; what it did is not undone with it.
+TEST(Undo, LeavesALaterReduction) {
+  expect_script("listen 80\n in SEW 0 mss 1000 sack\n out SAE 0\n in A 1 ack 1\n offer 8000\n" + sent(0, 8) +
+                "in A 1 ack 1 sack 1001:4001\n" + sent(0, 1) + R"(
+    in  A 1 ack 8001
+    offer 40000
+    out AW 8001:9001
+    out A 9001:10001
+    out A 10001:11001
+    out A 11001:12001
+    none
+    in  AE 1 ack 9001             # another window, another mark
+    in  A 1 ack 9001 sack 1:1001
+    none
+  )");
+}
+
+// The fast retransmission was late, and is answered after a timeout; other data was lost.
+TEST(Undo, NotOfATimeoutAmidARecovery) {
+  expect_script(served_with_timestamps + "offer 10000\n" + sent(0, 10) +
+                "wait 50ms\n in A 1 ack 1 sack 1001:4001 ts 1040:0\n" + sent(0, 1) + "wait 1100ms\n" + sent(0, 1) +
+                "in A 1 ack 4001 ts 1041:60\n out A 4001:5001\n any\n");
+}
+
+// While one retransmission is tried, the rest waits: its acknowledgement would look like that of the original.
+TEST(Undo, OfATimeoutTriesOneSegmentOnly) {
+  expect_script(served + R"(
+    offer 600
+    out A 1:601
+    offer 1600
+    out A 601:1601
+    offer 2600
+    out A 1601:2601
+    in  A 1 ack 1 sack 601:1601
+    wait 1100ms
+    out A 1:601
+    none
+  )");
+  // Half of it: the acknowledgement of the other half tells nothing.
+  expect_script(served + "offer 4000\n" + sent(0, 4) + "wait 1100ms\n" + sent(0, 1) +
+                "offer 30000\n in A 1 ack 501\n out A 1001:2001\n none\n");
 }
 
 }  // namespace
