@@ -80,7 +80,7 @@ Result<const std::uint8_t*> validity_of(const Layout& layout, std::uint32_t node
 // ---- which values
 
 std::string Gatherer::place(std::uint32_t node, std::int64_t row) const {
-  return fmt::format("'{}', {} {}", path(node), layout_.nodes[node].parent == none ? "row" : "value", row);
+  return place_of(layout_, node, static_cast<std::uint64_t>(row));
 }
 
 std::uint64_t Gatherer::length(std::uint32_t node) const noexcept {
@@ -460,17 +460,18 @@ Status Gatherer::dense_union(std::uint32_t index, const ArrowArray& array, const
   std::vector<Child> children(node.children);
   std::int64_t row = 0;
   const auto append = [&](std::int64_t at) -> Status {
-    const auto code = std::ranges::find(node.type_codes, codes[at]);
-    if (code == node.type_codes.end())
+    const int number = node.child_of(codes[at]);
+    if (number < 0)
       return fail(Error::schema, "{}: the type code {}, which none of its types has", place(index, row), codes[at]);
-    const auto number = static_cast<std::size_t>(code - node.type_codes.begin());
     const ArrowArray* const values = array.children[number];
     if (places[at] < 0 || (values != nullptr && places[at] >= values->length))
       return fail(Error::schema, "{}: the offset {} in a child of {} values", place(index, row), places[at],
                   values != nullptr ? values->length : 0);
-    Child& shown = children[number];
+    Child& shown = children[static_cast<std::size_t>(number)];
     if (to != nullptr) store(to + static_cast<std::uint64_t>(row) * sizeof(std::int32_t), shown.count);
-    if (shown.count == std::numeric_limits<std::int32_t>::max()) return fail_large(index);
+    if (shown.count == std::numeric_limits<std::int32_t>::max())
+      return fail(Error::too_large, "{}: {} values of its type before it, which is all that offsets count",
+                  place(index, row), shown.count);
     ++shown.count;
     ++row;
     return add(index, shown.spans, {places[at], 1});

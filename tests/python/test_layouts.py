@@ -1,5 +1,7 @@
 """What Polars, DuckDB and nanoarrow hold is sent, and Arrow's other layouts of what is stored come back the same."""
 
+import re
+
 import duckdb
 import nanoarrow
 import numpy as np
@@ -8,6 +10,7 @@ import polars
 import pyarrow as pa
 import pytest
 from offpath._native import Stream as NativeStream
+from offpath.cli.output import show_frame
 from offpath.layouts import stored_schema, stored_type
 from offpath.object_file import read_object, write_table
 
@@ -46,6 +49,7 @@ UNIONS = [
     pa.StructArray.from_arrays([pa.UnionArray.from_dense(CODES, PLACES, [NUMBERS, TEXTS], ["n", "t"], [3, 0])], ["u"]),
 ]
 ARRAYS += UNIONS
+DESTINATIONS = ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"]
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=[str(each.type) for each in ARRAYS])
@@ -158,7 +162,7 @@ def test_c_and_python_store_the_same(session, name, array):
     stream.close(1)
 
 
-@pytest.mark.parametrize("destination", ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"])
+@pytest.mark.parametrize("destination", DESTINATIONS)
 @pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
 def test_unions_keep_their_type_codes_and_nulls(session, name, array, destination):
     schema = pa.schema([pa.field("x", array.type, nullable=False)], {"unit": "none"})
@@ -185,21 +189,46 @@ def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, n
         pool.query("max(u)")
 
 
-@pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
-def test_codes_and_offsets_that_no_child_has_reach_no_reader_unseen(session, name, array):
-    """As with indices of dictionaries: the frame is stored, and what computes with it looks."""
-    wrong = pa.array([3, 0, 3, 99], pa.int8()) if array.type.mode == "sparse" else array.type_codes
-    places = [pa.array([1, 0, 0, 4], pa.int32()).buffers()[1]] if array.type.mode == "dense" else []
-    children = [array.field(i) for i in range(2)]
-    broken = pa.Array.from_buffers(array.type, 4, [None, wrong.buffers()[1], *places], children=children)
-    table = pa.record_batch({"u": broken, "x": pa.array([1, 2, 3, 4])})
-    stream = session.stream(name, table.schema, rows_max=100)
+def union_of(array, codes, places=None):
+    """The same type and children; what it shows may be nothing that they have."""
+    shown = [pa.array(codes, pa.int8()), *([pa.array(places, pa.int32())] if places else [])]
+    buffers = [None, *(each.buffers()[1] for each in shown)]
+    return pa.Array.from_buffers(array.type, len(codes), buffers, children=[array.field(i) for i in range(2)])
+
+
+WRONG = [
+    (union_of(UNIONS[0], [3, 0, 3, 99]), "'u', row 3: the type code 99, which none of its types has"),
+    (union_of(UNIONS[0], [3, 0, -1, 0]), "'u', row 2: the type code -1, which"),
+    (union_of(UNIONS[1], [3, 0, 9, 0], [0, 0, 1, 1]), "'u', row 2: the type code 9, which"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 2, 4]), "'u', row 3: the offset 4 in a child of 4 values"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 2, -5]), "'u', row 3: the offset -5 in a child of 4 values"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 0, 1]), "'u', row 2: the offset 0 behind 1 in the same child"),
+]
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_a_union_that_shows_what_it_does_not_have_is_not_stored(session, name, destination):
+    """Arrow's libraries read beyond memory for it, so it must reach no reader."""
+    for number, (broken, message) in enumerate(WRONG):
+        stream = session.stream(f"{name}{number}", pa.schema({"u": broken.type}), rows_max=100, destination=destination)
+        ticket = stream.send(pa.record_batch({"u": broken}), "a")
+        with pytest.raises(offpath.SchemaError, match=re.escape(message)):
+            ticket.wait_stored(20)
+        with pytest.raises(offpath.NotFound):
+            session.pool(stream.pool_name).get("a")
+
+
+@pytest.mark.parametrize("broken", [broken for broken, _ in WRONG], ids=range(len(WRONG)))
+def test_what_a_program_has_serialised_is_checked_before_it_is_shown(session, name, broken, tmp_path):
+    table = pa.table({"u": broken, "x": [1, 2, 3, 4]})
+    stream = session.stream(name, rows_max=100, destination="serialised")
     stream.send(table, "a").wait_stored(20)
     pool = session.pool(stream.pool_name)
     with pytest.raises(offpath.Error, match="checking object"):
         pool.query("x > 2")
-    with pytest.raises(pa.ArrowInvalid):
-        pool.get("a").validate(full=True)
+    for out in (None, tmp_path / "u.arrow"):
+        with pytest.raises(offpath.Error, match="nion value at position"):
+            show_frame(pool.get_frame("a"), {}, out, False, force=False)
 
 
 def test_files_that_have_no_form_for_unions_say_so(tmp_path):

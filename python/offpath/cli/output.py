@@ -74,6 +74,9 @@ def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bo
     told |= {"nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow, "mapped": frame.mapped}
     if frame.is_arrow:
         told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
+        with os_errors():
+            # Values that are not there end a program that only reads them.
+            frame.table().validate(full=True)
     if out is not None:
         check_new_file(out, force=force, table=frame.is_arrow)
         with os_errors():
