@@ -12,7 +12,7 @@ import pytest
 from offpath._native import Stream as NativeStream
 from offpath.cli.output import show_frame
 from offpath.layouts import stored_schema, stored_type
-from offpath.object_file import read_object, write_table
+from offpath.object_file import read_object, write_tables
 
 VIEW = pa.string_view()
 LONG = "longer than the twelve bytes that a view holds by itself"
@@ -238,11 +238,45 @@ def test_files_that_have_no_form_for_unions_say_so(tmp_path):
         with pytest.raises(
             offpath.Invalid, match=rf"column 'u' has the type sparse_union<.*, for which \{suffix} files"
         ):
-            write_table(table, path)
+            write_tables([table], path)
         assert not path.exists()
     for suffix in (".arrow", ".arrows"):
-        write_table(table, tmp_path / f"table{suffix}")
+        write_tables([table], tmp_path / f"table{suffix}")
         assert read_object(tmp_path / f"table{suffix}").equals(table)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "array"),
+    [
+        (".csv", pa.array([None, pa.MonthDayNano([1, 2, 3])])),
+        (".parquet", pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]]))),
+    ],
+    ids=["interval", "dictionary-of-lists"],
+)
+def test_types_that_a_file_refuses_with_the_first_row_are_named(tmp_path, suffix, array):
+    path = tmp_path / f"table{suffix}"
+    with pytest.raises(offpath.Invalid, match="column 'u' has the type"):
+        write_tables([pa.table({"x": [1, 2], "u": array})], path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", ".arrows"])
+def test_a_file_appears_when_it_is_whole(tmp_path, suffix):
+    path = tmp_path / f"table{suffix}"
+    table = pa.table({"x": [1, 2]})
+
+    def tables():
+        yield table
+        raise offpath.Timeout("a member is silent")
+
+    for before in ([], [path]):
+        with pytest.raises(offpath.Timeout):
+            write_tables(tables(), path)
+        assert list(tmp_path.iterdir()) == before
+        assert write_tables([table, table], path) == 4
+        assert read_object(path).equals(pa.concat_tables([table, table]))
+    assert write_tables([], tmp_path / "none") == 0
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_put_has_layouts_that_queries_know(session, name):

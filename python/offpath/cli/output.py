@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import Error
-from ..object_file import check_new_file, write_table
+from ..object_file import check_new_file, write_tables
 from ..pool import Frame
 from ..status_view import size_text
 
@@ -48,7 +48,7 @@ def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
     """Prints a table's first rows, writes all of it to a file, or prints all of it as JSON."""
     if out is not None:
         with os_errors():
-            write_table(table, out)
+            write_tables([table], out)
     if as_json:
         print_json(table.to_pylist() if out is None else {"rows": table.num_rows, "file": str(out)})
     elif out is not None:
@@ -81,7 +81,7 @@ def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bo
         check_new_file(out, force=force, table=frame.is_arrow)
         with os_errors():
             if frame.is_arrow:
-                write_table(frame.table(), out)
+                write_tables([frame.table()], out)
             else:
                 out.write_bytes(frame.buffer())
     if as_json:
