@@ -89,8 +89,8 @@ std::uint64_t Gatherer::length(std::uint32_t node) const noexcept {
 
 tl::unexpected<Failure> Gatherer::fail_large(std::uint32_t node) const {
   if (!memory_.counts()) return fail(Error::schema, "'{}' has grown while it was copied", path(node));
-  return fail(Error::too_large, "'{}': without views and runs the batch takes more than {} bytes", path(node),
-              memory_.bytes_max());
+  return fail(Error::too_large, "'{}': without views and runs the batch takes more than {} bytes (staging_bytes_max)",
+              path(node), memory_.bytes_max());
 }
 
 Status Gatherer::add(std::uint32_t node, Spans& to, Span span) const {
@@ -99,7 +99,10 @@ Status Gatherer::add(std::uint32_t node, Spans& to, Span span) const {
     to.back().count += span.count;
     return {};
   }
-  if (memory_.counts() && to.size() >= memory_.bytes_max() / sizeof(Span)) return fail_large(node);
+  if (to.size() >= memory_.spans_max())
+    return fail(Error::too_large,
+                "'{}': more than {} runs, or lists that do not lie one behind the other; send fewer rows at a time",
+                path(node), memory_.spans_max());
   to.push_back(span);
   return {};
 }
@@ -151,7 +154,8 @@ Status Gatherer::values_of_runs(std::uint32_t node, const ArrowArray& array, std
       else
         high = middle;
     }
-    Spans shown;
+    Spans several;
+    Spans& shown = span.times == 1 ? found : several;
     const std::int64_t stop = span.first + span.count;
     for (std::int64_t at = span.first; at < stop; ++run) {
       if (run >= runs)
@@ -165,13 +169,14 @@ Status Gatherer::values_of_runs(std::uint32_t node, const ArrowArray& array, std
       OFP_TRY(add(node, shown, {run, 1, taken}));
       at += taken;
     }
-    if (shown.size() == 1) {
-      if (__builtin_mul_overflow(shown[0].times, span.times, &shown[0].times)) return fail_large(node);
-      OFP_TRY(add(node, found, shown[0]));
+    if (span.times == 1) continue;
+    if (several.size() == 1) {
+      if (__builtin_mul_overflow(several[0].times, span.times, &several[0].times)) return fail_large(node);
+      OFP_TRY(add(node, found, several[0]));
       continue;
     }
     for (std::int64_t time = 0; time < span.times; ++time)
-      for (const Span& each : shown) OFP_TRY(add(node, found, each));
+      for (const Span& each : several) OFP_TRY(add(node, found, each));
   }
   spans = std::move(found);
   return {};
@@ -238,7 +243,7 @@ Status Gatherer::content(std::uint32_t index, const ArrowArray& array, Spans spa
       [[fallthrough]];
     case Type::structure:
       for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end)
-        OFP_TRY(child(at, array.children[i], spans));
+        OFP_TRY(child(at, array.children[i], i + 1 == node.children ? std::move(spans) : spans));
       return {};
     case Type::dense_union:
       return dense_union(index, array, spans);
@@ -426,11 +431,12 @@ Status Gatherer::byte_views(std::uint32_t index, const ArrowArray& array, const 
   };
   std::uint64_t total = 0;
   const auto count = [&](const void*, std::uint64_t bytes) -> Status {
-    if (!checked_add(total, bytes, total) || total > offset_max<std::int64_t>) return fail_large(index);
+    if (!checked_add(total, bytes, total) || total > memory_.bytes_max()) return fail_large(index);
     return {};
   };
-  OFP_TRY(look(count));
+  // First, because they bound how many values there are to look at.
   OFP_ASSIGN(std::byte * offsets, take(node.buffer + 1, length(index) + 1, sizeof(std::int64_t)));
+  OFP_TRY(look(count));
   OFP_ASSIGN(std::byte * to, take(node.buffer + 2, total, 1));
   if (offsets == nullptr) return {};
   std::uint64_t end = 0;
