@@ -175,6 +175,22 @@ def test_unions_keep_their_type_codes_and_nulls(session, name, array, destinatio
     assert arrived["x"].combine_chunks().equals(array)
 
 
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_unions_are_compressed(session, name, compression):
+    count = 10_000
+    codes, numbers = pa.array(np.arange(count) % 2, pa.int8()), pa.array(np.arange(count) // 100)
+    children = [numbers, numbers.cast(pa.string())]
+    places = pa.array(np.arange(count), pa.int32())
+    unions = pa.UnionArray.from_dense(codes, places, children), pa.UnionArray.from_sparse(codes, children)
+    table = pa.table({"d": unions[0], "s": unions[1], "x": numbers})
+    stream = session.stream(name, table.schema, rows_max=count, compression=compression)
+    stream.send(table, "a").wait_stored(20)
+    pool = session.pool(stream.pool_name)
+    assert pool.get_frame("a").nbytes < table.nbytes / 2
+    assert pool.get("a").to_pylist() == table.to_pylist()
+    assert pool.query("x < 30").to_pylist() == table.slice(0, 3000).to_pylist()
+
+
 @pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
 def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, name, array):
     table = pa.table({"u": array, "x": pa.array([1, 2, 3, 4])})
