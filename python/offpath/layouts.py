@@ -90,7 +90,7 @@ def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
         and types.is_union(kind)
         and (given.mode, given.type_codes) == (kind.mode, kind.type_codes)
     ):
-        return relaid_union(array, kind)
+        return relaid_union(array if len(array) else pa.nulls(0, given), kind)  # without rows it may have no buffers
     hidden = array.is_null() if array.null_count else None
     if (
         types.is_struct(given)
@@ -103,9 +103,11 @@ def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_fixed_size_list(given) and types.is_fixed_size_list(kind) and given.list_size == kind.list_size:
         values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
         child = relaid(values, kind.value_type)
-        return (
-            pa.FixedSizeListArray.from_arrays(child, type=kind, mask=hidden) if child.type == kind.value_type else array
-        )
+        if child.type != kind.value_type:
+            return array
+        # pyarrow's from_arrays divides by the list's size, which may be 0.
+        known = None if hidden is None else pa.array(~hidden.to_numpy(zero_copy_only=False)).buffers()[1]
+        return pa.Array.from_buffers(kind, len(array), [known], children=[child])
     is_view = types.is_list_view(given) or types.is_large_list_view(given)
     for maker, is_this in ((pa.ListArray, types.is_list), (pa.LargeListArray, types.is_large_list)):
         if is_this(kind) and (is_view or is_this(given)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +45,60 @@ def check_new_file(path: Path, *, force: bool, table: bool) -> None:
         raise Invalid(f"{path} is there already; --force replaces it")
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """As Parquet (.parquet), text (.csv), an Arrow stream (.arrows) or an Arrow file (.arrow, .feather).
+def write_tables(tables: Iterable[pa.Table], path: Path) -> int:
+    """As Parquet (.parquet), text (.csv), an Arrow stream (.arrows) or an Arrow file (any other name); a group or batch
+    for each table, at least. Returns rows. Without tables nothing is written.
 
-    Raises Invalid, and writes nothing, if the file has no form for a column: unions in Parquet, lists in text.
+    The file appears when it is whole. Raises Invalid if it has no form for a column: unions in Parquet, lists in text.
     """
+    rows = 0
+    with contextlib.ExitStack() as open_files:
+        writer = None
+        for table in tables:
+            if writer is None:
+                check_types(table, path)
+                part = open_files.enter_context(appears_whole(path))
+                writer = open_files.enter_context(make_writer(path, part, table.schema))
+            writer.write_table(table)
+            rows += table.num_rows
+    return rows
+
+
+def make_writer(path: Path, sink: Path | pa.NativeFile, schema: pa.Schema) -> Any:
     if path.suffix == ".parquet":
         import pyarrow.parquet
 
-        check_types(table, path, pyarrow.parquet.write_table)
-        pyarrow.parquet.write_table(table, path)
-    elif path.suffix == ".csv":
+        return pyarrow.parquet.ParquetWriter(sink, schema)
+    if path.suffix == ".csv":
         import pyarrow.csv
 
-        check_types(table, path, pyarrow.csv.write_csv)
-        pyarrow.csv.write_csv(table, path)
-    else:
-        make = pa.ipc.new_stream if path.suffix == ".arrows" else pa.ipc.new_file
-        with make(path, table.schema) as writer:
-            writer.write_table(table)
+        return pyarrow.csv.CSVWriter(sink, schema)
+    return pa.ipc.new_stream(sink, schema) if path.suffix == ".arrows" else pa.ipc.new_file(sink, schema)
 
 
-def check_types(table: pa.Table, path: Path, write: Callable[[pa.Table, pa.BufferOutputStream], None]) -> None:
-    """Writes each column without rows, because errors of pyarrow's writers name no column."""
+@contextlib.contextmanager
+def appears_whole(path: Path) -> Iterator[Path]:
+    """A name to write to, which becomes ``path`` in the end. Pipes and devices, and links to them, have their own."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        yield path
+        return
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_types(table: pa.Table, path: Path) -> None:
+    """Writes the first row of each column, because errors of pyarrow's writers name no column."""
+    if path.suffix not in (".parquet", ".csv"):
+        return
     for place, field in enumerate(table.schema):
+        column = table.select([place]).slice(0, 1)
         try:
-            write(table.select([place]).slice(0, 0), pa.BufferOutputStream())
+            with make_writer(path, pa.BufferOutputStream(), column.schema) as writer:
+                writer.write_table(column)
         except pa.ArrowException:
             raise Invalid(
                 f"{path}: column '{field.name}' has the type {field.type}, for which {path.suffix} files have no form; "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -183,33 +185,18 @@ class Tracks:
         return pa.concat_tables(found).sort_by([(self.key, "ascending"), ("step", "ascending")])
 
     def write(self, path: str | os.PathLike[str]) -> int:
-        """Writes all tracks to a Parquet file (``.parquet``) or an Arrow file; a group or batch for each element.
-        Returns rows.
+        """Writes all tracks to a file: Parquet (``.parquet``), text (``.csv``), an Arrow stream (``.arrows``) or an
+        Arrow file (any other name); a group or batch for each element. Returns rows. Raises NotFound.
 
         The file appears when it is whole.
         """
-        import pyarrow.parquet
+        from .object_file import write_tables
 
-        place = os.fspath(path)
-        part = f"{place}.{os.getpid()}.part"
-        rows = 0
-        writer = None
-        try:
-            for table in self.tables():
-                if writer is None:
-                    parquet = place.endswith(".parquet")
-                    make = pyarrow.parquet.ParquetWriter if parquet else pa.ipc.new_file
-                    writer = make(part, table.schema)
-                writer.write_table(table)
-                rows += table.num_rows
-            if writer is None:
-                raise NotFound(f"pool {self.name} has no tracks")
-            writer.close()
-            os.replace(part, place)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
-        return rows
+        found = self.tables()
+        first = next(found, None)
+        if first is None:
+            raise NotFound(f"pool {self.name} has no tracks")
+        return write_tables(itertools.chain([first], found), Path(path))
 
     def _read(
         self, element: int, identifiers: list[int] | None, first_step: int, last_step: int, timeout: float

@@ -1,6 +1,6 @@
 // The second half of plan.h: what happens to a frame's bytes once they have arrived.
-#include <array>
 #include <cstring>
+#include <vector>
 
 #include "frame/adjust.h"
 #include "frame/plan.h"
@@ -108,30 +108,34 @@ Status check_indices(const Layout& layout, const Plan& plan, std::uint32_t index
 
 // Every code is one of the union's. In a dense one every value lies within its child, behind those before it or with
 // them, as Arrow has it.
-Status check_union(const Layout& layout, const Plan& plan, std::uint32_t index, Bytes frame) {
+Status check_union(const Layout& layout, const Plan& plan, const Step& step, Bytes frame) {
+  const std::uint32_t index = layout.buffers[step.buffer].node;
   const NodeLayout& node = layout.nodes[index];
-  constexpr std::int64_t unknown = -1;
-  std::array<std::int64_t, 256> lengths;  // of the child of each code
-  lengths.fill(unknown);
-  std::array<std::int32_t, 256> lowest{};  // the least place that a value of each code may have
-  for (std::uint32_t i = 0, child = index + 1; i < node.children; ++i, child = layout.nodes[child].end)
-    lengths[static_cast<std::uint8_t>(node.type_codes[i])] = plan.nodes[child].length;
-  const auto count = static_cast<std::uint64_t>(plan.nodes[index].length);
-  const std::byte* const codes = frame.data() + plan.buffers[node.buffer].offset;
-  const std::byte* const places =
-      node.type == Type::dense_union ? frame.data() + plan.buffers[node.buffer + 1].offset : nullptr;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto code = std::to_integer<std::size_t>(codes[i]);
-    const std::int64_t length = lengths[code];
-    if (length == unknown)
-      return fail(Error::schema, "'{}' has the type code {} at value {}, which none of its types has",
-                  path_of(layout, index), std::to_integer<std::int8_t>(codes[i]), i);
-    if (places == nullptr) continue;
+  const bool dense = node.type == Type::dense_union;
+  struct Child {
+    std::int64_t length;
+    std::int32_t lowest = 0;  // the least place that its next value may have
+  };
+  std::vector<Child> children;
+  for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout.nodes[at].end)
+    children.push_back({plan.nodes[at].length});
+  const std::byte* const codes = frame.data() + plan.buffers[step.buffer].offset;
+  const std::byte* const places = dense ? frame.data() + plan.buffers[step.buffer + 1].offset : nullptr;
+  for (std::uint64_t i = 0; i < step.count; ++i) {
+    const auto code = std::to_integer<std::int8_t>(codes[i]);
+    const int number = node.child_of(code);
+    if (number < 0)
+      return fail(Error::schema, "{}: the type code {}, which none of its types has", place_of(layout, index, i), code);
+    if (!dense) continue;
     const auto place = load<std::int32_t>(places + i * sizeof(std::int32_t));
-    if (place < lowest[code] || place >= length)
-      return fail(Error::schema, "'{}' has the offset {} at value {}; {} to its child's length of {} is allowed",
-                  path_of(layout, index), place, i, lowest[code], length);
-    lowest[code] = place;
+    Child& child = children[static_cast<std::size_t>(number)];
+    if (place < 0 || place >= child.length)
+      return fail(Error::schema, "{}: the offset {} in a child of {} values", place_of(layout, index, i), place,
+                  child.length);
+    if (place < child.lowest)
+      return fail(Error::schema, "{}: the offset {} behind {} in the same child, whose offsets must not fall",
+                  place_of(layout, index, i), place, child.lowest);
+    child.lowest = place;
   }
   return {};
 }
@@ -155,6 +159,9 @@ Status finish(const Template& form, Plan& plan, MutableBytes frame) {
       case StepKind::offsets64:
         OFP_TRY(finish_offsets<std::int64_t>(form.layout, step, at));
         break;
+      case StepKind::union_codes:
+        OFP_TRY(check_union(form.layout, plan, step, frame));
+        break;
     }
   }
   return {};
@@ -174,7 +181,6 @@ Status check_contents(const Template& form, const Plan& plan, Bytes frame) {
   }
   for (std::uint32_t node = 0; node < form.layout.nodes.size(); ++node) {
     if (form.layout.nodes[node].dictionary != 0) OFP_TRY(check_indices(form.layout, plan, node, frame));
-    if (is_union(form.layout.nodes[node].type)) OFP_TRY(check_union(form.layout, plan, node, frame));
   }
   return {};
 }

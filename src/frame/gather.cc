@@ -80,7 +80,7 @@ Result<const std::uint8_t*> validity_of(const Layout& layout, std::uint32_t node
 // ---- which values
 
 std::string Gatherer::place(std::uint32_t node, std::int64_t row) const {
-  return fmt::format("'{}', {} {}", path(node), layout_.nodes[node].parent == none ? "row" : "value", row);
+  return place_of(layout_, node, static_cast<std::uint64_t>(row));
 }
 
 std::uint64_t Gatherer::length(std::uint32_t node) const noexcept {
@@ -89,8 +89,8 @@ std::uint64_t Gatherer::length(std::uint32_t node) const noexcept {
 
 tl::unexpected<Failure> Gatherer::fail_large(std::uint32_t node) const {
   if (!memory_.counts()) return fail(Error::schema, "'{}' has grown while it was copied", path(node));
-  return fail(Error::too_large, "'{}': without views and runs the batch takes more than {} bytes", path(node),
-              memory_.bytes_max());
+  return fail(Error::too_large, "'{}': without views and runs the batch takes more than {} bytes (staging_bytes_max)",
+              path(node), memory_.bytes_max());
 }
 
 Status Gatherer::add(std::uint32_t node, Spans& to, Span span) const {
@@ -99,7 +99,10 @@ Status Gatherer::add(std::uint32_t node, Spans& to, Span span) const {
     to.back().count += span.count;
     return {};
   }
-  if (memory_.counts() && to.size() >= memory_.bytes_max() / sizeof(Span)) return fail_large(node);
+  if (to.size() >= memory_.spans_max())
+    return fail(Error::too_large,
+                "'{}': more than {} runs, or lists that do not lie one behind the other; send fewer rows at a time",
+                path(node), memory_.spans_max());
   to.push_back(span);
   return {};
 }
@@ -151,7 +154,8 @@ Status Gatherer::values_of_runs(std::uint32_t node, const ArrowArray& array, std
       else
         high = middle;
     }
-    Spans shown;
+    Spans several;
+    Spans& shown = span.times == 1 ? found : several;
     const std::int64_t stop = span.first + span.count;
     for (std::int64_t at = span.first; at < stop; ++run) {
       if (run >= runs)
@@ -165,13 +169,14 @@ Status Gatherer::values_of_runs(std::uint32_t node, const ArrowArray& array, std
       OFP_TRY(add(node, shown, {run, 1, taken}));
       at += taken;
     }
-    if (shown.size() == 1) {
-      if (__builtin_mul_overflow(shown[0].times, span.times, &shown[0].times)) return fail_large(node);
-      OFP_TRY(add(node, found, shown[0]));
+    if (span.times == 1) continue;
+    if (several.size() == 1) {
+      if (__builtin_mul_overflow(several[0].times, span.times, &several[0].times)) return fail_large(node);
+      OFP_TRY(add(node, found, several[0]));
       continue;
     }
     for (std::int64_t time = 0; time < span.times; ++time)
-      for (const Span& each : shown) OFP_TRY(add(node, found, each));
+      for (const Span& each : several) OFP_TRY(add(node, found, each));
   }
   spans = std::move(found);
   return {};
@@ -238,7 +243,7 @@ Status Gatherer::content(std::uint32_t index, const ArrowArray& array, Spans spa
       [[fallthrough]];
     case Type::structure:
       for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end)
-        OFP_TRY(child(at, array.children[i], spans));
+        OFP_TRY(child(at, array.children[i], i + 1 == node.children ? std::move(spans) : spans));
       return {};
     case Type::dense_union:
       return dense_union(index, array, spans);
@@ -426,11 +431,12 @@ Status Gatherer::byte_views(std::uint32_t index, const ArrowArray& array, const 
   };
   std::uint64_t total = 0;
   const auto count = [&](const void*, std::uint64_t bytes) -> Status {
-    if (!checked_add(total, bytes, total) || total > offset_max<std::int64_t>) return fail_large(index);
+    if (!checked_add(total, bytes, total) || total > memory_.bytes_max()) return fail_large(index);
     return {};
   };
-  OFP_TRY(look(count));
+  // First, because they bound how many values there are to look at.
   OFP_ASSIGN(std::byte * offsets, take(node.buffer + 1, length(index) + 1, sizeof(std::int64_t)));
+  OFP_TRY(look(count));
   OFP_ASSIGN(std::byte * to, take(node.buffer + 2, total, 1));
   if (offsets == nullptr) return {};
   std::uint64_t end = 0;
@@ -460,17 +466,18 @@ Status Gatherer::dense_union(std::uint32_t index, const ArrowArray& array, const
   std::vector<Child> children(node.children);
   std::int64_t row = 0;
   const auto append = [&](std::int64_t at) -> Status {
-    const auto code = std::ranges::find(node.type_codes, codes[at]);
-    if (code == node.type_codes.end())
+    const int number = node.child_of(codes[at]);
+    if (number < 0)
       return fail(Error::schema, "{}: the type code {}, which none of its types has", place(index, row), codes[at]);
-    const auto number = static_cast<std::size_t>(code - node.type_codes.begin());
     const ArrowArray* const values = array.children[number];
     if (places[at] < 0 || (values != nullptr && places[at] >= values->length))
       return fail(Error::schema, "{}: the offset {} in a child of {} values", place(index, row), places[at],
                   values != nullptr ? values->length : 0);
-    Child& shown = children[number];
+    Child& shown = children[static_cast<std::size_t>(number)];
     if (to != nullptr) store(to + static_cast<std::uint64_t>(row) * sizeof(std::int32_t), shown.count);
-    if (shown.count == std::numeric_limits<std::int32_t>::max()) return fail_large(index);
+    if (shown.count == std::numeric_limits<std::int32_t>::max())
+      return fail(Error::too_large, "{}: {} values of its type before it, which is all that offsets count",
+                  place(index, row), shown.count);
     ++shown.count;
     ++row;
     return add(index, shown.spans, {places[at], 1});

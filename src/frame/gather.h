@@ -19,8 +19,13 @@ namespace offpath::frame {
 
 class OwnMemory {
  public:
+  // Spans (see below) that a column may need at once, at 24 bytes: one for each run, and for each list that does not
+  // lie behind the one before it. They take heap: 768 MiB at the most, twice that while their vector grows.
+  static constexpr std::uint64_t spans_max_default = std::uint64_t{1} << 25;
+
   // Counts up to `bytes_max`, which also bounds the time that a batch takes: views may show the same bytes many times.
-  explicit OwnMemory(std::uint64_t bytes_max) noexcept : bytes_max_(bytes_max) {}
+  explicit OwnMemory(std::uint64_t bytes_max, std::uint64_t spans_max = spans_max_default) noexcept
+      : bytes_max_(bytes_max), spans_max_(spans_max) {}
   explicit OwnMemory(MutableBytes memory) noexcept : memory_(memory.data()), bytes_max_(memory.size()) {}
 
   // The next `bytes`, at a multiple of 64; null while it only counts. False: they are too many.
@@ -28,10 +33,11 @@ class OwnMemory {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return used_; }
   [[nodiscard]] bool counts() const noexcept { return memory_ == nullptr; }
   [[nodiscard]] std::uint64_t bytes_max() const noexcept { return bytes_max_; }
+  [[nodiscard]] std::uint64_t spans_max() const noexcept { return spans_max_; }
 
  private:
   std::byte* memory_ = nullptr;
-  std::uint64_t bytes_max_;
+  std::uint64_t bytes_max_, spans_max_ = spans_max_default;
   std::uint64_t used_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "frame/layout.h"
 #include "testing/frame/arrays.h"
@@ -46,11 +47,12 @@ const std::string long_one = "longer than twelve", long_two = "even longer than 
 class Gather : public ::testing::Test {
  protected:
   // Counts, then lays out in exactly so many bytes. "" or what went wrong.
-  std::string run(std::vector<Field> fields, const ArrowArray* batch, std::uint64_t bytes_max = 1 << 20) {
+  std::string run(std::vector<Field> fields, const ArrowArray* batch, std::uint64_t bytes_max = 1 << 20,
+                  std::uint64_t spans_max = OwnMemory::spans_max_default) {
     auto made = make_layout({.fields = std::move(fields)});
     if (!made) return made.error().message;
     layout = std::move(*made);
-    OwnMemory counted(bytes_max);
+    OwnMemory counted(bytes_max, spans_max);
     if (const Status status = flatten(layout, *batch, view, counted); !status) return status.error().message;
     bytes = counted.bytes();
     memory = std::make_unique<std::byte[]>(bytes);
@@ -246,7 +248,7 @@ TEST_F(Gather, WhatItTakesIsBounded) {
   Texts given(texts);
   for (std::size_t row = 1; row < texts.size(); ++row) given.set(row, 0, 100'000);
   EXPECT_EQ(run({views}, arrays.batch(1000, {arrays.add({1000}, given.buffers())})),
-            "'t': without views and runs the batch takes more than 1048576 bytes");
+            "'t': without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)");
   const std::array<std::int64_t, 1> ends{INT64_MAX};
   const std::array<std::int32_t, 1> value{7};
   Field field = runs;
@@ -254,7 +256,7 @@ TEST_F(Gather, WhatItTakesIsBounded) {
   ArrowArray* column =
       arrays.add({INT64_MAX}, {}, {arrays.add({1}, {nullptr, ends.data()}), arrays.add({1}, {nullptr, value.data()})});
   EXPECT_EQ(run({field}, arrays.batch(INT64_MAX, {column})),
-            "'r': without views and runs the batch takes more than 1048576 bytes");
+            "'r': without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)");
   // Lists of lists of nothing: neither takes bytes for a value.
   Field nulls{.name = "x", .type = Type::fixed_list, .children = {{.name = "y", .type = Type::null}}};
   nulls.width = 1000;
@@ -263,6 +265,39 @@ TEST_F(Gather, WhatItTakesIsBounded) {
                                 {arrays.add({1'000'000}, {nullptr}, {arrays.add({1'000'000'000}, {})})});
   EXPECT_EQ(run({list_view(Type::list, nulls)}, arrays.batch(1000, {many})), "");
   EXPECT_EQ(view.nodes[2].length, 1'000'000'000'000);
+}
+
+// Each value is looked at, so a few bytes must not stand for any number of them.
+TEST_F(Gather, WhatItLooksAtIsBounded) {
+  const std::array<std::int64_t, 1> ends{std::int64_t{1} << 62};
+  const Texts texts({""});
+  const auto column = [&] {
+    return arrays.add({ends[0]}, {}, {arrays.add({1}, {nullptr, ends.data()}), arrays.add({1}, texts.buffers())});
+  };
+  Field field = views;
+  field.run_ends = {8};
+  const std::string refused = "without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)";
+  EXPECT_EQ(run({field}, arrays.batch(ends[0], {column()})), "'t': " + refused);
+  const std::int64_t begin = 0;
+  ArrowArray* list = arrays.add({1}, {nullptr, &begin, ends.data()}, {column()});
+  EXPECT_EQ(run({list_view(Type::large_list, field)}, arrays.batch(1, {list})), "'l.t': " + refused);
+}
+
+TEST_F(Gather, RunsAreBoundedByTheirNumberNotByTheBytesOfTheirValues) {
+  constexpr std::int64_t count = 100'000;  // at 24 bytes each: more than may be laid out
+  std::vector<std::int32_t> ends(count);
+  std::iota(ends.begin(), ends.end(), 1);
+  for (std::int32_t& end : ends) end *= 2;
+  const std::vector<std::int8_t> numbers(count, 7);
+  const auto column = [&] {
+    return arrays.add({2 * count}, {},
+                      {arrays.add({count}, {nullptr, ends.data()}), arrays.add({count}, {nullptr, numbers.data()})});
+  };
+  const Field field{.name = "r", .type = Type::int8, .run_ends = {4}};
+  EXPECT_EQ(run({field}, arrays.batch(2 * count, {column()})), "");
+  EXPECT_EQ(values<std::int8_t>(1), std::vector<std::int8_t>(2 * count, 7));
+  EXPECT_EQ(run({field}, arrays.batch(2 * count, {column()}), 1 << 20, count - 1),
+            "'r': more than 99999 runs, or lists that do not lie one behind the other; send fewer rows at a time");
 }
 
 TEST_F(Gather, ListsOfMoreValuesThanTheirOffsetsCountAreRefused) {

@@ -95,7 +95,11 @@ class Builder {
     node.dictionary = field.dictionary.empty() ? 0 : part_of_.at(&field.dictionary[0]);
     node.type = field.type;
     node.nullable = field.nullable;
-    node.type_codes = field.type_codes;
+    for (std::size_t i = 0; i < field.type_codes.size(); ++i) {
+      const auto code = static_cast<std::size_t>(field.type_codes[i]);
+      if (code >= node.child_of_code.size()) node.child_of_code.resize(code + 1, -1);
+      node.child_of_code[code] = static_cast<std::int8_t>(i);
+    }
     node.view = field.view;
     node.run_ends = field.run_ends;
     layout_.gathered = layout_.gathered || field.view || !field.run_ends.empty();
@@ -147,6 +151,10 @@ std::string path_of(const Layout& layout, std::uint32_t node) {
     path.insert(0, layout.names[up] + ".");
   }
   return path;
+}
+
+std::string place_of(const Layout& layout, std::uint32_t node, std::uint64_t value) {
+  return fmt::format("'{}', {} {}", path_of(layout, node), layout.nodes[node].parent == none ? "row" : "value", value);
 }
 
 }  // namespace offpath::frame

@@ -44,9 +44,15 @@ struct NodeLayout {
   std::uint32_t dictionary = 0;   // the part that holds its dictionary; 0: no dictionary column
   Type type = Type::null;
   bool nullable = true;
-  std::vector<std::int8_t> type_codes{};  // unions: of each child
-  bool view = false;                      // as in Field
-  std::vector<std::uint8_t> run_ends{};   // as in Field
+  std::vector<std::int8_t> child_of_code{};  // unions: for each type code from 0 on, -1 where no child has it
+  bool view = false;                         // as in Field
+  std::vector<std::uint8_t> run_ends{};      // as in Field
+
+  // The number of the child that a type code of a union stands for; -1: of none.
+  [[nodiscard]] int child_of(std::int8_t code) const noexcept {
+    const auto at = static_cast<std::size_t>(static_cast<std::uint8_t>(code));
+    return at < child_of_code.size() ? child_of_code[at] : -1;
+  }
 };
 
 struct BufferLayout {
@@ -81,5 +87,8 @@ struct Layout {
 
 // "pos.item": what an error calls a node.
 [[nodiscard]] std::string path_of(const Layout& layout, std::uint32_t node);
+
+// "'pos', row 3", or "'pos.item', value 7": what it calls one of its values.
+[[nodiscard]] std::string place_of(const Layout& layout, std::uint32_t node, std::uint64_t value);
 
 }  // namespace offpath::frame

@@ -159,7 +159,9 @@ class Planner {
         return data(index, source, length);
       case BufferKind::type_ids:
         OFP_TRY(expect_plain(index, source, false));
-        return values(index, source, length, 1);
+        OFP_TRY(values(index, source, length, 1));
+        if (length > 0) plan_.steps.push_back({StepKind::union_codes, 0, index, length, 0});
+        return {};
       case BufferKind::places:
         OFP_TRY(expect_plain(index, source, false));
         return values(index, source, length, 4);

@@ -62,6 +62,7 @@ enum class StepKind : std::uint8_t {
   count_nulls,  // the null count was not known
   offsets32,    // compare the last offset with what was pulled; subtract the first if it is not 0
   offsets64,
+  union_codes,  // each names a child, and in a dense union each offset a value of it
 };
 
 // One change of bytes after they have arrived, in place in the frame.
@@ -69,7 +70,7 @@ struct Step {
   StepKind kind = StepKind::shift_bits;
   std::uint8_t bit_offset = 0;  // shift_bits
   std::uint32_t buffer = 0;     // in Layout::buffers
-  std::uint64_t count = 0;      // bits, or offsets
+  std::uint64_t count = 0;      // bits, offsets, or codes
   std::uint64_t last = 0;       // offsets: what the last one has to be, counted from the first
 };
 
@@ -127,11 +128,12 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
 void split_blocks(const Plan& plan, Bytes scratch, MutableBytes frame);
 
 // The steps, in place; also writes null counts into the head, so write_head comes before.
-// Fails with Error::schema if offsets contradict what was announced (memory changed meanwhile).
+// Fails with Error::schema if offsets contradict what was announced (memory changed meanwhile), or if a union shows a
+// value that it does not have: Arrow's libraries read beyond memory for such.
 [[nodiscard]] Status finish(const Template& form, Plan& plan, MutableBytes frame);
 
-// Walks every offset, every dictionary index and every type code, which finish() does not: for code that computes on
-// frames of programs it does not trust.
+// Walks every offset and every dictionary index, which finish() does not: for code that computes on frames of programs
+// it does not trust.
 [[nodiscard]] Status check_contents(const Template& form, const Plan& plan, Bytes frame);
 
 }  // namespace offpath::frame

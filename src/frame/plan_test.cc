@@ -341,24 +341,22 @@ TEST(Plan, UnionsShowTheirChildrenAlone) {
   const auto verdict = [&]() -> std::string {
     if (const Status planned = make_plan(*form, view, {}, plan); !planned) return planned.error().message;
     frame.assign(plan.frame_bytes, std::byte{0});
-    EXPECT_TRUE(build_frame(*form, plan, frame));
-    const Status status = check_contents(*form, plan, frame);
+    const Status status = build_frame(*form, plan, frame);
     return status ? "" : status.error().message;
   };
   EXPECT_EQ(verdict(), "");
   codes[2] = 1;
-  EXPECT_EQ(verdict(), "'u' has the type code 1 at value 2, which none of its types has");
+  EXPECT_EQ(verdict(), "'u', row 2: the type code 1, which none of its types has");
   codes[2] = -9;
-  EXPECT_EQ(verdict(), "'u' has the type code -9 at value 2, which none of its types has");
+  EXPECT_EQ(verdict(), "'u', row 2: the type code -9, which none of its types has");
   codes[2] = 9;
   for (const std::int32_t place : {1, -1}) {
     places[2] = place;
-    EXPECT_EQ(verdict(),
-              fmt::format("'u' has the offset {} at value 2; 0 to its child's length of 1 is allowed", place));
+    EXPECT_EQ(verdict(), fmt::format("'u', row 2: the offset {} in a child of 1 values", place));
   }
   places[2] = 0;
   codes[1] = 0;
-  EXPECT_EQ(verdict(), "'u' has the offset 0 at value 1; 1 to its child's length of 2 is allowed") << "offsets ascend";
+  EXPECT_EQ(verdict(), "'u', row 1: the offset 0 behind 1 in the same child, whose offsets must not fall");
   codes[1] = 9;
   view.nodes[0].null_count = 1;
   EXPECT_EQ(verdict(), "'u' has 1 nulls; those of a union are in its children");

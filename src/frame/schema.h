@@ -113,7 +113,7 @@ inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 
 [[nodiscard]] std::string_view type_name(Type type) noexcept;
 
-// The type as Arrow's libraries name it, for errors: "fixed_size_list<item: float64>[3]", "timestamp[us, tz=UTC]".
+// The type much as Arrow's libraries print it, for errors: "fixed_size_list<item: float64>[3]" (they say double).
 [[nodiscard]] std::string describe(const Field& field);
 
 // Bytes of one value of a fixed-width type; 0 for every other type, boolean included.

@@ -90,7 +90,7 @@ def _unions(draw: st.DrawFn, child: st.SearchStrategy[pa.Field]) -> pa.DataType:
 def _extend_given(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     child = fields(inner)
     run_ends = st.sampled_from([pa.int16(), pa.int32(), pa.int64()])
-    runs = st.builds(pa.run_end_encoded, run_ends, inner.filter(lambda kind: not pa.types.is_run_end_encoded(kind)))
+    runs = st.builds(pa.run_end_encoded, run_ends, inner)
     return st.one_of(_extend(inner), st.builds(pa.list_view, child), st.builds(pa.large_list_view, child), runs)
 
 

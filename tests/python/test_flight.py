@@ -97,6 +97,19 @@ def test_queries(client, pool):
     assert pa.ipc.open_stream(result.body).read_all().to_pylist() == [{"n": 1000, "most": 999}]
 
 
+def test_unions_come_back_as_they_were_put(client, name):
+    codes, numbers = pa.array(np.arange(1000) % 2, pa.int8()), pa.array(range(1000))
+    children = [numbers, pa.array(NAMES)]
+    table = pa.table({"d": pa.UnionArray.from_dense(codes, numbers.cast(pa.int32()), children),
+                      "s": pa.UnionArray.from_sparse(codes, children), "x": numbers})  # fmt: skip
+    put(client, [f"local:/{name}", "a"], table)
+    got = get(client, fl.FlightDescriptor.for_path(f"local:/{name}", "a"))
+    got.validate(full=True)
+    assert got.schema == table.schema and got.to_pylist() == table.to_pylist()
+    asked = flight_command(f"local:/{name}", query=encode_query(pc.field("x") >= 400))
+    assert get(client, fl.FlightDescriptor.for_command(asked)).to_pylist() == table.slice(400).to_pylist()
+
+
 def test_drop(client, pool):
     (result,) = client.do_action(fl.Action("drop", flight_command(pool, rows="a")), with_token())
     assert result.body.to_pybytes() == b"1"

@@ -1,5 +1,7 @@
 """What Polars, DuckDB and nanoarrow hold is sent, and Arrow's other layouts of what is stored come back the same."""
 
+import re
+
 import duckdb
 import nanoarrow
 import numpy as np
@@ -8,8 +10,9 @@ import polars
 import pyarrow as pa
 import pytest
 from offpath._native import Stream as NativeStream
+from offpath.cli.output import show_frame
 from offpath.layouts import stored_schema, stored_type
-from offpath.object_file import read_object, write_table
+from offpath.object_file import read_object, write_tables
 
 VIEW = pa.string_view()
 LONG = "longer than the twelve bytes that a view holds by itself"
@@ -46,6 +49,7 @@ UNIONS = [
     pa.StructArray.from_arrays([pa.UnionArray.from_dense(CODES, PLACES, [NUMBERS, TEXTS], ["n", "t"], [3, 0])], ["u"]),
 ]
 ARRAYS += UNIONS
+DESTINATIONS = ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"]
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=[str(each.type) for each in ARRAYS])
@@ -158,7 +162,7 @@ def test_c_and_python_store_the_same(session, name, array):
     stream.close(1)
 
 
-@pytest.mark.parametrize("destination", ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"])
+@pytest.mark.parametrize("destination", DESTINATIONS)
 @pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
 def test_unions_keep_their_type_codes_and_nulls(session, name, array, destination):
     schema = pa.schema([pa.field("x", array.type, nullable=False)], {"unit": "none"})
@@ -169,6 +173,22 @@ def test_unions_keep_their_type_codes_and_nulls(session, name, array, destinatio
     assert arrived.schema.equals(schema, check_metadata=True)
     assert arrived["x"].type.type_codes == [3, 0]
     assert arrived["x"].combine_chunks().equals(array)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_unions_are_compressed(session, name, compression):
+    count = 10_000
+    codes, numbers = pa.array(np.arange(count) % 2, pa.int8()), pa.array(np.arange(count) // 100)
+    children = [numbers, numbers.cast(pa.string())]
+    places = pa.array(np.arange(count), pa.int32())
+    unions = pa.UnionArray.from_dense(codes, places, children), pa.UnionArray.from_sparse(codes, children)
+    table = pa.table({"d": unions[0], "s": unions[1], "x": numbers})
+    stream = session.stream(name, table.schema, rows_max=count, compression=compression)
+    stream.send(table, "a").wait_stored(20)
+    pool = session.pool(stream.pool_name)
+    assert pool.get_frame("a").nbytes < table.nbytes / 2
+    assert pool.get("a").to_pylist() == table.to_pylist()
+    assert pool.query("x < 30").to_pylist() == table.slice(0, 3000).to_pylist()
 
 
 @pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
@@ -185,21 +205,46 @@ def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, n
         pool.query("max(u)")
 
 
-@pytest.mark.parametrize("array", UNIONS[:2], ids=["sparse", "dense"])
-def test_codes_and_offsets_that_no_child_has_reach_no_reader_unseen(session, name, array):
-    """As with indices of dictionaries: the frame is stored, and what computes with it looks."""
-    wrong = pa.array([3, 0, 3, 99], pa.int8()) if array.type.mode == "sparse" else array.type_codes
-    places = [pa.array([1, 0, 0, 4], pa.int32()).buffers()[1]] if array.type.mode == "dense" else []
-    children = [array.field(i) for i in range(2)]
-    broken = pa.Array.from_buffers(array.type, 4, [None, wrong.buffers()[1], *places], children=children)
-    table = pa.record_batch({"u": broken, "x": pa.array([1, 2, 3, 4])})
-    stream = session.stream(name, table.schema, rows_max=100)
+def union_of(array, codes, places=None):
+    """The same type and children; what it shows may be nothing that they have."""
+    shown = [pa.array(codes, pa.int8()), *([pa.array(places, pa.int32())] if places else [])]
+    buffers = [None, *(each.buffers()[1] for each in shown)]
+    return pa.Array.from_buffers(array.type, len(codes), buffers, children=[array.field(i) for i in range(2)])
+
+
+WRONG = [
+    (union_of(UNIONS[0], [3, 0, 3, 99]), "'u', row 3: the type code 99, which none of its types has"),
+    (union_of(UNIONS[0], [3, 0, -1, 0]), "'u', row 2: the type code -1, which"),
+    (union_of(UNIONS[1], [3, 0, 9, 0], [0, 0, 1, 1]), "'u', row 2: the type code 9, which"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 2, 4]), "'u', row 3: the offset 4 in a child of 4 values"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 2, -5]), "'u', row 3: the offset -5 in a child of 4 values"),
+    (union_of(UNIONS[1], [3, 0, 3, 0], [1, 0, 0, 1]), "'u', row 2: the offset 0 behind 1 in the same child"),
+]
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_a_union_that_shows_what_it_does_not_have_is_not_stored(session, name, destination):
+    """Arrow's libraries read beyond memory for it, so it must reach no reader."""
+    for number, (broken, message) in enumerate(WRONG):
+        stream = session.stream(f"{name}{number}", pa.schema({"u": broken.type}), rows_max=100, destination=destination)
+        ticket = stream.send(pa.record_batch({"u": broken}), "a")
+        with pytest.raises(offpath.SchemaError, match=re.escape(message)):
+            ticket.wait_stored(20)
+        with pytest.raises(offpath.NotFound):
+            session.pool(stream.pool_name).get("a")
+
+
+@pytest.mark.parametrize("broken", [broken for broken, _ in WRONG], ids=range(len(WRONG)))
+def test_what_a_program_has_serialised_is_checked_before_it_is_shown(session, name, broken, tmp_path):
+    table = pa.table({"u": broken, "x": [1, 2, 3, 4]})
+    stream = session.stream(name, rows_max=100, destination="serialised")
     stream.send(table, "a").wait_stored(20)
     pool = session.pool(stream.pool_name)
     with pytest.raises(offpath.Error, match="checking object"):
         pool.query("x > 2")
-    with pytest.raises(pa.ArrowInvalid):
-        pool.get("a").validate(full=True)
+    for out in (None, tmp_path / "u.arrow"):
+        with pytest.raises(offpath.Error, match="nion value at position"):
+            show_frame(pool.get_frame("a"), {}, out, False, force=False)
 
 
 def test_files_that_have_no_form_for_unions_say_so(tmp_path):
@@ -209,11 +254,45 @@ def test_files_that_have_no_form_for_unions_say_so(tmp_path):
         with pytest.raises(
             offpath.Invalid, match=rf"column 'u' has the type sparse_union<.*, for which \{suffix} files"
         ):
-            write_table(table, path)
+            write_tables([table], path)
         assert not path.exists()
     for suffix in (".arrow", ".arrows"):
-        write_table(table, tmp_path / f"table{suffix}")
+        write_tables([table], tmp_path / f"table{suffix}")
         assert read_object(tmp_path / f"table{suffix}").equals(table)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "array"),
+    [
+        (".csv", pa.array([None, pa.MonthDayNano([1, 2, 3])])),
+        (".parquet", pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]]))),
+    ],
+    ids=["interval", "dictionary-of-lists"],
+)
+def test_types_that_a_file_refuses_with_the_first_row_are_named(tmp_path, suffix, array):
+    path = tmp_path / f"table{suffix}"
+    with pytest.raises(offpath.Invalid, match="column 'u' has the type"):
+        write_tables([pa.table({"x": [1, 2], "u": array})], path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", ".arrows"])
+def test_a_file_appears_when_it_is_whole(tmp_path, suffix):
+    path = tmp_path / f"table{suffix}"
+    table = pa.table({"x": [1, 2]})
+
+    def tables():
+        yield table
+        raise offpath.Timeout("a member is silent")
+
+    for before in ([], [path]):
+        with pytest.raises(offpath.Timeout):
+            write_tables(tables(), path)
+        assert list(tmp_path.iterdir()) == before
+        assert write_tables([table, table], path) == 4
+        assert read_object(path).equals(pa.concat_tables([table, table]))
+    assert write_tables([], tmp_path / "none") == 0
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_put_has_layouts_that_queries_know(session, name):

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import Error
-from ..object_file import check_new_file, write_table
+from ..object_file import check_new_file, write_tables
 from ..pool import Frame
 from ..status_view import size_text
 
@@ -48,7 +48,7 @@ def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
     """Prints a table's first rows, writes all of it to a file, or prints all of it as JSON."""
     if out is not None:
         with os_errors():
-            write_table(table, out)
+            write_tables([table], out)
     if as_json:
         print_json(table.to_pylist() if out is None else {"rows": table.num_rows, "file": str(out)})
     elif out is not None:
@@ -76,19 +76,29 @@ def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bo
         told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
     if out is not None:
         check_new_file(out, force=force, table=frame.is_arrow)
+    table = whole_table(frame) if frame.is_arrow and (out is not None or not as_json) else None
+    if out is not None:
         with os_errors():
-            if frame.is_arrow:
-                write_table(frame.table(), out)
+            if table is not None:
+                write_tables([table], out)
             else:
                 out.write_bytes(frame.buffer())
     if as_json:
         print_json(told)
     elif out is not None:
         print(f"{f'{frame.rows} rows' if frame.is_arrow else size_text(frame.nbytes)} written to {out}")
-    elif frame.is_arrow:
-        print_rows(frame.table(), OBJECT_ROWS_SHOWN)
+    elif table is not None:
+        print_rows(table, OBJECT_ROWS_SHOWN)
     else:
         print(f"{size_text(frame.nbytes)} that are not Arrow data; --out FILE writes them")
+
+
+def whole_table(frame: Frame) -> pa.Table:
+    """Its bytes may be a program's own: values that are not there would end who only reads them."""
+    with os_errors():
+        table = frame.table()
+        table.validate(full=True)
+    return table
 
 
 def progress_bar(console: Console, text: str) -> tuple[Progress, Callable[[int, int], None]]:

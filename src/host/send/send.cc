@@ -292,10 +292,7 @@ Status Stream::gather(const ArrowArray& batch, const SendRequest& request, Stage
   whole.rows = static_cast<std::uint64_t>(std::max<std::int64_t>(batch.length, 0));
   OFP_TRY(check(whole));
   frame::OwnMemory counted(connection_->staging.bytes_max());
-  const Status fits = frame::flatten(layout_, batch, view_, counted);
-  if (!fits && fits.error().code == Error::too_large)
-    return fail(Error::too_large, "{} (staging_bytes_max)", fits.error().message);
-  OFP_TRY(fits);
+  OFP_TRY(frame::flatten(layout_, batch, view_, counted));
   std::uint64_t copied = 0;
   for (const frame::BufferSource& buffer : view_.buffers)
     if (copies(request.flags) && buffer.address != 0) copied += align_up(buffer.bytes, copy_alignment) + copy_alignment;

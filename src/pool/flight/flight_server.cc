@@ -10,6 +10,7 @@
 
 #include <arrow/flight/server.h>
 #include <arrow/flight/server_middleware.h>
+#include <arrow/util/byte_size.h>
 
 #include "pool/directory/glob.h"
 #include "pool/query/query_arrow.h"
@@ -245,9 +246,7 @@ class Service final : public fl::FlightServerBase {
       ARROW_ASSIGN_OR_RAISE(fl::FlightStreamChunk chunk, reader->Next());
       if (chunk.data == nullptr) break;
       ARROW_RETURN_NOT_OK(chunk.data->ValidateFull());
-      for (const auto& column : chunk.data->columns())
-        for (const auto& buffer : column->data()->buffers)
-          bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
+      bytes += static_cast<std::uint64_t>(arrow::util::TotalBufferSize(*chunk.data));
       if (cache_->used_bytes() + bytes > options_.memory_bytes_max)
         return arrow::Status::CapacityError("the agent holds ", cache_->used_bytes(), " bytes and would hold ", bytes,
                                             " more, its limit is ", options_.memory_bytes_max, " (memory.bytes_max)");

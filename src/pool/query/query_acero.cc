@@ -5,6 +5,7 @@
 #include <arrow/acero/exec_plan.h>
 #include <arrow/acero/options.h>
 #include <arrow/compute/api.h>
+#include <arrow/util/byte_size.h>
 
 #include "pool/query/query_work.h"
 
@@ -17,12 +18,24 @@ namespace {
 
 constexpr std::uint64_t plan_rows = 1 << 18;
 
-std::uint64_t batch_bytes(const arrow::RecordBatch& batch) {
-  std::uint64_t bytes = 0;
-  for (const auto& column : batch.columns())
-    for (const auto& buffer : column->data()->buffers)
-      bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
-  return bytes;
+bool has_dense_union(const arrow::DataType& type) {
+  return type.id() == arrow::Type::DENSE_UNION ||
+         std::ranges::any_of(type.fields(), [](const auto& field) { return has_dense_union(*field->type()); });
+}
+
+// A slice of a dense union has its children whole: slices put together would have them many times, and so would the
+// frames of an answer. Its rows are taken instead, with the values that they show.
+Result<std::shared_ptr<arrow::Array>> with_own_children(std::shared_ptr<arrow::Array> array,
+                                                        arrow::MemoryPool& memory) {
+  if (!has_dense_union(*array->type())) return array;
+  cp::ExecContext context(&memory);
+  arrow::Int64Builder rows(&memory);
+  OFP_ARROW(rows.Reserve(array->length()), "putting the answer together");
+  for (std::int64_t row = 0; row < array->length(); ++row) rows.UnsafeAppend(row);
+  OFP_ARROW_ASSIGN(const auto all, rows.Finish(), "putting the answer together");
+  OFP_ARROW_ASSIGN(array, cp::Take(*array, *all, cp::TakeOptions::NoBoundsCheck(), &context),
+                   "putting the answer together");
+  return array;
 }
 
 // Each thread runs plans of its own, one at a time and on itself alone: a plan that is spread over threads is still
@@ -180,13 +193,28 @@ class Acero final : public QueryWay {
   }
 
   Status write(const QueryWork& work, const arrow::Table& table, Group& group) {
-    OFP_ARROW_ASSIGN(const auto whole, table.CombineChunksToBatch(work.memory.get()), "putting the answer together");
-    const auto batch = arrow::RecordBatch::Make(work.bound.output, whole->num_rows(), whole->columns());
-    const auto frames =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(batch_bytes(*batch) / work.limits.frame_bytes_max));
+    arrow::ChunkedArrayVector columns;
+    for (const auto& column : table.columns()) {
+      arrow::ArrayVector chunks = column->chunks();
+      for (auto& chunk : chunks) {
+        OFP_ASSIGN(chunk, with_own_children(chunk, *work.memory));
+      }
+      columns.push_back(std::make_shared<arrow::ChunkedArray>(std::move(chunks), column->type()));
+    }
+    const auto answer = arrow::Table::Make(work.bound.output, std::move(columns), table.num_rows());
+    OFP_ARROW_ASSIGN(const auto batch, answer->CombineChunksToBatch(work.memory.get()), "putting the answer together");
+    const auto bytes = static_cast<std::uint64_t>(arrow::util::TotalBufferSize(*batch));
+    const auto frames = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / work.limits.frame_bytes_max));
     const std::int64_t rows = (batch->num_rows() + frames - 1) / frames;
     for (std::int64_t row = 0; row < batch->num_rows(); row += rows) {
-      OFP_ASSIGN(FramePtr frame, write_frame(*batch->Slice(row, rows), *work.cache, work.user, *work.memory));
+      auto part = batch->Slice(row, rows);
+      arrow::ArrayVector arrays = part->columns();
+      for (auto& array : arrays) {
+        if (frames == 1) break;
+        OFP_ASSIGN(array, with_own_children(array, *work.memory));
+      }
+      part = arrow::RecordBatch::Make(work.bound.output, part->num_rows(), std::move(arrays));
+      OFP_ASSIGN(FramePtr frame, write_frame(*part, *work.cache, work.user, *work.memory));
       group.frames.push_back(std::move(frame));
     }
     return {};

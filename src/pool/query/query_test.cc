@@ -4,6 +4,7 @@
 #include <arrow/ipc/reader.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "pool/query/query_loops.h"
 #include "pool/query/query_run.h"
@@ -346,6 +347,40 @@ TEST_F(QueryTest, AnAnswerComesInStepsAndFramesOfBoundedSize) {
     ASSERT_TRUE(answer);
     EXPECT_GT(answer->steps, 1u);
     for (const FramePtr& frame : answer->frames) EXPECT_LT(frame->bytes, 4u << 20);
+  }
+}
+
+TEST_F(QueryTest, AnswersWithDenseUnionsHaveTheirValuesOnce) {
+  constexpr std::int64_t rows = 1 << 18;
+  std::vector<std::int32_t> places(rows);
+  std::iota(places.begin(), places.end(), 0);
+  const auto codes = array_of(std::vector<std::int8_t>(rows)), x = array_of(std::vector<double>(rows, 0.25));
+  const auto values = array_of(std::vector<std::int64_t>(rows, 7));
+  const auto dense = arrow::DenseUnionArray::Make(*codes, *array_of(places), {values}, {"n"}).ValueOrDie();
+  const auto nested = arrow::StructArray::Make({dense}, {"u"}).ValueOrDie();
+  const auto schema = arrow::schema(
+      {arrow::field("u", dense->type()), arrow::field("s", nested->type()), arrow::field("x", arrow::float64())});
+  const auto batch = arrow::RecordBatch::Make(schema, rows, {dense, nested, x});
+  const auto plain = static_cast<std::uint64_t>(rows) * (2 * (1 + 4 + 8) + 8);
+  Query columns, filtered;
+  columns.projections = {{"u", field("u")}, {"s", field("s")}, {"x", field("x")}};
+  filtered.filter = below("x", 0.5);
+  for (const std::uint64_t frame_bytes_max : {64u << 20, 1u << 20}) {
+    limits_.frame_bytes_max = frame_bytes_max;
+    for (const Query& query : {Query{}, columns, filtered}) {
+      const auto answer = ask(query, {batch});
+      ASSERT_TRUE(answer) << answer.error().message;
+      const auto whole = answer->table->CombineChunksToBatch().ValueOrDie();
+      ASSERT_EQ(whole->num_rows(), rows);
+      std::uint64_t bytes = 0;
+      for (const FramePtr& frame : answer->frames) {
+        bytes += frame->bytes;
+        EXPECT_LT(frame->bytes, 2 * frame_bytes_max);
+      }
+      EXPECT_LT(bytes, plain + plain / 8);
+      for (const std::int64_t row : {std::int64_t{0}, rows / 3, rows - 1})
+        EXPECT_TRUE(whole->column(0)->GetScalar(row).ValueOrDie()->Equals(*dense->GetScalar(row).ValueOrDie()));
+    }
   }
 }
 

@@ -130,7 +130,8 @@ class BatchMaker {
       std::byte* const places = dense ? allocate(batch_.view.buffers[node.buffer + 1], count * 4) : nullptr;
       for (std::uint64_t i = 0; i < count; ++i) {
         const std::uint64_t child = count > 50 ? i % node.children : pick_(0, node.children - 1);
-        codes[i] = static_cast<std::byte>(node.type_codes[child]);
+        codes[i] = static_cast<std::byte>(std::ranges::find(node.child_of_code, static_cast<std::int8_t>(child)) -
+                                          node.child_of_code.begin());
         if (dense) store(places + i * 4, static_cast<std::int32_t>(lengths[child]++));
       }
     }
