@@ -105,15 +105,16 @@ Status Stream::prepare_columns(const frame::Schema& schema, std::span<const std:
     ColumnShape column;
     column.name = schema.fields[i].name;
     std::uint32_t node = layout_.columns[i];
-    for (; layout_.nodes[node].type == frame::Type::fixed_list; ++node)
+    bool runs = !layout_.nodes[node].run_ends.empty();
+    for (; layout_.nodes[node].type == frame::Type::fixed_list; runs |= !layout_.nodes[++node].run_ends.empty())
       if (!checked_mul(column.values, layout_.nodes[node].list_size, column.values))
         return fail(Error::schema, "column \"{}\": too many values in a row", column.name);
     const frame::NodeLayout& leaf = layout_.nodes[node];
     column.boolean = leaf.type == frame::Type::boolean;
     column.value_bytes = column.boolean ? 1 : leaf.value_bytes;
-    if (leaf.buffers != 2 || leaf.dictionary != 0 || leaf.children != 0) {
-      not_plain_ = fmt::format("column \"{}\" is {}, which is no plain memory; send it as an Arrow array", column.name,
-                               frame::describe(schema.fields[i]));
+    if (runs || leaf.buffers != 2 || leaf.dictionary != 0 || leaf.children != 0) {
+      not_plain_ = fmt::format("column \"{}\" is {}{}, which is no plain memory; send it as an Arrow array",
+                               column.name, runs ? "runs of " : "", frame::describe(schema.fields[i]));
       return {};
     }
     std::uint64_t batch_bytes = 0;

@@ -159,6 +159,29 @@ TEST_F(ViewCalls, BatchesWithoutRowsAreSent) {
   EXPECT_EQ(stored(stream, ticket).rows, 0u);
 }
 
+TEST_F(ViewCalls, PlainArraysAreNoRuns) {
+  ArrowSchema ends{"i", "run_ends", nullptr, 0, 0, nullptr, nullptr, Batch::keep_schema, nullptr};
+  ArrowSchema values{"i", "values", nullptr, 0, 0, nullptr, nullptr, Batch::keep_schema, nullptr};
+  ArrowSchema* parts[] = {&ends, &values};
+  ArrowSchema runs{"+r", "runs", nullptr, 0, 2, parts, nullptr, Batch::keep_schema, nullptr};
+  ArrowSchema list{"+w:2", "list", nullptr, 0, 1, nullptr, nullptr, Batch::keep_schema, nullptr};
+  ArrowSchema* inner[] = {&runs};
+  list.children = inner;
+  for (ArrowSchema* column : {&runs, &list}) {
+    const ArrowSchema schema{"+s", "", nullptr, 0, 1, &column, nullptr, Batch::keep_schema, nullptr};
+    ofp_stream_options options{};
+    options.struct_bytes = sizeof options;
+    options.rows_max = 10;
+    ASSERT_EQ(ofp_stream_open(channel, "runs", &schema, &options, &stream, &error), OFP_OK) << said();
+    const std::int32_t numbers[4] = {};
+    const void* data[] = {numbers};
+    EXPECT_NE(ofp_send_columns(stream, data, 2, "a", "", usual, &ticket, &error), OFP_OK);
+    EXPECT_NE(said().find("is runs of "), std::string::npos) << said();
+    EXPECT_EQ(ofp_stream_close(stream, 0, nullptr), OFP_OK);
+    stream = nullptr;
+  }
+}
+
 class StagedViewCalls : public ViewCalls {
  protected:
   static link::LoopbackOptions staged() {

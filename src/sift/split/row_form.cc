@@ -15,6 +15,15 @@ bool is_identifier(const Field& field) noexcept {
                                       field.type == Type::uint32 || field.type == Type::uint64);
 }
 
+// The type alone: what columns that have no nulls are compared by.
+Field type_of(Field field) {
+  field.name.clear();
+  field.metadata.clear();
+  field.nullable = true;
+  for (Field& child : field.children) child = type_of(std::move(child));
+  return field;
+}
+
 std::string names_of(const frame::Schema& schema) {
   std::string names;
   for (const Field& field : schema.fields) {
@@ -88,11 +97,7 @@ Status RowForm::check_same_schema(Bytes bytes, const frame::FrameView& parsed) c
     return fail(Error::schema, "the frame has columns {}; the pool has {}", names_of(found), names_of(expected));
   for (std::size_t i = 0; i < found.fields.size(); ++i) {
     const Field &one = found.fields[i], &other = expected.fields[i];
-    if (one == other) continue;
-    if (one.name == other.name && one.type == other.type && frame::describe(one) == frame::describe(other)) {
-      // Nullability and metadata of a column do not matter: it has no nulls.
-      continue;
-    }
+    if (one.name == other.name && type_of(one) == type_of(other)) continue;
     return fail(Error::schema, "column {} is '{}' {}, but in the pool it is '{}' {}", i, one.name, frame::describe(one),
                 other.name, frame::describe(other));
   }

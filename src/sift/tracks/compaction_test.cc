@@ -64,10 +64,28 @@ TEST(RowForm, WhatItRefusesIsNamed) {
   frame::Schema small = particle_schema();
   small.fields[0].type = Type::int16;
   EXPECT_NE(refused(small).find("int16"), std::string::npos);
-  EXPECT_NE(refused(with({.name = "name", .type = Type::utf8})).find("'name' is utf8"), std::string::npos);
+  EXPECT_NE(refused(with({.name = "name", .type = Type::utf8})).find("'name' is string"), std::string::npos);
   EXPECT_NE(refused(with({.name = "on", .type = Type::boolean})).find("'on'"), std::string::npos);
   EXPECT_NE(refused(with({.name = "kind", .type = Type::int8, .dictionary = {{.type = Type::utf8}}})).find("'kind'"),
             std::string::npos);
+}
+
+TEST(RowForm, NamesOfListChildrenAndNullabilityDoNotMatter) {
+  const FrameMemory from = memory();
+  const auto form_of = [](const char* child, Type type) {
+    frame::Schema schema = particle_schema();
+    frame::Field item{.name = child, .type = type, .nullable = child[0] != 0};
+    schema.fields.push_back({.name = "u", .type = Type::fixed_list, .width = 3, .children = {item}});
+    return RowForm::make(schema, "id").value();
+  };
+  const auto form = form_of("item", Type::float64);
+  for (const char* child : {"item", "", "element"}) {
+    const auto made = form_of(child, Type::float64)->make_frame(10, from).value();
+    const auto viewed = form->view({made.frame->buffer.data(), made.frame->bytes});
+    EXPECT_TRUE(viewed) << viewed.error().message;
+  }
+  const auto made = form_of("item", Type::int64)->make_frame(10, from).value();
+  EXPECT_FALSE(form->view({made.frame->buffer.data(), made.frame->bytes}));
 }
 
 TEST(RowForm, AnotherSchemaAndNullsAreRefused) {
