@@ -237,7 +237,7 @@ def test_a_union_that_shows_what_it_does_not_have_is_not_stored(session, name, d
 @pytest.mark.parametrize("broken", [broken for broken, _ in WRONG], ids=range(len(WRONG)))
 def test_what_a_program_has_serialised_is_checked_before_it_is_shown(session, name, broken, tmp_path):
     table = pa.table({"u": broken, "x": [1, 2, 3, 4]})
-    stream = session.stream(name, rows_max=100, destination="serialised")
+    stream = session.stream(name, destination="serialised")
     stream.send(table, "a").wait_stored(20)
     pool = session.pool(stream.pool_name)
     with pytest.raises(offpath.Error, match="checking object"):
