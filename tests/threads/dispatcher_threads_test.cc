@@ -103,8 +103,9 @@ class RunningAgent {
                  [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
     });
     dispatcher_->on_added = [this](const channel::AgentEnd& channel) {
-      for (const int fd : {channel.link().event_fd(), channel.link().life_fd()}) {
-        OFP_ASSERT(loop_->watch(fd, EPOLLIN));
+      const link::AgentLink& link = channel.link();
+      for (const int fd : {link.event_fd(), link.life_fd(), link.wake_fd()}) {
+        OFP_ASSERT(loop_->watch(fd, fd == link.wake_fd() ? EPOLLIN | EPOLLET : EPOLLIN));
         watched_[channel.number()].push_back(fd);
       }
     };
