@@ -65,7 +65,7 @@ def page(group: Group, name: str, profile: Path) -> str:
 
 def cells(document: str, table: str) -> str:
     """What stands in a table, without its tags."""
-    found = re.search(rf'id="{table}">(.*?)</div>', document, re.DOTALL)
+    found = re.search(rf'id="{table}"[^>]*>(.*?)</div>', document, re.DOTALL)
     assert found, document[:2000]
     return re.sub(r"<[^>]+>", " ", found[1])
 
