@@ -57,11 +57,11 @@ TEST_F(ControlSockets, FramesArriveWholeAndInOrder) {
   ControlSocket::Frame got;
   EXPECT_EQ(right.next(got), false);
   const std::vector<std::byte> large(60'000, std::byte{7});
-  ASSERT_TRUE(left.send(ControlType::welcome, large));
+  ASSERT_TRUE(left.send(ControlType::challenge, large));
   ASSERT_TRUE(left.send(ControlType::wake, {}));
   ASSERT_TRUE(left.send(ControlType::refusal, bytes_of("no")));
   ASSERT_EQ(right.next(got), true);
-  EXPECT_EQ(got.type, ControlType::welcome);
+  EXPECT_EQ(got.type, ControlType::challenge);
   EXPECT_TRUE(std::ranges::equal(got.payload, large));
   ASSERT_EQ(right.next(got), true);
   EXPECT_EQ(got.type, ControlType::wake);
@@ -180,7 +180,7 @@ TEST_F(ControlSockets, OutputIsBounded) {
   const std::vector<std::byte> payload(60'000);
   Status sent;
   int frames = 0;
-  while ((sent = left.send(ControlType::welcome, payload))) ASSERT_LT(++frames, 1000);
+  while ((sent = left.send(ControlType::challenge, payload))) ASSERT_LT(++frames, 1000);
   EXPECT_EQ(sent.error().code, Error::would_block);
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(left.send_wake());
   ControlSocket::Frame got;
@@ -188,7 +188,7 @@ TEST_F(ControlSockets, OutputIsBounded) {
     ASSERT_TRUE(left.flush());
     auto there = right.next(got);
     ASSERT_TRUE(there) << there.error().message;
-    if (*there && got.type == ControlType::welcome) ++i;
+    if (*there && got.type == ControlType::challenge) ++i;
   }
   ASSERT_TRUE(left.flush());
   EXPECT_FALSE(left.output_waits());
