@@ -36,6 +36,16 @@ class SpillTest : public ::testing::Test {
     const auto all = table_->disk()->scan().value();
     for (const RecordPtr& record : all) table_->recover(record, now_);
   }
+  // A durable pool with one object, of an agent that has started again since.
+  void start_again_with_one_object() {
+    define(Spill::durable);
+    Status stored;
+    keep("row", 1, 1, stored);
+    work();
+    start();
+    define(Spill::durable);
+    recover();
+  }
   FramePtr frame(std::uint8_t seed, std::uint64_t bytes = object_bytes) {
     auto made = std::make_shared<service::Frame>();
     made->buffer = cache_->take(bytes, owner).value();
@@ -316,13 +326,7 @@ TEST_F(SpillTest, ADurablePutThatFindsADiskFullChangesNothing) {
 }
 
 TEST_F(SpillTest, ACorruptObjectIsAClearErrorAndGone) {
-  define(Spill::durable);
-  Status stored;
-  keep("row", 1, 1, stored);
-  work();
-  start();
-  define(Spill::durable);
-  recover();
+  start_again_with_one_object();
   store_->files.begin()->second.bytes[5] = std::byte{99};
   EXPECT_EQ(value_of("row"), -1);
   EXPECT_EQ(refusal_.code, Error::io);
@@ -334,13 +338,7 @@ TEST_F(SpillTest, ACorruptObjectIsAClearErrorAndGone) {
 }
 
 TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
-  define(Spill::durable);
-  Status stored;
-  keep("row", 1, 1, stored);
-  work();
-  start();
-  define(Spill::durable);
-  recover();
+  start_again_with_one_object();
   int failures = 1;
   store_->fails_reading = [&] { return failures-- > 0; };
   EXPECT_EQ(value_of("row"), 1) << "once";
@@ -379,13 +377,7 @@ TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
 }
 
 TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
-  define(Spill::durable);
-  Status stored;
-  keep("row", 1, 1, stored);
-  work();
-  start();
-  define(Spill::durable);
-  recover();
+  start_again_with_one_object();
   room_ = 0;
   EXPECT_EQ(value_of("row"), -2) << "no answer yet";
   room_ = UINT64_MAX;
@@ -411,13 +403,7 @@ TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
 }
 
 TEST_F(SpillTest, GetsThatWaitForTheDiskAreTold) {
-  define(Spill::durable);
-  Status stored;
-  keep("row", 1, 1, stored);
-  work();
-  start();
-  define(Spill::durable);
-  recover();
+  start_again_with_one_object();
   const auto waits = [this] {
     std::vector<std::string> all;
     table_->visit_reads([&](const Get& get, const std::string& why) { all.push_back(get.keys.first + ": " + why); });
