@@ -1,7 +1,6 @@
 #include "wire/messages/stream_messages.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -89,18 +88,6 @@ Status check(const Send& m) {
 }
 
 }  // namespace
-
-void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
-                std::span<const BufferRef> buffers, std::byte* to) noexcept {
-  const auto put = [&to](Bytes bytes) {
-    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
-    to += bytes.size();
-  };
-  put(std::as_bytes(std::span(&head, 1)));
-  put(bytes_of(row_key));
-  put(bytes_of(column_key));
-  put(std::as_bytes(buffers));
-}
 
 namespace {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -113,8 +114,24 @@ struct Send {
 };
 
 // Encodes a send without nodes into memory with enough room: nothing is allocated.
-void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
-                std::span<const BufferRef> buffers, std::byte* to) noexcept;
+inline void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
+                       std::span<const BufferRef> buffers, std::byte* to) noexcept {
+  // Whole words from registers, as a ring copies them: a load that covers several smaller stores would wait until they
+  // have left the processor's store buffer.
+  store(to, std::uint64_t{head.stream} | std::uint64_t{head.nodes} << 16 | std::uint64_t{head.buffers} << 32 |
+                std::uint64_t{head.set} << 48);
+  store(to + 8, std::uint64_t{head.row_key_bytes} | std::uint64_t{head.column_key_bytes} << 32);
+  store(to + 16, head.charge);
+  store(to + 24, head.rows);
+  to += sizeof head;
+  const auto put = [&to](Bytes bytes) {
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    to += bytes.size();
+  };
+  put(bytes_of(row_key));
+  put(bytes_of(column_key));
+  put(std::as_bytes(buffers));
+}
 
 struct MovePiece {
   BufferRef source;
