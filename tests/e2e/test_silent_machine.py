@@ -7,7 +7,6 @@ agent's `limits.silence` says.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from pathlib import Path
 
 import agent_process
 import pytest
+from switched_network import AGENT, Network, switched_network
 
 SILENCE_S = 3
 # With what a busy machine adds; if nobody told the kernel it would try for a quarter of an hour.
 NOTICED_S = 4 * SILENCE_S
-AGENT, PROGRAM = "10.78.0.1", "10.78.0.2"
 # How a program may be caught: as it sends, or asleep with nothing under way.
 SENDS = """
 import os, sys
@@ -45,57 +44,10 @@ with offpath.connect(address, key_file=key, tls_ca_file=ca or None, name="silenc
 """
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-
-class Network:
-    """Two namespaces whose cables end in a switch, in a third one, where the program's can be pulled."""
-
-    def __init__(self) -> None:
-        self.names = {place: f"offpath-{place}-{os.getpid()}" for place in ("agent", "program", "switch")}
-
-    def make(self) -> None:
-        switch = self.names["switch"]
-        for name in self.names.values():
-            ip("netns", "add", name)
-        ip("-n", switch, "link", "add", "switch0", "type", "bridge")
-        ip("-n", switch, "link", "set", "switch0", "up")
-        for place, address in (("agent", AGENT), ("program", PROGRAM)):
-            ip("-n", self.names[place], "link", "add", "eth0", "type", "veth", "peer", "name", place, "netns", switch)
-            ip("-n", self.names[place], "address", "add", f"{address}/24", "dev", "eth0")
-            for link in ("eth0", "lo"):
-                ip("-n", self.names[place], "link", "set", link, "up")
-            ip("-n", switch, "link", "set", place, "up")
-        self.set_cable(True)
-        ip("-n", switch, "link", "set", "agent", "master", "switch0")
-
-    def set_cable(self, plugged: bool) -> None:
-        end = ("master", "switch0") if plugged else ("nomaster",)
-        ip("-n", self.names["switch"], "link", "set", "program", *end)
-
-    def at(self, place: str) -> list[str]:
-        """Words before a command that run it there."""
-        return ["ip", "netns", "exec", self.names[place]]
-
-    def remove(self) -> None:
-        for name in self.names.values():
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-
-
 @pytest.fixture
 def network() -> Iterator[Network]:
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and `ip` (iproute2)")
-    made = Network()
-    try:
-        try:
-            made.make()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+    with switched_network() as made:
         yield made
-    finally:
-        made.remove()
 
 
 class Program:
