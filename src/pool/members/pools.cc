@@ -129,7 +129,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
         (!context_.directory.is_alive(member) || std::ranges::find(anew, member) != anew.end()))
       newcomers.push_back(member);
   if (alive == context_.directory.alive() && newcomers.empty()) return;
-  context_.directory.change_members(std::move(alive));
+  context_.directory.change_members(std::move(alive), now);
   versions_.begin_view(context_.clock.stamp(now));
   for (const auto& [name, definition] : context_.directory.all()) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
@@ -425,6 +425,8 @@ void Pools::on_pool_gone(const std::string& pool) { arrivals_.on_pool_gone(pool)
 bool Pools::has_moves(const std::string& pool) const {
   return moves_.any(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
 }
+
+bool Pools::is_settling() const { return moves_.size() > 0 || comparisons_.waiting() > 0; }
 
 // ---- of the configuration
 

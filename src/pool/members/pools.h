@@ -260,6 +260,7 @@ class Pools final : public mover::Store,
   void on_pool_gone(const std::string& pool) override;
   void add_in_use(std::set<std::string_view>& names) const override;
   [[nodiscard]] bool has_moves(const std::string& pool) const override;
+  [[nodiscard]] bool is_settling() const override;
 
   // ---- Puts::Ends
   void on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) override;

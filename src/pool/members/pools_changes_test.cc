@@ -1,4 +1,8 @@
 // One agent's pools after members have changed: comparisons, moves, removals, drops.
+#include <algorithm>
+#include <functional>
+
+#include "pool/directory/placement.h"
 #include "testing/pool/one_member.h"
 
 namespace offpath::pool {
@@ -71,6 +75,73 @@ TEST_F(PoolsTest, AMoveThatFailsIsTriedAgain) {
   pools_.on_answer(begin(), done(0), now_, effects_);
   EXPECT_EQ(pools_.counters().moved_rows, 1u);
   EXPECT_EQ(pools_.counters().moves_waiting, 0u);
+}
+
+// Members a to f, of which b is asked by "a"'s program for row r, without waiting.
+class GetsWhileRowsSettle : public PoolsTest {
+ protected:
+  void begin() {
+    ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
+    pools_.on_members({"a", "b", "c"}, {}, now_, effects_);
+    pools_.on_members({"a", "b", "c", "d", "e", "f"}, {}, now_, effects_);
+    effects_.clear();
+  }
+  // Asks each member that the get asks, until it is over; the members in order. `says_no` is told before each answer.
+  std::vector<std::string> asked_members(const std::function<bool(const std::string&)>& says_no) {
+    ask(program, EntryKind::pool_get, wire::PoolGet{"hash:/p", "r", "c", 0});
+    std::vector<std::string> members;
+    while (const auto asked = take<service::AskEffect>()) {
+      EXPECT_EQ(asked->kind, EntryKind::peer_get);
+      members.push_back(asked->member);
+      if (says_no(asked->member)) {
+        pools_.on_answer(asked->token, fail(Error::not_found, "none here"), now_, effects_);
+      } else {
+        Answer answer{wire::ReplyKind::got};
+        wire::encode(wire::Got{.how = wire::Got::How::pushed, .arrow = false, .lease = 0, .length = 0, .rows = 0},
+                     answer.payload);
+        pools_.on_answer(asked->token, std::move(answer), now_, effects_);
+      }
+    }
+    return members;
+  }
+  std::vector<std::string> owners() {
+    return owners_of(Policy::hash, 2, "r", std::vector<std::string>{"a", "b", "c", "d", "e", "f"});
+  }
+};
+
+TEST_F(GetsWhileRowsSettle, AllMembersAreAskedBeforeAGetSaysNo) {
+  begin();
+  std::vector<std::string> members = asked_members([](const std::string&) { return true; });
+  std::ranges::sort(members);
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  EXPECT_EQ(members, (std::vector<std::string>{"b", "c", "d", "e", "f"}));
+}
+
+TEST_F(GetsWhileRowsSettle, ARowThatMovesToItsOwnerMeanwhileIsFound) {
+  begin();
+  const std::vector<std::string> of_row = owners();
+  ASSERT_EQ(std::ranges::count(of_row, "a"), 0) << "the test needs a row of others";
+  std::string last;
+  std::size_t asked = 0;
+  // Each says no at first: the row is at its next owner by the time that the one before is asked.
+  const std::vector<std::string> members = asked_members([&](const std::string& member) {
+    last = member;
+    return ++asked <= 5;
+  });
+  EXPECT_EQ(members.size(), 6u);
+  EXPECT_EQ(last, of_row.front()) << "the owners are asked once more";
+}
+
+TEST_F(GetsWhileRowsSettle, OwnersAloneAreAskedWhenRowsHaveSettled) {
+  begin();
+  now_ += 60 * second_ns;
+  for (int i = 0; i < 4; ++i) {
+    pools_.on_time(now_, effects_);
+    effects_.clear();
+  }
+  ASSERT_EQ(pools_.counters().comparisons_waiting, 0u);
+  const std::vector<std::string> members = asked_members([](const std::string&) { return true; });
+  EXPECT_LE(members.size(), 4u) << "those of now and of before the last change, once";
 }
 
 TEST_F(PoolsTest, ARemovalIsAskedForUntilAllWhoMayHaveTheObjectHaveConfirmedIt) {

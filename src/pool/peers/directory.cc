@@ -23,9 +23,10 @@ constexpr std::size_t share_that_goes = 8;
 
 bool Directory::is_alive(const std::string& member) const { return std::ranges::binary_search(alive_, member); }
 
-void Directory::change_members(std::vector<std::string> alive) {
+void Directory::change_members(std::vector<std::string> alive, TimeNs now) {
   alive_ = std::move(alive);
   ++view_;
+  settles_until_ = deadline_after(now, options_.settle_wait_ns);
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
     std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));

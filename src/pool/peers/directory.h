@@ -48,6 +48,8 @@ class Directory {
     virtual void add_in_use(std::set<std::string_view>& pools) const = 0;
     // Whether rows of the pool are to go to other members, or are on their way to them.
     [[nodiscard]] virtual bool has_moves(const std::string& pool) const = 0;
+    // Whether rows of any pool are on their way, or are to be compared with those of other members.
+    [[nodiscard]] virtual bool is_settling() const = 0;
 
    protected:
     ~Users() = default;
@@ -69,9 +71,12 @@ class Directory {
   [[nodiscard]] const std::vector<std::string>& alive() const noexcept { return alive_; }
   [[nodiscard]] bool is_alive(const std::string& member) const;
   // Each pool's members are those that live from now on.
-  void change_members(std::vector<std::string> alive);
+  void change_members(std::vector<std::string> alive, TimeNs now);
   // Grows whenever members change.
   [[nodiscard]] std::uint64_t view() const noexcept { return view_; }
+  // A row may lie at any member: members changed a while ago at most, or rows are still on their way. Those that come
+  // from another half of a network have rows by a view of members that this one never had.
+  [[nodiscard]] bool is_settling(TimeNs now) const { return now < settles_until_ || users_.is_settling(); }
   // At start, with rows from disk: until then members are still met. `never`: that is over.
   [[nodiscard]] TimeNs joining_until() const noexcept { return joining_until_; }
   [[nodiscard]] bool is_joining() const noexcept { return joining_until_ != never; }
@@ -116,6 +121,7 @@ class Directory {
   std::string self_;
   std::vector<std::string> alive_{""};
   std::uint64_t view_ = 1;
+  TimeNs settles_until_ = 0;
   TimeNs joining_until_ = never;
   std::map<std::string, Definition, std::less<>> definitions_;
   std::map<uid_t, TimeNs> swept_at_;  // when nothing of the user's could go

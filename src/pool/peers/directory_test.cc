@@ -17,6 +17,7 @@ class Listener final : public Directory::Users {
   void on_pool_gone(const std::string& pool) override { gone.push_back(pool); }
   void add_in_use(std::set<std::string_view>& pools) const override { pools.insert(used.begin(), used.end()); }
   [[nodiscard]] bool has_moves(const std::string& /*pool*/) const override { return moves; }
+  [[nodiscard]] bool is_settling() const override { return false; }
 
   std::vector<std::string> made, gone;
   std::set<std::string> used;
@@ -32,7 +33,7 @@ class PoolDirectory : public ::testing::Test {
   }
   PoolDirectory() {
     directory_.set_self("a");
-    directory_.change_members({"a", "b", "c"});
+    directory_.change_members({"a", "b", "c"}, 0);
   }
   Status define(const std::string& text, TimeNs now = 0, Directory::By by = Directory::By::program) {
     const auto made = directory_.define(text, user, Directory::Access::write, by, now, effects_);
@@ -65,17 +66,17 @@ TEST_F(PoolDirectory, APoolWithCopiesLosesRowsOnlyWhenAsManyMembersGoBeforeRowsH
   ASSERT_TRUE(define("hash:/p?replicas=2"));
   const Definition* const pool = directory_.known("hash:/p");
   ASSERT_NE(pool, nullptr);
-  directory_.change_members({"a", "b"});
+  directory_.change_members({"a", "b"}, 0);
   EXPECT_EQ(pool->missed, std::vector<std::string>{"c"});
   EXPECT_EQ(pool->before, (std::vector<std::string>{"a", "b", "c"}));
-  directory_.change_members({"a"});
+  directory_.change_members({"a"}, 0);
   EXPECT_TRUE(pool->lost.empty()) << "its rows had moved meanwhile";
-  directory_.change_members({"a", "b", "c"});
+  directory_.change_members({"a", "b", "c"}, 0);
   listener_.moves = true;
-  directory_.change_members({"a", "b"});
-  directory_.change_members({"a"});
+  directory_.change_members({"a", "b"}, 0);
+  directory_.change_members({"a"}, 0);
   EXPECT_EQ(pool->lost, (std::vector<std::string>{"c", "b"}));
-  directory_.change_members({"a", "b", "c"});
+  directory_.change_members({"a", "b", "c"}, 0);
   EXPECT_TRUE(pool->lost.empty()) << "a member that is back has what it has";
 }
 

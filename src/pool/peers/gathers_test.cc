@@ -22,7 +22,7 @@ class Parts : public ::testing::Test, private Directory::Users, private Drops::U
  protected:
   Parts() {
     context_.directory.set_self("a");
-    context_.directory.change_members({"a", "b", "c"});
+    context_.directory.change_members({"a", "b", "c"}, 0);
     EXPECT_TRUE(context_.directory.define("hash:/p?members=a,b,c", user, Directory::Access::write, Directory::By::disk,
                                           0, effects_));
   }
@@ -87,6 +87,7 @@ class Parts : public ::testing::Test, private Directory::Users, private Drops::U
   void on_pool_gone(const std::string&) override {}
   void add_in_use(std::set<std::string_view>&) const override {}
   [[nodiscard]] bool has_moves(const std::string&) const override { return false; }
+  [[nodiscard]] bool is_settling() const override { return false; }
   [[nodiscard]] std::vector<std::uint64_t> under_way(const std::string&, std::string_view,
                                                      std::string_view) const override {
     return moves_;
@@ -189,11 +190,11 @@ TEST_F(Parts, ARemovalIsAskedAgainUntilItIsConfirmedOrTheMemberIsBack) {
   now_ = context_.next;
   removals_.on_time(now_, effects_);
   take(asked().at("b"), fail(Error::peer_lost, "gone"));
-  context_.directory.change_members({"a", "c"});
+  context_.directory.change_members({"a", "c"}, 0);
   now_ += context_.options.move_retry_ns;
   removals_.on_time(now_, effects_);
   EXPECT_TRUE(asked().empty()) << "it is away";
-  context_.directory.change_members({"a", "b", "c"});
+  context_.directory.change_members({"a", "b", "c"}, 0);
   removals_.on_newcomers({"b"}, now_);
   removals_.on_time(now_, effects_);
   answer(asked().at("b"), wire::ReplyKind::done, wire::Done{1});

@@ -19,6 +19,7 @@ struct PoolsOptions {
   std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the memory there is
   std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all that is set aside for what other members keep here
   TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare what they have
+  TimeNs settle_wait_ns = 10 * second_ns;         // after members changed: all are asked for a row its owners lack
   std::int64_t (*real_clock)() = nullptr;         // CLOCK_REALTIME, which stamps puts; null: the time that is given
   // at start, until rows from disk go where they belong: until then members are still met
   TimeNs join_wait_ns = 3 * second_ns;

@@ -71,20 +71,54 @@ void Gets::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   if (wanted_later && now >= remote.get.deadline) return give_up(number, now, effects);
   const Definition* const definition = context_.directory.known(remote.get.pool);
   if (definition == nullptr) return wanted_later ? gets_.await_pool(number) : give_up(number, now, effects);
+  if (const std::uint64_t view = context_.directory.view(); std::exchange(remote.view, view) != view) remote.of_all = 0;
   const std::vector<std::string> candidates = candidates_of(remote, *definition);
-  for (const std::string& candidate : candidates) {
-    if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
-    if (candidate != context_.directory.self()) return ask_owner(number, remote, *definition, candidate, now, effects);
-    if (!remote.copied && (is_here(remote) || remote.waits)) return serve_here(number, now, effects);
-    note_absence_here(remote);
-  }
+  for (const std::string& candidate : candidates)
+    if (ask_at(number, remote, *definition, candidate, now, effects)) return;
   if (candidates.empty())
     remote.last = {Error::not_found,
                    fmt::format("pool \"{}\": no member that lives is one of its members", definition->text)};
-  if (!wanted_later) return give_up(number, now, effects);
+  if (!remote.waits && ask_any(number, remote, *definition, now, effects)) return;
+  if (!wanted_later)
+    return looks_again(remote, *definition, now) ? ask_next(number, now, effects) : give_up(number, now, effects);
   remote.ask_all_again();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
   gets_.set_due(number, std::min(now + context_.options.retry_ns, remote.get.deadline));
+}
+
+bool Gets::ask_at(std::uint64_t number, RemoteGet& remote, const Definition& definition, const std::string& member,
+                  TimeNs now, Effects& effects) {
+  if (std::ranges::find(remote.tried, member) != remote.tried.end()) return false;
+  if (member != context_.directory.self()) {
+    ask_owner(number, remote, definition, member, now, effects);
+    return true;
+  }
+  if (!remote.copied && !remote.unreadable && (is_here(remote) || remote.waits)) {
+    serve_here(number, now, effects);
+    return true;
+  }
+  note_absence_here(remote);
+  return false;
+}
+
+// Members that are not known as owners.
+bool Gets::ask_any(std::uint64_t number, RemoteGet& remote, const Definition& definition, TimeNs now,
+                   Effects& effects) {
+  if (remote.last_look || !context_.directory.is_settling(now)) return false;
+  while (remote.of_all < definition.members.size())
+    if (ask_at(number, remote, definition, definition.members[remote.of_all++], now, effects)) return true;
+  return false;
+}
+
+// All have said no. Begins the last look, at the owners, if others were asked after them.
+bool Gets::looks_again(RemoteGet& remote, const Definition& definition, TimeNs now) const {
+  if (remote.last_look || !context_.directory.is_settling(now)) return false;
+  const std::vector<std::string> owners = Directory::owners(definition, remote.get.keys.first);
+  const std::size_t looked_at = remote.tried.size();
+  const std::size_t of_owners = std::erase_if(
+      remote.tried, [&](const std::string& member) { return std::ranges::find(owners, member) != owners.end(); });
+  remote.last_look = true;
+  return of_owners < looked_at;
 }
 
 // All owners are asked before one is waited at: it may have been the last to come. Sets whether one is.
@@ -457,7 +491,7 @@ void Gets::on_unreadable(FrameTable::Get get, Failure why, TimeNs now, Effects& 
   if (get.of_member || known == nullptr || known->members.size() < 2)
     return PoolContext::refuse(get.channel, get.ticket, std::move(why), effects);  // a member asks another owner
   const std::uint64_t number = context_.numbers.take();
-  RemoteGet remote{.get = std::move(get), .tried = {context_.directory.self()}};
+  RemoteGet remote{.get = std::move(get), .unreadable = true};
   remote.note(std::move(why));
   gets_.add(number, std::move(remote));
   ask_next(number, now, effects);

@@ -2,7 +2,9 @@
 // other members. An object up to the size of an inbox comes with its answer; a larger one is delivered and pulled.
 //
 // All owners are asked before one is waited at. Those before members changed are asked too, for an object may be on its
-// way between them.
+// way between them; and as long as rows settle after a change, all other members (Directory::is_settling). A member
+// drops a row that it gives away only once the new owners have it: so owners that had it not are asked once more after
+// the others, and a row that exists is found though it moved meanwhile.
 #pragma once
 
 #include <functional>
@@ -72,6 +74,12 @@ class Gets {
 
  private:
   void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
+  // True if this member's answer is awaited, or is what the get ends with.
+  [[nodiscard]] bool ask_at(std::uint64_t number, RemoteGet& remote, const Definition& definition,
+                            const std::string& member, TimeNs now, Effects& effects);
+  [[nodiscard]] bool ask_any(std::uint64_t number, RemoteGet& remote, const Definition& definition, TimeNs now,
+                             Effects& effects);
+  [[nodiscard]] bool looks_again(RemoteGet& remote, const Definition& definition, TimeNs now) const;
   [[nodiscard]] std::vector<std::string> candidates_of(RemoteGet& remote, const Definition& definition) const;
   [[nodiscard]] bool is_here(const RemoteGet& remote) const;
   void serve_here(std::uint64_t number, TimeNs now, Effects& effects);

@@ -15,7 +15,7 @@ class PutParts : public ::testing::Test, private Directory::Users, private Puts:
  protected:
   PutParts() {
     context_.directory.set_self("a");
-    context_.directory.change_members({"a", "b", "c"});
+    context_.directory.change_members({"a", "b", "c"}, 0);
     puts_.set_process(7);
     make("hash:/p?replicas=2&members=b,c");
     make("hash:/here?replicas=2&members=a,b");
@@ -49,6 +49,7 @@ class PutParts : public ::testing::Test, private Directory::Users, private Puts:
   void on_pool_gone(const std::string&) override {}
   void add_in_use(std::set<std::string_view>&) const override {}
   [[nodiscard]] bool has_moves(const std::string&) const override { return false; }
+  [[nodiscard]] bool is_settling() const override { return false; }
   void on_move_ended(const Put& move, const Status& status, TimeNs, Effects&) override {
     ended_.push_back(move.place.pool + (status ? " moved" : " failed"));
   }
@@ -136,7 +137,7 @@ TEST_F(PutParts, AMemberThatCannotBeToldOfAPoolHoldsUpNoPut) {
   answer(tokens.at("b"));
   answer(tokens.at("c"));
   answer(told.at("b"), fail(Error::timeout, "no answer"));
-  context_.directory.change_members({"a", "b"});
+  context_.directory.change_members({"a", "b"}, 0);
   puts_.on_members({}, now_);
   puts_.on_time(now_, effects_);
   EXPECT_EQ(stored(), true) << "one is silent, the other gone";

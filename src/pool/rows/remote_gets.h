@@ -28,13 +28,17 @@ struct RemoteGet {
   FrameTable::Get get{};             // of no channel, if it is a copy
   Copied copied{};                   // fetch_copy's: instead of an answer to a program
   ComputationPtr computation{};      // the reader wants its output; null: the object itself
-  std::vector<std::string> tried{};  // owners that had it not, or did not answer
-  std::uint64_t asking = 0;          // the token's number; 0: none
-  std::string owner{};               // that is asked
-  bool unsure = false;               // some owner did not say that it has none
-  bool fetched = false;              // by fetch(): nobody else is asked
-  bool waits = false;                // nobody had it: it is waited for where it is to come
-  QueryMembers::Fetched tell{};      // fetch_part's: instead of an answer to a program
+  std::vector<std::string> tried{};  // members that had it not, or did not answer
+  std::size_t of_all = 0;            // so many members of Directory::view `view` were looked at besides its owners
+  std::uint64_t view = 0;
+  bool last_look = false;        // all said no: only the owners are asked, once more
+  bool unreadable = false;       // here, where it is not looked for again
+  std::uint64_t asking = 0;      // the token's number; 0: none
+  std::string owner{};           // that is asked
+  bool unsure = false;           // some owner did not say that it has none
+  bool fetched = false;          // by fetch(): nobody else is asked
+  bool waits = false;            // nobody had it: it is waited for where it is to come
+  QueryMembers::Fetched tell{};  // fetch_part's: instead of an answer to a program
   FramePtr delivered{};
   Failure last{Error::timeout, ""};
 
@@ -45,7 +49,8 @@ struct RemoteGet {
   }
   void ask_all_again() {
     tried.clear();
-    unsure = false;
+    of_all = 0;
+    last_look = unsure = false;
   }
 };
 
