@@ -1,0 +1,40 @@
+// Counts the instructions of a call: its cost, whatever else the machine does meanwhile.
+#pragma once
+
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+
+namespace offpath {
+
+// The number that `body` executes in a copy of this process, after `prepare`; the kernel's are not counted. nullopt: a
+// process may not be traced here, or has ended early.
+template <class Prepare, class Body>
+[[nodiscard]] std::optional<std::uint64_t> instructions(const Prepare& prepare, const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    prepare();
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+    ::raise(SIGSTOP);
+    body();
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  int status = 0;
+  std::uint64_t count = 0;
+  const auto stopped_by = [&] {
+    return ::waitpid(child, &status, 0) == child && WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+  };
+  if (child < 0 || stopped_by() != SIGSTOP) return std::nullopt;
+  int signal = 0;
+  while (::ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) == 0 && (signal = stopped_by()) == SIGTRAP) ++count;
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  return signal == SIGSTOP ? std::optional(count) : std::nullopt;
+}
+
+}  // namespace offpath
