@@ -260,7 +260,7 @@ TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
       static_cast<void>(area.take_in());
       if (!accepted) ::_exit(1);
     };
-    const auto cost = instructions(prepare, calls);
+    const auto cost = instructions(200'000, prepare, calls);
     munmap(memory, layout.bytes);
     return cost;
   };

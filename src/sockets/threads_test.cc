@@ -175,6 +175,21 @@ TEST_F(Threads, ACloseDuringACopyTakesEffectAfterIt) {
   EXPECT_EQ(agent().offered(handle), buffer.text());
 }
 
+TEST_F(Threads, TheLastHolderLetsGoAfterItsCopies) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  auto closed = std::async(std::launch::async, [&] { program().area().close(handle); });
+  EXPECT_EQ(closed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle)) << "another connection may get the ring";
+  buffer.let_go();
+  EXPECT_EQ(sent.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  closed.get();
+  agent().await(TcpCommandKind::release, handle);
+}
+
 TEST_F(Threads, TheEndOfTheStreamDuringACopyLeavesWholeBytes) {
   Handle handle = 0;
   const int fd = connected(handle);
