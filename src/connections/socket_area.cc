@@ -38,8 +38,11 @@ constexpr std::uint64_t turn_bytes = 64;
   return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
                   page_bytes);
 }
+// The agent counts used memory in blocks of this size from the start of the area (tcp_commands.cc): a ring between two
+// blocks would count as both.
+constexpr std::uint64_t counted_bytes = 64 << 10;
 [[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept {
-  return kept_at(layout) + align_up(kept_bytes, page_bytes);
+  return align_up(kept_at(layout) + kept_bytes, counted_bytes);
 }
 }  // namespace
 

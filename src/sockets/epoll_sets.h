@@ -1,8 +1,8 @@
 // Epoll over offloaded sockets, without the kernel: which set watches which socket, and what to report. The thread that
 // takes in an event puts the watches of its socket into their sets' queues. A wait looks there first, and sleeps in the
 // kernel's epoll only if the queue is empty. The kernel's set holds the program's other descriptors, the one by which
-// the agent wakes this program, and one of the set's own, by which other threads wake it. No call's cost depends on the
-// number of watches.
+// the agent wakes this program, and one of the set's own, by which other threads wake it. To add, change, report or
+// remove a watch costs the same for any number of watches.
 //
 // A set that is itself watched, by epoll, poll or select, is left to the kernel from then on: its sockets show their
 // readiness at their descriptors. Level trigger, edge trigger and one-shot are as in the kernel; an edge is new data,
@@ -18,13 +18,42 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "base/fd.h"
 #include "sockets/descriptors.h"
-#include "sockets/linked.h"
 #include "sockets/short_waits.h"
 
 namespace offpath::sockets {
+
+// A doubly linked ring through its members: one of them is the head and stands for the list. Insertion and removal take
+// constant time and no memory. A type that is in several rings has a base of this template for each, by its tag.
+template <class Tag>
+class Linked {
+ public:
+  Linked() = default;
+  Linked(const Linked&) = delete;
+  Linked& operator=(const Linked&) = delete;
+  ~Linked() { unlink(); }
+
+  [[nodiscard]] bool alone() const noexcept { return next_ == this; }
+  [[nodiscard]] Linked& next() const noexcept { return *next_; }
+  // At the end of the ring of `head`.
+  void link(Linked& head) noexcept {
+    unlink();
+    next_ = &head;
+    previous_ = std::exchange(head.previous_, this);
+    previous_->next_ = this;
+  }
+  void unlink() noexcept {
+    previous_->next_ = next_;
+    next_->previous_ = previous_;
+    next_ = previous_ = this;
+  }
+
+ private:
+  Linked *next_ = this, *previous_ = this;
+};
 
 class EpollSets {
  public:
