@@ -235,7 +235,7 @@ TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
   const auto cost_among = [](std::uint32_t connections) {
     const SocketOptions options{.flows = 2 * connections, .send_bytes = 1024, .receive_bytes = 1024};
     const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
-    void* const memory = mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* const memory = mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const MutableBytes bytes{static_cast<std::byte*>(memory), layout.bytes};
     SocketArea area(bytes, options, [](std::uint32_t) {});
     AreaScript agent(bytes, layout);

@@ -18,11 +18,13 @@ template <class Prepare, class Body>
                                                              const Body& body) {
   const pid_t child = ::fork();
   if (child == 0) {
-    prepare();
-    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
-    ::raise(SIGSTOP);
-    body();
-    ::raise(SIGSTOP);
+    [&]() noexcept {
+      prepare();
+      if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+      ::raise(SIGSTOP);
+      body();
+      ::raise(SIGSTOP);
+    }();
     ::_exit(0);
   }
   int status = 0;
@@ -42,13 +44,15 @@ template <class Prepare, class Body>
 
 // The least number that `body` executes in copies of this process, after `prepare`; the kernel's are not counted. Other
 // threads' events may add some to one of the copies. No more than `most` are counted. nullopt: a process may not be
-// traced here, or has ended early.
+// traced here, or a copy has ended early.
 template <class Prepare, class Body>
 [[nodiscard]] std::optional<std::uint64_t> instructions(std::uint64_t most, const Prepare& prepare, const Body& body) {
   constexpr int copies = 3;
   std::optional<std::uint64_t> least = instructions_once(most, prepare, body);
-  for (int i = 1; i < copies && least; ++i)
-    if (const auto count = instructions_once(most, prepare, body)) least = std::min(*least, *count);
+  for (int i = 1; i < copies && least; ++i) {
+    const auto count = instructions_once(most, prepare, body);
+    least = count ? std::min(least, count) : std::nullopt;
+  }
   return least;
 }
 
