@@ -7,6 +7,8 @@
 //                                                connections kept busy
 //   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; and CPU
 //                                                time of the server's process
+//   tcp.threads (WAY, COUNT)                     as many streams at once, each with a thread of the server's and of the
+//                                                client's
 //   tcp.connections                              opened, asked 64 bytes, closed by the server, 16 at a time
 //   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of
 //                                                program and agent
@@ -24,7 +26,7 @@
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --spinning ADDRESS:PORT:PID   the kernel's that spins (echo)
 //   --agent-pid PID
-//   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
+//   --part PART            echo, busy, stream, threads, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
 //                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
 //                          linked: --offloaded and --agent-pid of an agent beyond the link --link, with
@@ -203,6 +205,49 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
   return {};
 }
 
+// New threads of the process may use any core, or the host's alone again.
+Status place_new_threads(pid_t process, bool anywhere, const Options& options) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int core = 0; anywhere && core < CPU_SETSIZE; ++core) CPU_SET(core, &cores);
+  if (!anywhere) CPU_SET(options.host_core, &cores);
+  if (::sched_setaffinity(process, sizeof cores, &cores) != 0) return fail_errno(errno, "sched_setaffinity");
+  return {};
+}
+
+Status measure_threads(const Sides& sides, const Options& options, bool in, std::size_t threads, Report& report) {
+  OFP_TRY(place(Client::anywhere, options));
+  const auto open = [&](const StreamServer& server) -> Result<std::vector<Fd>> {
+    std::vector<Fd> connections(threads);
+    OFP_TRY(place_new_threads(server.pid, true, options));
+    for (Fd& each : connections) {
+      OFP_ASSIGN(each, server.connect(StreamServer::threaded));
+      OFP_TRY(stream(each.get(), 1, 1));  // the thread is there
+    }
+    OFP_TRY(place_new_threads(server.pid, false, options));
+    return connections;
+  };
+  OFP_ASSIGN(const std::vector<Fd> offloaded, open(sides.offloaded));
+  OFP_ASSIGN(const std::vector<Fd> kernel, open(sides.kernel));
+  const std::uint64_t bytes = (options.quick ? 1 << 20 : 64 << 20) / threads;
+  Costs cpu;
+  const auto turn = [&](bool subject) -> Result<double> {
+    const StreamServer& server = subject ? sides.offloaded : sides.kernel;
+    if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+    OFP_ASSIGN(const double ns, streams_of_threads(subject ? offloaded : kernel, in ? bytes : 0, in ? 1 : bytes));
+    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
+    cpu.add(subject, double(after - before) / double(bytes * threads));
+    return ns / double(bytes * threads);
+  };
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  const std::string which = fmt::format("({} the server, {} threads)", in ? "to" : "from", threads);
+  report.add(rate_of("tcp.threads " + which, compared, 8, "Gb/s", ratio_at_least(0.5)));
+  report.add(claim_of("tcp.threads_host_cpu_vs_kernel " + which, cpu.compared(options.pairs()), 1e3, "ps/B", {}));
+  return {};
+}
+
 Status measure_connections(const Sides& sides, const Options& options, Report& report) {
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
   const auto turn = [&](const StreamServer& server) -> Result<double> {
@@ -310,6 +355,10 @@ Status run(const Options& options, Report& report) {
   }
   if (wanted("stream")) {
     for (const bool in : {true, false}) OFP_TRY(measure_stream(sides, options, in, report));
+  }
+  if (wanted("threads")) {
+    for (const bool in : {true, false})
+      for (const std::size_t threads : {1, 2, 4}) OFP_TRY(measure_threads(sides, options, in, threads, report));
   }
   if (wanted("connections")) OFP_TRY(measure_connections(sides, options, report));
   if (wanted("sparse")) OFP_TRY(measure_sparse(sides, options, report));

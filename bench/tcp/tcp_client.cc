@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <string>
 
 #include "machine.h"
@@ -205,7 +206,7 @@ Result<std::uint64_t> short_connections(const StreamServer& server, std::size_t 
 }
 
 Result<double> stream(int fd, std::uint64_t in, std::uint64_t out) {
-  static std::array<char, 128 << 10> chunk;
+  static thread_local std::array<char, 128 << 10> chunk;
   const std::uint64_t head[2] = {in, out};
   const std::uint64_t began = ticks();
   OFP_TRY(send_all(fd, head, sizeof head));
@@ -219,6 +220,18 @@ Result<double> stream(int fd, std::uint64_t in, std::uint64_t out) {
     if (got <= 0) return fail_errno(got < 0 ? errno : ECONNRESET, "recv from the server");
     left -= static_cast<std::uint64_t>(got);
   }
+  return double(ticks() - began) * ns_per_tick();
+}
+
+Result<double> streams_of_threads(const std::vector<Fd>& connections, std::uint64_t in, std::uint64_t out) {
+  std::vector<std::future<Result<double>>> all;
+  const std::uint64_t began = ticks();
+  for (const Fd& each : connections)
+    all.push_back(std::async(std::launch::async, [&, fd = each.get()] { return stream(fd, in, out); }));
+  Status done;
+  for (auto& each : all)
+    if (auto one = each.get(); !one) done = tl::unexpected(one.error());
+  OFP_TRY(done);
   return double(ticks() - began) * ns_per_tick();
 }
 

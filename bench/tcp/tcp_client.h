@@ -20,7 +20,7 @@ struct StreamServer {
   pid_t pid = -1;
 
   // The roles of its ports: see tcp_server.c.
-  enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped };
+  enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped, threaded };
   [[nodiscard]] static Result<StreamServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
   [[nodiscard]] Result<Fd> connect(Role role) const;                                  // without Nagle's algorithm
   [[nodiscard]] Result<std::int64_t> cpu_ns() const;
@@ -53,6 +53,10 @@ class BusyConnections {
 
 // Sends `in` bytes to the server, then receives `out` bytes. Nanoseconds until the last has arrived.
 [[nodiscard]] Result<double> stream(int fd, std::uint64_t in, std::uint64_t out);
+
+// The same on several connections at once, each with a thread of its own.
+[[nodiscard]] Result<double> streams_of_threads(const std::vector<Fd>& connections, std::uint64_t in,
+                                                std::uint64_t out);
 
 // All servers send as fast as they can: the bytes that arrived on each connection in `duration`, without the first
 // `begin`.

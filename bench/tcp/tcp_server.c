@@ -1,5 +1,6 @@
-/* The unmodified program of the TCP benchmark: one thread, epoll, plain socket calls, and no code of Offpath. Started
- * directly it uses the kernel's TCP, with `offpath sockets` the agent's. A connection's port selects its role:
+/* The unmodified program of the TCP benchmark: one thread with epoll, a thread for each connection of the last port,
+ * plain socket calls, and no code of Offpath. Started directly it uses the kernel's TCP, with `offpath sockets` the
+ * agent's. A connection's port selects its role:
  *
  *   PORT      echo      returns what it receives
  *   PORT + 1  stream    receives IN and OUT, 64-bit numbers, then IN bytes; then sends OUT bytes; and again
@@ -9,6 +10,7 @@
  *   PORT + 4  once      returns the first message, and closes the connection
  *   PORT + 5  stamped   an echo whose first 16 bytes are the times of its read and of the start of its send
  *                       (CLOCK_MONOTONIC, ns)
+ *   PORT + 6  threaded  a stream with a thread of its own, whose calls block
  *
  * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for its
  * sends. With `spin` in its place the server looks for events without sleeping, until there was none for a millisecond.
@@ -17,6 +19,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +30,7 @@
 #include <unistd.h>
 
 enum {
-  roles = 6,
+  roles = 7,
   backlog = 128,
   events_max = 64,
   chunk_bytes = 128 << 10,
@@ -35,7 +38,7 @@ enum {
   descriptors_max = 1 << 16,
   spin_ns = 1000000
 };
-enum role { echo, stream, timed, posts, once, stamped };
+enum role { echo, stream, timed, posts, once, stamped, threaded };
 
 struct connection {
   enum role role;
@@ -76,12 +79,41 @@ static int listen_at(uint16_t port, const char* congestion) {
   return fd;
 }
 
+/* The thread of a `threaded` connection. */
+static void* serve_alone(void* argument) {
+  const int fd = (int)(intptr_t)argument;
+  char* const own = malloc(chunk_bytes);
+  uint64_t head[2];
+  if (!own) fail("malloc");
+  while (recv(fd, head, sizeof head, MSG_WAITALL) == (ssize_t)sizeof head) {
+    ssize_t moved = 1;
+    for (uint64_t in = head[0]; in > 0 && moved > 0; in -= (uint64_t)moved)
+      moved = recv(fd, own, in < chunk_bytes ? (size_t)in : chunk_bytes, 0);
+    for (uint64_t out = head[1]; out > 0 && moved > 0; out -= (uint64_t)moved)
+      moved = send(fd, own, out < chunk_bytes ? (size_t)out : chunk_bytes, MSG_NOSIGNAL);
+    if (moved <= 0) break;
+  }
+  free(own);
+  close(fd);
+  return NULL;
+}
+
+static void begin_thread(int fd) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, serve_alone, (void*)(intptr_t)fd) != 0) fail("pthread_create");
+  pthread_detach(thread);
+}
+
 static void let_in(int epoll, int listener) {
-  const int on = 1;
+  const int on = 1, alone = connections[listener].role == threaded;
   int fd;
-  while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
+  while ((fd = accept4(listener, NULL, NULL, alone ? 0 : SOCK_NONBLOCK)) >= 0) {
     if (fd >= descriptors_max) fail("accept4");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (alone) {
+      begin_thread(fd);
+      continue;
+    }
     connections[fd] = (struct connection){.role = connections[listener].role};
     watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
   }
@@ -192,6 +224,8 @@ static int serve(int epoll, int fd) {
       return answer(fd, 0) && 0;
     case stamped:
       return answer_stamped(fd);
+    case threaded:
+      return 0;
     case stream:
       return go_on(epoll, fd, &connections[fd]);
   }

@@ -67,7 +67,8 @@ void AreaRings::post(std::uint32_t core, TcpCommand command, std::uint64_t read_
   std::memcpy(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
                   commands % layout_.command_slots * TcpAreaLayout::slot_bytes,
               &command, sizeof command);
-  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(++commands, std::memory_order_release);
+  std::atomic_ref<std::uint64_t>(commands).store(commands + 1, std::memory_order_relaxed);  // tell_agent() reads it
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(commands, std::memory_order_release);
   ++state_->posted;
 }
 
@@ -94,18 +95,17 @@ void AreaRings::post_offer(std::uint32_t core, Handle handle, std::uint64_t end,
   post(core, std::bit_cast<TcpCommand>(entry), read_position);
 }
 
-void AreaRings::tell_agent() noexcept {
+void AreaRings::tell_agent() const noexcept {
   fence_before_look();
   for (std::uint32_t core = 0; core < cores_; ++core) {
     if (agent_asleep(memory_, core).value() == 0) continue;
-    if (read(memory_, core, wire::tcp_word::commands_taken, std::memory_order_relaxed) != state_->commands[core])
-      tell_core(core);
+    const auto posted = std::atomic_ref<std::uint64_t>(state_->commands[core]).load(std::memory_order_relaxed);
+    if (read(memory_, core, wire::tcp_word::commands_taken, std::memory_order_relaxed) != posted) tell_core(core);
   }
 }
 
-void AreaRings::tell_core(std::uint32_t core) noexcept {
-  agent_asleep(memory_, core).clear();
-  wake_(core);
+void AreaRings::tell_core(std::uint32_t core) const noexcept {
+  if (agent_asleep(memory_, core).take()) wake_(core);
 }
 
 // ---- events

@@ -1,5 +1,6 @@
 // The program's side of an area's rings, of each core: commands that it posts, and events that it takes
-// (wire/areas/tcp_area.h). Connections are not known here. All calls are under the area's lock, except has_events().
+// (wire/areas/tcp_area.h). Connections are not known here. All calls are under the area's lock, except has_events() and
+// tell_agent().
 #pragma once
 
 #include <array>
@@ -41,8 +42,9 @@ class AreaRings {
   // the agent a read of the ring.
   void post_offer(std::uint32_t core, Handle handle, std::uint64_t end, Bytes sent, std::uint64_t read) noexcept;
   [[nodiscard]] std::uint64_t posted() const noexcept { return state_->posted; }
-  // Wakes every core with pending commands: a process that died before its wake may have posted to any of them.
-  void tell_agent() noexcept;
+  // After commands were posted: wakes every core with pending commands, because a process that died before its wake may
+  // have posted to any of them. A wake is a system call, so the lock is given up before.
+  void tell_agent() const noexcept;
 
   // ---- events
   [[nodiscard]] bool has_events() const noexcept;
@@ -73,7 +75,7 @@ class AreaRings {
   [[nodiscard]] std::uint64_t events_posted(std::uint32_t core) const noexcept;
   [[nodiscard]] wire::TcpEvent event_at(std::uint32_t core, std::uint64_t position) const noexcept;
   void events_were_taken(std::uint32_t core, std::uint64_t position) noexcept;
-  void tell_core(std::uint32_t core) noexcept;
+  void tell_core(std::uint32_t core) const noexcept;
 
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;

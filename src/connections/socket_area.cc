@@ -27,15 +27,22 @@ constexpr std::uint64_t accept_slots_bytes = 12 * wire::tcp_cores_max;
 [[nodiscard]] std::uint64_t accept_slots_at(const TcpAreaLayout& layout) noexcept {
   return cells_at(layout) + layout.flows * cell_bytes;
 }
+constexpr std::uint64_t turn_bytes = 64;
+[[nodiscard]] std::uint64_t turns_at(const TcpAreaLayout& layout) noexcept {
+  return align_up(accept_slots_at(layout) + layout.flows * accept_slots_bytes, turn_bytes);
+}
 [[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(accept_slots_at(layout) + layout.flows * accept_slots_bytes, page_bytes);
+  return align_up(turns_at(layout) + 2 * layout.flows * turn_bytes, page_bytes);
 }
 [[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
   return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
                   page_bytes);
 }
+// The agent counts used memory in blocks of this size from the start of the area (tcp_commands.cc): a ring between two
+// blocks would count as both.
+constexpr std::uint64_t counted_bytes = 64 << 10;
 [[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept {
-  return kept_at(layout) + align_up(kept_bytes, page_bytes);
+  return align_up(kept_at(layout) + kept_bytes, counted_bytes);
 }
 }  // namespace
 
@@ -58,7 +65,7 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       rings_(memory_, layout_, shared_->rings, std::move(wake)),
       processes_(memory_.data() + processes_at(layout_), layout_.flows, shared_->rings.processes) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes &&
-                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes);
+                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes && sizeof(TurnLock) == turn_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   rings_.learn();
@@ -82,6 +89,10 @@ MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(
 
 SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
   return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
+}
+
+SocketArea::TurnLock& SocketArea::turn_lock(Handle handle, Way way) const noexcept {
+  return reinterpret_cast<TurnLock*>(memory_.data() + turns_at(layout_))[2 * handle + static_cast<Handle>(way)];
 }
 
 SocketArea::AcceptSlots& SocketArea::accept_slots(Handle listener, std::uint32_t core) const noexcept {
@@ -110,7 +121,7 @@ std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
   const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
-  if (handle >= layout_.flows || cell(handle).is != wanted)
+  if (handle >= layout_.flows || cell(handle).is != wanted || !processes_.is_held(process_, handle))
     return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
 }
@@ -130,6 +141,9 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   shared_->first_free[core] = cell(handle).next;
   clear(handle);
   processes_.let_all_go(handle);
+  if (!cell(handle).has_turns)
+    for (const Way way : {Way::out, Way::in}) (new (&turn_lock(handle, way)) TurnLock)->init();
+  cell(handle).has_turns = true;
   cell(handle).allowed = receive_bytes_;
   set_read(handle, 0);
   cell(handle).next = nobody;
@@ -151,8 +165,10 @@ void SocketArea::clear(Handle handle) noexcept {
   static_cast<void>(count_used(handle));
   set_shutting(handle, false);
   const std::uint32_t used = cell(handle).used;
+  const bool has_turns = cell(handle).has_turns;
   cell(handle) = Cell{};
   cell(handle).used = used;
+  cell(handle).has_turns = has_turns;
   cell(handle).woken = every_process;
 }
 
@@ -362,11 +378,9 @@ void SocketArea::take(const TcpEvent& told) noexcept {
 }
 
 bool SocketArea::take_all() noexcept {
-  const std::uint64_t before = rings_.posted();
   bool told = false;
   for (std::uint32_t core = 0; core < cores(); ++core)
     told = rings_.take_all(core, [this](const TcpEvent& event) { take(event); }) || told;
-  if (rings_.posted() != before) rings_.tell_agent();
   return told;
 }
 
@@ -377,9 +391,7 @@ bool SocketArea::take_in() {
     processes_.forget_told(process_);
     told = true;
   }
-  const std::uint64_t before = rings_.posted();
   settle();
-  if (rings_.posted() != before) rings_.tell_agent();
   return told;
 }
 
@@ -472,7 +484,6 @@ Result<std::uint32_t> SocketArea::add_process() {
   const Lock lock(*this);
   OFP_ASSIGN(const std::uint32_t number, new_process());
   processes_.for_each_held(process_, [&](Handle handle) { hold_with(number, handle); });
-  rings_.tell_agent();
   return number;
 }
 
@@ -484,21 +495,20 @@ Result<std::uint32_t> SocketArea::add_process(std::span<const Handle> handles) {
       continue;
     hold_with(number, handle);
   }
-  rings_.tell_agent();
   return number;
 }
 
 void SocketArea::drop_process(std::uint32_t number) {
   const Lock lock(*this);
   let_go_of_all(number);
-  rings_.tell_agent();
 }
 
 bool SocketArea::depart() {
   const Lock lock(*this);
-  let_go_of_all(process_);
+  processes_.for_each_held(process_, [&](Handle handle) {
+    if (cell(handle).copying == 0) let_go(process_, handle, false);
+  });
   processes_[process_].is = ProcessTable::Process::Is::leaving;
-  rings_.tell_agent();
   return !processes_.is_any_alive();
 }
 

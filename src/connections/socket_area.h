@@ -3,8 +3,9 @@
 // continues with it. Nothing blocks.
 //
 // A call is a lock, a few stores and a check whether the agent sleeps. Payload goes straight into the flow's ring, and
-// out of it. Any caller takes in the agent's events, for all processes. A process that is killed within a call leaves
-// at worst its current flow unchanged.
+// out of it, without that lock: threads that copy wait for each other only in the same direction of the same flow. Any
+// caller takes in the agent's events, for all processes. A process that is killed within a call leaves at worst its
+// current flow unchanged.
 //
 // Several processes: each has a number, and 0 made the area. The holders of a handle are the process that made it, or
 // accepted it from a listener, and children that have it from the start (add_process); close() and abort() end it when
@@ -38,6 +39,8 @@ struct FlowSettings {
   std::uint32_t user_timeout_ms = 0;                              // without an acknowledgement; 0: the agent's
   friend bool operator==(const FlowSettings&, const FlowSettings&) = default;
 };
+
+enum class Way : std::uint8_t;  // a direction of a flow
 
 class SocketArea {
  public:
@@ -94,8 +97,9 @@ class SocketArea {
   }  // 0: the peer has finished sending
   [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, const Reading& reading);
   [[nodiscard]] Status finish(Handle flow);  // sends the end of the stream
-  void close(Handle handle);                 // sent data still goes out; the handle is invalid afterwards
-  void abort(Handle flow);
+  // Sent data still goes out. The handle is invalid afterwards, once calls of this process's other threads have copied.
+  void close(Handle handle) { let_go(handle, false); }
+  void abort(Handle flow) { let_go(flow, true); }
   // For all processes that hold it, which keep holding it: ends a listener, or abandons a connection that is not
   // established. False: it is neither.
   bool stop(Handle handle);
@@ -122,7 +126,8 @@ class SocketArea {
   void become(std::uint32_t process) noexcept { process_ = process; }  // in a forked child
   [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
   [[nodiscard]] bool holds(Handle handle);
-  // This process closes everything that it holds. True: no other process is left.
+  // This process closes everything that it holds, except for flows to or from which a thread copies: these are closed
+  // when the process has ended. True: no other process is left.
   bool depart();
   [[nodiscard]] MutableBytes kept() const noexcept;  // zeroed at the start
 
@@ -144,6 +149,8 @@ class SocketArea {
   struct Cell;
   struct AcceptSlots;
   class Lock;
+  struct TurnLock;
+  class Turn;
   [[nodiscard]] Result<Look> known_locked(Handle handle) const;
 
   [[nodiscard]] Cell& cell(Handle handle) const noexcept;
@@ -151,6 +158,7 @@ class SocketArea {
   [[nodiscard]] Result<std::uint32_t> new_process() noexcept;
   void hold(std::uint32_t number, Handle handle) noexcept;
   void hold_with(std::uint32_t number, Handle handle) noexcept;
+  void let_go(Handle handle, bool abort);
   void let_go(std::uint32_t number, Handle handle, bool abort) noexcept;
   void let_go_of_all(std::uint32_t number) noexcept;
   void name_holders(Handle handle) noexcept;
@@ -158,6 +166,7 @@ class SocketArea {
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
+  [[nodiscard]] TurnLock& turn_lock(Handle handle, Way way) const noexcept;
   [[nodiscard]] AcceptSlots& accept_slots(Handle listener, std::uint32_t core) const noexcept;
   [[nodiscard]] Handle oldest_waiting(Handle listener) const noexcept;
   [[nodiscard]] std::uint32_t accept_slots_of_core(const Cell& listener) const noexcept;
@@ -170,6 +179,7 @@ class SocketArea {
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
+  [[nodiscard]] Result<std::size_t> room_to_send(Handle flow, std::size_t bytes);
   [[nodiscard]] Result<Handle> take_port(const wire::TcpCommand& command, std::uint32_t backlog);
   void fill_accept_slots(Handle listener) noexcept;
   void fill_accept_slots(Handle listener, std::uint32_t core) noexcept;

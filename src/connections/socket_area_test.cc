@@ -7,6 +7,7 @@
 #include <string>
 
 #include "testing/sockets/area_script.h"
+#include "testing/sockets/instructions.h"
 
 namespace offpath::channel {
 namespace {
@@ -227,6 +228,45 @@ TEST_F(SocketAreaTest, InvalidHandlesAreRefused) {
     area_->close(handle);
   }
   EXPECT_TRUE(agent_.commands().empty());
+}
+
+// One of many connections is accepted, and another one is closed.
+TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
+  const auto cost_among = [](std::uint32_t connections) {
+    const SocketOptions options{.flows = 2 * connections, .send_bytes = 1024, .receive_bytes = 1024};
+    const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
+    void* const memory = mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const MutableBytes bytes{static_cast<std::byte*>(memory), layout.bytes};
+    SocketArea area(bytes, options, [](std::uint32_t) {});
+    AreaScript agent(bytes, layout);
+    Handle listener = 0, first = 0;
+    const auto prepare = [&] {
+      for (std::uint32_t i = 0; i < connections; ++i) {
+        first = area.connect({0x0a000001, 80}).value();
+        static_cast<void>(agent.commands());
+        agent.take_commands();
+      }
+      listener = area.listen(80, 1).value();
+      TcpEvent told{};
+      told.what = event::accepted;
+      told.handle = agent.commands().back().handle;
+      told.listener = listener;
+      agent.tell(told);
+      static_cast<void>(area.take_in());
+    };
+    const auto calls = [&] {
+      const bool accepted = area.accept(listener).has_value();
+      area.close(first);
+      static_cast<void>(area.take_in());
+      if (!accepted) ::_exit(1);
+    };
+    const auto cost = instructions(200'000, prepare, calls);
+    munmap(memory, layout.bytes);
+    return cost;
+  };
+  const auto few = cost_among(100), many = cost_among(10'000);
+  ASSERT_TRUE(few && many);
+  EXPECT_LT(*many, *few + *few / 2) << "instructions";
 }
 
 }  // namespace

@@ -80,7 +80,6 @@ Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::u
   command.handle = *handle;
   post(0, command);
   fill_accept_slots(*handle);
-  rings_.tell_agent();
   return *handle;
 }
 
@@ -110,7 +109,6 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   name_rings(*handle, command);
   post(core, command);
   name_holders(*handle);
-  rings_.tell_agent();
   return *handle;
 }
 
@@ -129,51 +127,63 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   hold(process_, flow);
   name_holders(flow);
   fill_accept_slots(handle);
-  rings_.tell_agent();
   return flow;
 }
 
-Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
-  const Lock lock(*this);
+// How many of the bytes fit; an error if none do.
+Result<std::size_t> SocketArea::room_to_send(Handle handle, std::size_t bytes) {
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->unacknowledged() == send_bytes_ || (flow->told & (event::connected | event::accepted)) == 0) take_all();
   if ((flow->told & event::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream has already been sent");
   if ((flow->told & (event::connected | event::accepted)) == 0)
     return fail(Error::would_block, "the connection is not established yet");
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
-  if (bytes.empty()) return 0;
-  if (taken == 0 || !rings_.room(core_of(handle)))
+  const std::size_t room = std::min<std::uint64_t>(bytes, send_bytes_ - flow->unacknowledged());
+  if (bytes > 0 && (room == 0 || !rings_.room(core_of(handle))))
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
-  copy_into_ring({ring(handle, false), send_bytes_}, flow->offered, bytes.first(taken));
-  flow->offered += taken;
-  rings_.post_offer(core_of(handle), handle, flow->offered, bytes.first(taken), flow->read);
-  rings_.tell_agent();
-  return taken;
+  return room;
+}
+
+Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
+  Turn turn(*this, handle, Way::out);
+  Lock lock(*this);
+  auto room = room_to_send(handle, bytes.size());
+  if (room && turn.wait(lock, *room)) room = room_to_send(handle, bytes.size());
+  if (!room || *room == 0) return room;
+  const Bytes taken = bytes.first(*room);
+  Cell& flow = cell(handle);
+  const std::uint64_t at = flow.offered;
+  // Meanwhile the flow may end, and the commands may fill their ring: then nothing was sent.
+  if (turn.copy(lock, [&] { copy_into_ring({ring(handle, false), send_bytes_}, at, taken); }))
+    OFP_TRY(room_to_send(handle, taken.size()));
+  flow.offered += taken.size();
+  rings_.post_offer(core_of(handle), handle, flow.offered, taken, flow.read);
+  return taken.size();
 }
 
 Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const Reading& reading) {
-  const Lock lock(*this);
-  OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->read + reading.skip >= flow->received) take_all();
-  const std::uint64_t at = std::min(flow->read + reading.skip, flow->received);  // another process may have read
-                                                                                 // meanwhile
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
-  if (taken == 0 && !bytes.empty()) {
-    if ((flow->told & event::finished) != 0) return 0;
-    if ((flow->told & event::closed) != 0) return failure_of(flow->error);
-    return fail(Error::would_block, "no data has arrived");
-  }
-  if (!reading.discards) {
-    copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
-  }
+  Turn turn(*this, handle, Way::in);
+  Lock lock(*this);
+  std::uint64_t at = 0;
+  std::size_t taken = 0;
+  do {
+    OFP_ASSIGN(Cell* const flow, find(handle));
+    if (flow->read + reading.skip >= flow->received) take_all();
+    at = std::min(flow->read + reading.skip, flow->received);  // another process may have read meanwhile
+    taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
+    if (taken == 0 && !bytes.empty()) {
+      if ((flow->told & event::finished) != 0) return 0;
+      if ((flow->told & event::closed) != 0) return failure_of(flow->error);
+      return fail(Error::would_block, "no data has arrived");
+    }
+  } while (turn.wait(lock, taken));
+  if (!reading.discards)
+    turn.copy(lock, [&] { copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken)); });
   if (reading.peeks) return taken;
-  set_read(handle, flow->read + taken);
+  Cell& flow = cell(handle);
+  set_read(handle, flow.read + taken);
   // The agent need not hear of every read: the peer has the rest of the window.
-  if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
-    owe(handle, owed_allow);
-    rings_.tell_agent();
-  }
+  if (!flow.shutting && flow.read + receive_bytes_ - flow.allowed >= receive_bytes_ / 4) owe(handle, owed_allow);
   return taken;
 }
 
@@ -183,20 +193,19 @@ Status SocketArea::finish(Handle handle) {
   if (flow->finishing || flow->gone) return {};
   flow->finishing = true;
   owe(handle, owed_finish);
-  rings_.tell_agent();
   return {};
 }
 
-void SocketArea::close(Handle handle) {
-  const Lock lock(*this);
-  if (handle < layout_.flows && processes_.is_held(process_, handle)) let_go(process_, handle, false);
-  rings_.tell_agent();
-}
-
-void SocketArea::abort(Handle handle) {
-  const Lock lock(*this);
-  if (handle < layout_.flows && processes_.is_held(process_, handle)) let_go(process_, handle, true);
-  rings_.tell_agent();
+// The last holder waits for its own threads' copies: the handle may be another flow's afterwards.
+void SocketArea::let_go(Handle handle, bool abort) {
+  std::optional<Turn> out, in;
+  Lock lock(*this);
+  const auto holds = [&] { return handle < layout_.flows && processes_.is_held(process_, handle); };
+  if (holds() && cell(handle).holders <= 1 && cell(handle).copying != 0) {
+    static_cast<void>(out.emplace(*this, handle, Way::out).wait(lock, ~std::size_t{0}));
+    static_cast<void>(in.emplace(*this, handle, Way::in).wait(lock, ~std::size_t{0}));
+  }
+  if (holds()) let_go(process_, handle, abort);
 }
 
 bool SocketArea::stop(Handle handle) {
@@ -215,7 +224,6 @@ bool SocketArea::stop(Handle handle) {
   mark_changed(handle);
   owe(handle, listens ? owed_release : owed_abort);
   at.stopped = true;  // last: if this process dies before it, another one repeats the command, which is harmless
-  rings_.tell_agent();
   return true;
 }
 
@@ -252,7 +260,6 @@ void SocketArea::set_flow_settings(Handle handle, const FlowSettings& settings) 
   if (!flow || (*flow)->gone || (*flow)->settings == settings) return;
   (*flow)->settings = settings;
   owe(handle, owed_options);
-  rings_.tell_agent();
 }
 
 Result<SocketArea::Look> SocketArea::look(Handle handle) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 
 #include "connections/area_rings.h"
 #include "connections/process_mutex.h"
@@ -44,7 +45,8 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   bool stopped;  // stopped before its last holder released it; the agent was told then
   bool listens;  // it is or was a listener
   std::uint16_t port, remote_port, mss;
-  bool shutting;  // the agent was asked to shut the window, and not to open it again
+  bool shutting;         // the agent was asked to shut the window, and not to open it again
+  std::uint8_t copying;  // bits of the directions in which a call copies without the lock; see Turn
   std::uint32_t local_address, remote_address;
   std::uint32_t listener;               // of an accept slot
   Handle next;                          // free cells; flows that wait to be accepted
@@ -61,6 +63,7 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   // The receive ring of this handle, which stays when the handle is reused: bytes that may have pages, and the flow's
   // `received` (its lower half) when they were counted.
   std::uint32_t used, counted;
+  bool has_turns;  // likewise: its TurnLocks are made
 };
 
 // A listener's state on one core: the numbers of accept slots and of waiting flows, and the latter's list.
@@ -70,18 +73,74 @@ struct SocketArea::AcceptSlots {
 };
 
 // A lock for all processes. A process that dies with it leaves unpublished positions, which count as not written, and
-// perhaps a count of holders that is one too high.
+// perhaps a count of holders that is one too high. The agent is told of the commands after the unlock.
 class SocketArea::Lock {
  public:
-  explicit Lock(const SocketArea& area) noexcept : shared_(*area.shared_) {
-    if (!shared_.lock.take()) area.count_holders();
-  }
-  ~Lock() { shared_.lock.unlock(); }
+  explicit Lock(const SocketArea& area) noexcept : area_(area) { lock(); }
+  ~Lock() { unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
+  void lock() noexcept {
+    if (!area_.shared_->lock.take()) area_.count_holders();
+    posted_ = area_.rings_.posted();
+  }
+  void unlock() noexcept {
+    const bool tells = area_.rings_.posted() != posted_;
+    area_.shared_->lock.unlock();
+    if (tells) area_.rings_.tell_agent();
+  }
 
  private:
-  Shared& shared_;
+  const SocketArea& area_;
+  std::uint64_t posted_ = 0;
+};
+
+// Two locks of each handle that was used, one for each direction, on cache lines of their own.
+struct alignas(64) SocketArea::TurnLock : ProcessMutex {};
+enum class Way : std::uint8_t { out, in };
+inline constexpr std::size_t short_copy = 1024;  // takes about as long as the locks that it would need
+
+// A call's turn to copy in one direction of a flow. A short copy is made under the area's lock. For a longer one the
+// call gives that lock up and takes the direction's, so only calls in the same direction of the same flow wait for it.
+// Whoever dies in between has published nothing. Order of locks: out, in, the area's.
+class SocketArea::Turn {
+ public:
+  Turn(const SocketArea& area, Handle handle, Way way) noexcept : area_(area), handle_(handle), way_(way) {}
+  ~Turn() {
+    if (own_ != nullptr) own_->unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // Gets the turn for a copy of that many bytes of a valid handle. True: the area's lock was given up meanwhile, so the
+  // caller looks again.
+  bool wait(Lock& lock, std::size_t bytes) noexcept {
+    if (own_ != nullptr || (bytes <= short_copy && (area_.cell(handle_).copying & bit()) == 0)) return false;
+    lock.unlock();
+    own_ = &area_.turn_lock(handle_, way_);
+    own_->lock();
+    lock.lock();
+    area_.cell(handle_).copying &= static_cast<std::uint8_t>(~bit());  // of a process that died
+    return true;
+  }
+  // True: the area's lock was given up meanwhile. The flow may have ended, but its handle is still this flow's.
+  template <class Copy>
+  bool copy(Lock& lock, const Copy& bytes) noexcept {
+    if (own_ == nullptr) return bytes(), false;
+    area_.cell(handle_).copying |= bit();
+    lock.unlock();
+    bytes();
+    lock.lock();
+    area_.cell(handle_).copying &= static_cast<std::uint8_t>(~bit());
+    return true;
+  }
+
+ private:
+  [[nodiscard]] std::uint8_t bit() const noexcept { return static_cast<std::uint8_t>(1u << static_cast<int>(way_)); }
+  const SocketArea& area_;
+  const Handle handle_;
+  const Way way_;
+  TurnLock* own_ = nullptr;
 };
 
 }  // namespace offpath::channel

@@ -41,7 +41,6 @@ bool SocketArea::give_back(TimeNs now) {
     more = give_back(Handle{shared_->next_look}) || more;
     shared_->next_look = (shared_->next_look + 1) % layout_.flows;
   }
-  rings_.tell_agent();
   return more;
 }
 

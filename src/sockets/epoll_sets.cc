@@ -22,11 +22,6 @@ constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while offloaded 
 constexpr std::uint32_t forget_wakes_every = 16;
 constexpr std::uint32_t always_told = EPOLLERR | EPOLLHUP;
 
-// A wait that is expected to be short spins: waking a sleeping core takes longer than the agent takes to deliver the
-// next request. A wait is expected to be short if the previous ones were, their wake-up included.
-constexpr TimeNs spin_ns = 20 * microsecond_ns, short_wait_ns = 60 * microsecond_ns;
-constexpr int short_waits_before_spin = 4, short_waits_max = 8;
-
 // Yields, because the awaited thread may be on this core.
 bool spin_for_events(TimeNs until) {
   constexpr int looks = 20;
@@ -116,7 +111,7 @@ void EpollSets::close(int fd) {
         if (same.get() == &set) set.fd = other;
     return;
   }
-  while (!set.watches.empty()) drop(*set.watches.back());
+  while (!set.watches.empty()) drop(set.watches.begin()->second);
 }
 
 std::shared_ptr<EpollSets::Set> EpollSets::find(int epoll) {
@@ -157,12 +152,6 @@ std::shared_ptr<EpollSets::Set> EpollSets::make(int epoll) {
 
 // ---- what is watched
 
-EpollSets::Watch* EpollSets::find_watch(Set& set, int fd, const Socket& socket) {
-  for (const auto& watch : set.watches)
-    if (watch->fd == fd && watch->socket == &socket) return watch.get();
-  return nullptr;
-}
-
 // epoll_ctl(2): EPOLLEXCLUSIVE is allowed with few other bits, only with EPOLL_CTL_ADD, and cannot be changed later.
 bool EpollSets::may_be(const epoll_event& event, int operation, const Watch* watch) noexcept {
   constexpr std::uint32_t beside = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
@@ -179,14 +168,13 @@ int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const e
     program().begin_showing(fd, socket);
     return kernel::epoll_ctl(epoll, operation, fd, const_cast<epoll_event*>(event));
   }
-  Watch* watch = find_watch(*set, fd, socket);
+  const auto found = set->watches.find(Key{fd, &socket});
+  Watch* watch = found != set->watches.end() ? &found->second : nullptr;
   if (operation != EPOLL_CTL_DEL && !may_be(*event, operation, watch)) return failed(EINVAL);
   if (operation == EPOLL_CTL_ADD) {
     if (watch != nullptr) return failed(EEXIST);
-    set->watches.push_back(
-        std::make_unique<Watch>(Watch{.fd = fd, .socket = &socket, .set = set.get(), .events = 0, .data = {}}));
-    watch = set->watches.back().get();
-    watching_[&socket].push_back(watch);
+    watch = &set->watches.try_emplace(Key{fd, &socket}, fd, socket, *set).first->second;
+    watch->OfSocket::link(watching_[&socket]);
   }
   if (watch == nullptr) return failed(ENOENT);
   if (operation == EPOLL_CTL_DEL) {
@@ -202,13 +190,10 @@ int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const e
 }
 
 void EpollSets::drop(Watch& watch) {
-  Set& set = *watch.set;
-  if (const auto of_socket = watching_.find(watch.socket); of_socket != watching_.end()) {
-    std::erase(of_socket->second, &watch);
-    if (of_socket->second.empty()) watching_.erase(of_socket);
-  }
-  std::erase(set.queue, &watch);
-  std::erase_if(set.watches, [&](const auto& each) { return each.get() == &watch; });
+  unqueue(watch);
+  watch.OfSocket::unlink();
+  if (const auto left = watching_.find(watch.socket); left->second.alone()) watching_.erase(left);
+  watch.set->watches.erase(watch.key());
 }
 
 void EpollSets::note_kernel_member(int epoll, int fd) {
@@ -225,24 +210,29 @@ void EpollSets::leave_to_kernel(int epoll) {
   set->by_kernel = true;
   for (const int own : {program().wake_fd(), set->wake.get()})
     kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_DEL), own, static_cast<epoll_event*>(nullptr));
-  for (const auto& watch : set->watches) {
-    program().begin_showing(watch->fd, *watch->socket);
+  for (const auto& [key, watch] : set->watches) {
+    program().begin_showing(watch.fd, *watch.socket);
     epoll_event event{};
-    event.events = watch->off ? 0 : watch->events;
-    event.data = watch->data;
-    kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), watch->fd, &event);
+    event.events = watch.off ? 0 : watch.events;
+    event.data = watch.data;
+    kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), watch.fd, &event);
   }
-  while (!set->watches.empty()) drop(*set->watches.back());
+  while (!set->watches.empty()) drop(set->watches.begin()->second);
 }
 
 void EpollSets::move(const Socket& from, Socket& to) {
   const std::lock_guard lock(lock_);
   auto moved = watching_.extract(&from);
   if (!moved) return;
-  for (Watch* watch : moved.mapped()) {
-    watch->socket = &to;
-    watch->seen = watch->seen_full = 0;
-    watch->seen_received = 0;
+  const OfSocket& head = moved.mapped();
+  for (OfSocket* each = &head.next(); each != &head; each = &each->next()) {
+    auto& watch = static_cast<Watch&>(*each);
+    auto node = watch.set->watches.extract(watch.key());
+    watch.socket = &to;
+    watch.seen = watch.seen_full = 0;
+    watch.seen_received = 0;
+    node.key() = watch.key();
+    watch.set->watches.insert(std::move(node));
   }
   moved.key() = &to;
   watching_.insert(std::move(moved));
@@ -250,17 +240,23 @@ void EpollSets::move(const Socket& from, Socket& to) {
 
 void EpollSets::forget(const Socket& socket) {
   const std::lock_guard lock(lock_);
-  const auto found = watching_.find(&socket);
-  if (found == watching_.end()) return;
-  for (Watch* watch : std::vector(found->second)) drop(*watch);
+  for (auto found = watching_.find(&socket); found != watching_.end(); found = watching_.find(&socket))
+    drop(static_cast<Watch&>(found->second.next()));
 }
 
 // ---- what is told
 
 void EpollSets::enqueue(Watch& watch) {
-  if (watch.off || std::exchange(watch.queued, true)) return;
-  watch.set->queue.push_back(&watch);
+  if (watch.off || !watch.Queued::alone()) return;
+  watch.Queued::link(watch.set->queue);
+  ++watch.set->queued;
   if (watch.set->sleepers > 0) wake(*watch.set);
+}
+
+void EpollSets::unqueue(Watch& watch) {
+  if (watch.Queued::alone()) return;
+  watch.Queued::unlink();
+  --watch.set->queued;
 }
 
 void EpollSets::wake(Set& set) {
@@ -284,16 +280,16 @@ void EpollSets::on_change(const Socket& socket) {
   const std::lock_guard lock(lock_);
   const auto found = watching_.find(&socket);
   if (found == watching_.end()) return;
-  for (Watch* watch : found->second) enqueue(*watch);
+  const OfSocket& head = found->second;
+  for (OfSocket* each = &head.next(); each != &head; each = &each->next()) enqueue(static_cast<Watch&>(*each));
 }
 
 int EpollSets::collect(Set& set, epoll_event* events, int room) {
   int count = 0;
   const std::lock_guard lock(lock_);
-  for (std::size_t left = set.queue.size(); left > 0 && count < room; --left) {
-    Watch& watch = *set.queue.front();
-    set.queue.pop_front();
-    watch.queued = false;
+  for (std::size_t left = set.queued; left > 0 && count < room; --left) {
+    auto& watch = static_cast<Watch&>(set.queue.next());
+    unqueue(watch);
     const auto look = program().area().known(watch.socket->handle);
     const std::uint32_t now = look ? events_of(*watch.socket, *look) : EPOLLHUP;
     const std::uint32_t told = now & (watch.events | always_told);
@@ -305,10 +301,10 @@ int EpollSets::collect(Set& set, epoll_event* events, int room) {
     events[count++] = {told, watch.data};
     watch.off = (watch.events & EPOLLONESHOT) != 0;
     if (watch.off || (watch.events & EPOLLET) != 0) continue;
-    watch.queued = true;  // level trigger: looked at again by the next wait
-    set.queue.push_back(&watch);
+    watch.Queued::link(set.queue);  // level trigger: looked at again by the next wait
+    ++set.queued;
   }
-  if (!set.queue.empty() && count == room && set.sleepers > 0) wake(set);
+  if (set.queued > 0 && count == room && set.sleepers > 0) wake(set);
   return count;
 }
 
@@ -343,16 +339,20 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
     }
     if (count > 0 || over) return count;
     const TimeNs began = now;
-    if (set->short_waits >= short_waits_before_spin && spin_for_events(began + spin_ns)) {
-      now = monotonic_ns();
-      continue;
+    if (set->short_waits.spins()) {
+      const bool in_time = spin_for_events(began + ShortWaits::spin_ns);
+      set->short_waits.spun(in_time);
+      if (in_time) {
+        now = monotonic_ns();
+        continue;
+      }
     }
     if (!program().fall_asleep()) {
       now = monotonic_ns();  // events of sockets outside this set must not extend the deadline
       continue;
     }
     lock.lock();
-    const bool sleeps = set->queue.empty();
+    const bool sleeps = set->queued == 0;
     if (sleeps) ++set->sleepers;
     lock.unlock();
     int ready = 0;
@@ -369,8 +369,7 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
     program().awake();
     now = monotonic_ns();
     set->looked_at = now;
-    const int waits = set->short_waits + (now - began < short_wait_ns ? 1 : -2);
-    set->short_waits = std::clamp(waits, 0, short_waits_max);
+    set->short_waits.slept(now - began);
     errno = why;
     if (ready < 0) return ready;
     if (ready > 0) {

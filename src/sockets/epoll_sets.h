@@ -1,7 +1,8 @@
 // Epoll over offloaded sockets, without the kernel: which set watches which socket, and what to report. The thread that
 // takes in an event puts the watches of its socket into their sets' queues. A wait looks there first, and sleeps in the
 // kernel's epoll only if the queue is empty. The kernel's set holds the program's other descriptors, the one by which
-// the agent wakes this program, and one of the set's own, by which other threads wake it.
+// the agent wakes this program, and one of the set's own, by which other threads wake it. To add, change, report or
+// remove a watch costs the same for any number of watches.
 //
 // A set that is itself watched, by epoll, poll or select, is left to the kernel from then on: its sockets show their
 // readiness at their descriptors. Level trigger, edge trigger and one-shot are as in the kernel; an edge is new data,
@@ -12,17 +13,47 @@
 #include <sys/epoll.h>
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
 #include "base/fd.h"
 #include "sockets/descriptors.h"
+#include "sockets/short_waits.h"
 
 namespace offpath::sockets {
+
+// A doubly linked ring through its members: one of them is the head and stands for the list. Insertion and removal take
+// constant time and no memory. A type that is in several rings has a base of this template for each, by its tag.
+template <class Tag>
+class Linked {
+ public:
+  Linked() = default;
+  Linked(const Linked&) = delete;
+  Linked& operator=(const Linked&) = delete;
+  ~Linked() { unlink(); }
+
+  [[nodiscard]] bool alone() const noexcept { return next_ == this; }
+  [[nodiscard]] Linked& next() const noexcept { return *next_; }
+  // At the end of the ring of `head`.
+  void link(Linked& head) noexcept {
+    unlink();
+    next_ = &head;
+    previous_ = std::exchange(head.previous_, this);
+    previous_->next_ = this;
+  }
+  void unlink() noexcept {
+    previous_->next_ = next_;
+    next_->previous_ = previous_;
+    next_ = previous_ = this;
+  }
+
+ private:
+  Linked *next_ = this, *previous_ = this;
+};
 
 class EpollSets {
  public:
@@ -52,14 +83,26 @@ class EpollSets {
 
  private:
   struct Set;
-  struct Watch {
+  using OfSocket = Linked<struct OfSocketTag>;
+  using Queued = Linked<struct QueuedTag>;
+  // As in the kernel, a set has a watch for each pair of a descriptor and what it named when it was added.
+  struct Key {
+    int fd;
+    const Socket* socket;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct HashOfKey {
+    std::size_t operator()(const Key& key) const noexcept { return static_cast<std::size_t>(key.fd); }
+  };
+  struct Watch : OfSocket, Queued {
     int fd;
     Socket* socket;
     Set* set;
-    std::uint32_t events;
-    epoll_data_t data;
-    bool queued = false;
+    std::uint32_t events = 0;
+    epoll_data_t data{};
     bool off = false;  // one-shot, and already reported
+    Watch(int fd_, Socket& socket_, Set& set_) noexcept : fd(fd_), socket(&socket_), set(&set_) {}
+    [[nodiscard]] Key key() const noexcept { return {fd, socket}; }
     // For edge trigger: what was reported last.
     std::uint32_t seen = 0, seen_full = 0;
     std::uint64_t seen_received = 0;
@@ -69,15 +112,16 @@ class EpollSets {
     Set(const Set&) = delete;
     Set& operator=(const Set&) = delete;
     ~Set();
-    int fd;  // any of its descriptors
-    std::vector<std::unique_ptr<Watch>> watches{};
-    std::deque<Watch*> queue{};
+    int fd;          // any of its descriptors
+    Queued queue{};  // of `queued` watches
+    std::size_t queued = 0;
+    std::unordered_map<Key, Watch, HashOfKey> watches{};
     Fd wake{};
     std::uint32_t sleepers = 0, descriptors = 1;
     bool woken = false, by_kernel = false;
     std::atomic<TimeNs> looked_at = 0;  // time of the last call to the kernel
     std::atomic<std::uint32_t> wakes = 0;
-    std::atomic<int> short_waits = 0;
+    ShortWaits short_waits{};
   };
   // Bits for every descriptor, so that most calls need no lock.
   struct Mark {
@@ -89,18 +133,18 @@ class EpollSets {
   [[nodiscard]] std::shared_ptr<Set> find(int epoll);
   [[nodiscard]] std::shared_ptr<Set> make(int epoll);
   [[nodiscard]] bool watch_wakes(int epoll, Set& set);
-  [[nodiscard]] static Watch* find_watch(Set& set, int fd, const Socket& socket);
   [[nodiscard]] static bool may_be(const epoll_event& event, int operation, const Watch* watch) noexcept;
   void drop(Watch& watch);
   static void enqueue(Watch& watch);
+  static void unqueue(Watch& watch);
   static void wake(Set& set);
   [[nodiscard]] static bool is_edge(Watch& watch, std::uint32_t now, const SocketArea::Look& look);
   [[nodiscard]] int collect(Set& set, epoll_event* events, int room);
   [[nodiscard]] int ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask);
 
   std::mutex lock_;
-  std::map<int, std::shared_ptr<Set>> sets_;               // by each of their descriptors
-  std::map<const Socket*, std::vector<Watch*>> watching_;  // a socket's watches
+  std::map<int, std::shared_ptr<Set>> sets_;              // by each of their descriptors
+  std::unordered_map<const Socket*, OfSocket> watching_;  // a socket's watches
   std::atomic<std::uint8_t> marks_[Descriptors::numbers]{};
 };
 

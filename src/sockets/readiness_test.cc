@@ -2,9 +2,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "sockets/epoll_sets.h"
+#include "testing/sockets/instructions.h"
 #include "testing/sockets/offloaded.h"
 
 namespace offpath::sockets {
@@ -261,6 +266,68 @@ TEST_F(Readiness, AConnectionIsWritableOnceItIsDecided) {
   ASSERT_EQ(error_of(connect(refused, "10.9.0.1", 80)), EINPROGRESS);
   EXPECT_EQ(poll(refused, POLLOUT, true) & POLLOUT, POLLOUT);
   EXPECT_EQ(pending_error(refused), ECONNREFUSED);
+}
+
+// Adds, changes, reports and removes one watch among others, and closes a socket that is watched.
+TEST_F(Readiness, TheCostOfEpollDoesNotDependOnTheNumberOfWatches) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit before = limit;
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  constexpr int few = 100;
+  constexpr std::uint64_t most = 200'000;
+  const int many = static_cast<int>(std::min<rlim_t>(10'000, limit.rlim_max / 2));
+  ASSERT_GE(many, 10 * few) << "too few descriptors are allowed";
+  Handle handle = 0;
+  const int fd = connected(handle), watched = connected(handle);
+  const auto cost_among = [&](int count) {
+    const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+    int one = -1;
+    const auto prepare = [&] {
+      int failed = control(set, EPOLL_CTL_ADD, watched, EPOLLIN);
+      for (int i = 0; i < count; ++i) failed |= control(set, EPOLL_CTL_ADD, ::dup(fd), EPOLLIN);
+      one = ::dup(fd);
+      if (failed != 0 || one < 0 || told(set, one) != 0) ::_exit(1);
+    };
+    const auto calls = [&] {
+      const int added = control(set, EPOLL_CTL_ADD, one, EPOLLIN), changed = control(set, EPOLL_CTL_MOD, one, EPOLLOUT);
+      const std::uint32_t ready = told(set, one);
+      const int removed = control(set, EPOLL_CTL_DEL, one, 0);
+      ::close(watched);
+      if (added != 0 || changed != 0 || ready != EPOLLOUT || removed != 0) ::_exit(1);
+    };
+    return instructions(most, prepare, calls);
+  };
+  const auto alone = cost_among(few), among_many = cost_among(many);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_TRUE(alone && among_many);
+  EXPECT_LT(*among_many, *alone + *alone / 2) << "instructions, with " << many << " watches instead of " << few;
+}
+
+// The spins of that many waits, which all end within a short sleep. `in_time` of a hundred end within a spin.
+int spins_of(int waits, int in_time) {
+  ShortWaits short_waits;
+  int spins = 0;
+  for (int i = 0; i < waits; ++i) {
+    const bool early = i * 7 % 100 < in_time;
+    if (short_waits.spins()) {
+      ++spins;
+      short_waits.spun(early);
+      if (early) continue;
+    }
+    short_waits.slept(ShortWaits::short_ns - 1);
+  }
+  return spins;
+}
+
+TEST(ShortWaitsTest, SpinsInVainBecomeRare) {
+  EXPECT_EQ(spins_of(1000, 100), 996) << "replies that come at once";
+  EXPECT_GT(spins_of(1000, 90), 750);
+  EXPECT_LT(spins_of(1000, 0), 50) << "a stream, whose next batch comes later";
+  ShortWaits long_waits;
+  for (int i = 0; i < 100; ++i) long_waits.slept(ShortWaits::short_ns);
+  EXPECT_FALSE(long_waits.spins());
 }
 
 }  // namespace

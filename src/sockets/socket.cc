@@ -70,7 +70,8 @@ void Socket::make_all(MutableBytes memory) noexcept {
 int Socket::take(Ends ends) {
   const std::lock_guard lock(showing_);  // a thread that takes in events may already show the socket
   own().signal = std::exchange(ends.own_, -1);
-  shown_ = readable_ = full_ = finished_ = closed_ = false;
+  shown_ = false;
+  readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;
   struct stat status{};
   inode = ::fstat(ends.programs_, &status) == 0 ? status.st_ino : 0;
@@ -104,14 +105,15 @@ void Socket::begin_showing(int fd, const SocketArea& area) {
   if (mine.shows.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(showing_);
   if (mine.signal < 0 || mine.shows.exchange(true)) return;
+  const bool began = !shown_.exchange(true);
   const auto look = area.known(handle);
-  if (!std::exchange(shown_, true) && look && !look->writable && !listener) fill(fd);
+  if (began && look && !look->writable && !listener) fill(fd);
   if (look) show_locked(*look);
 }
 
 void Socket::show(const SocketArea& area, bool lost) {
-  const std::lock_guard lock(showing_);
   if (!shown_) return;
+  const std::lock_guard lock(showing_);
   auto look = area.known(handle);
   if (!look) return;
   if (lost) look->closed = !listener, look->readable = look->writable = true;
@@ -142,8 +144,9 @@ void Socket::show_locked(const SocketArea::Look& look) {
 }
 
 void Socket::hide_readable(int fd, const SocketArea& area) {
+  if (!shown_) return;
   const std::lock_guard lock(showing_);
-  if (!shown_ || !readable_) return;
+  if (!readable_) return;
   const auto look = area.known(handle);
   if (!look || is_readable(*look)) return;
   char bytes[16];                      // one byte; more if a process died after it had written another
@@ -152,8 +155,9 @@ void Socket::hide_readable(int fd, const SocketArea& area) {
 }
 
 void Socket::hide_writable(int fd, const SocketArea& area) {
+  if (!shown_) return;
   const std::lock_guard lock(showing_);
-  if (!shown_ || full_) return;
+  if (full_) return;
   const auto look = area.known(handle);
   if (!look || look->writable) return;
   fill(fd);

@@ -128,7 +128,9 @@ struct Socket : Settings {
   void show_locked(const SocketArea::Look& look);
   void fill(int fd);
   channel::ProcessMutex showing_;
-  bool shown_ = false;
+  // Without the lock: a thread that begins to show looks at the area after it has set this, so it sees what a call on
+  // the area did before that call found this false.
+  std::atomic<bool> shown_ = false;
   bool readable_ = false, full_ = false, finished_ = false, closed_ = false;
 };
 

@@ -218,7 +218,8 @@ def test_tcp(tmp_path: Path):
     assert measured >= {
         "tcp.echo_us_p50_vs_kernel", "tcp.host_cpu_per_request_vs_kernel", "tcp.stream_gbps_vs_kernel",
         "tcp.total_cpu_per_request", "tcp.stream_total_cpu",
-        "tcp.stream_host_cpu_vs_kernel", "tcp.connections", "tcp.echo_sparse", "tcp.post_ns", "tcp.idle_flows",
+        "tcp.stream_host_cpu_vs_kernel", "tcp.threads", "tcp.threads_host_cpu_vs_kernel",
+        "tcp.connections", "tcp.echo_sparse", "tcp.post_ns", "tcp.idle_flows",
         "tcp.flow_bytes", "tcp.goodput_vs_kernel", "tcp.fairness", "tcp.echo_stage", "tcp.breakdown",
     }  # fmt: skip
     assert [path.name for path in tmp_path.glob("*.png")] == ["tcp_echo_stages.png"]

@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers,
 LINKS = ("local", "tcp", "verbs")
 TCP_LINKS = ("tcp", "verbs")  # between a program's machine and the agent's
 TCP_PARTS = (
-    *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
+    *("echo", "busy", "stream", "threads", "connections", "sparse", "posts", "idle", "redis"),
     *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
 )
 TASK_PARTS = ("calls", "bytes")

@@ -59,7 +59,10 @@ PARTS = (
     part_of("exchange", "samples", 0.5),
     part_of("exchange", "peers", 0.5),
     part_of("exchange", "region", 0.3),
-    *(part_of("tcp", part, 0.4) for part in ("echo", "busy", "stream", "connections", "sparse", "posts", "idle")),
+    *(
+        part_of("tcp", part, 0.4)
+        for part in ("echo", "busy", "stream", "threads", "connections", "sparse", "posts", "idle")
+    ),
     part_of("tcp", "redis", 0.7),
     Part("tcp.link", 0.5, ("tcp", "--link", "tcp")),
     part_of("task", "calls", 0.7),

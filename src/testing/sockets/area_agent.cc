@@ -82,7 +82,14 @@ void FakeAreaAgent::run() {
 // Only the thread takes them: a datagram that another one took would not end its sleep.
 void FakeAreaAgent::take_datagrams() {
   std::map<std::uint32_t, Fd> joined;
-  std::erase_if(wakes_, [&](const auto& each) { return !take_datagrams(each.second.get(), joined); });
+  std::erase_if(wakes_, [&](const auto& each) {
+    if (take_datagrams(each.second.get(), joined)) return false;
+    TcpEvent ended{};
+    ended.handle = wire::tcp_no_handle;
+    ended.listener = each.first;
+    OFP_ASSERT(*area_.post(ended, ~0ull));
+    return true;
+  });
   wakes_.merge(joined);
 }
 

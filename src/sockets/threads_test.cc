@@ -1,0 +1,334 @@
+// Calls of threads and processes at the same time, against a fake agent.
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <future>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "sockets/kernel.h"
+#include "testing/sockets/offloaded.h"
+
+namespace offpath::sockets {
+namespace {
+
+using wire::TcpCommandKind;
+
+// A buffer in whose middle a copy stops, until let_go(): its second half is not accessible, and the fault's handler
+// waits. One at a time.
+class StoppingBuffer {
+ public:
+  static constexpr std::size_t bytes = 64 << 10;
+
+  StoppingBuffer() {
+    memory_ = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (std::size_t i = 0; i < bytes; ++i) memory_[i] = static_cast<char>('a' + i % 23);
+    text_ = std::string(memory_, bytes);
+    OFP_ASSERT(::mprotect(memory_ + bytes / 2, bytes / 2, PROT_NONE) == 0);
+    OFP_ASSERT(::pipe(stopped_) == 0 && ::pipe(goes_on_) == 0);
+    only = this;
+    struct sigaction action{};
+    action.sa_handler = [](int) { only->stop(); };
+    OFP_ASSERT(::sigaction(SIGSEGV, &action, &before_) == 0);
+  }
+  ~StoppingBuffer() {
+    ::sigaction(SIGSEGV, &before_, nullptr);
+    for (const int fd : {stopped_[0], stopped_[1], goes_on_[0], goes_on_[1]}) kernel::close(fd);
+    ::munmap(memory_, bytes);
+  }
+  StoppingBuffer(const StoppingBuffer&) = delete;
+  StoppingBuffer& operator=(const StoppingBuffer&) = delete;
+
+  [[nodiscard]] char* data() const noexcept { return memory_; }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+  [[nodiscard]] std::string now() const { return std::string(memory_, bytes); }
+  void await_stop() { move_byte(stopped_[0], false); }
+  void let_go() { move_byte(goes_on_[1], true); }
+
+ private:
+  static void move_byte(int fd, bool writes) {
+    char byte = 0;
+    OFP_ASSERT((writes ? kernel::write(fd, static_cast<const void*>(&byte), std::size_t{1})
+                       : kernel::read(fd, static_cast<void*>(&byte), std::size_t{1})) == 1);
+  }
+  void stop() {
+    move_byte(stopped_[1], true);
+    move_byte(goes_on_[0], false);
+    OFP_ASSERT(::mprotect(memory_, bytes, PROT_READ | PROT_WRITE) == 0);
+  }
+
+  static inline StoppingBuffer* only = nullptr;
+  char* memory_;
+  std::string text_;
+  int stopped_[2], goes_on_[2];
+  struct sigaction before_{};
+};
+
+class Threads : public Offloaded {
+ protected:
+  static ssize_t send_all(int fd, const StoppingBuffer& buffer) {
+    return ::send(fd, buffer.data(), StoppingBuffer::bytes, MSG_NOSIGNAL);
+  }
+  // Whether `call` ends while another thread's copy has stopped. It goes on afterwards in any case.
+  template <class Call>
+  static bool ends_meanwhile(StoppingBuffer& stopped, const Call& call) {
+    auto done = std::async(std::launch::async, call);
+    const bool ended = done.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    stopped.let_go();
+    done.get();
+    return ended;
+  }
+  // Calls on sockets other than those in `busy`, and on the set that watches them.
+  void use_others(int other, Handle handle, int set) {
+    const std::string much(100'000, 'm');
+    EXPECT_EQ(::send(other, much.data(), much.size(), 0), static_cast<ssize_t>(much.size()));
+    EXPECT_EQ(agent().offered(handle), much);
+    agent().arrive(handle, much);
+    std::string got(much.size(), '-');
+    EXPECT_EQ(::recv(other, got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(much.size()));
+    EXPECT_EQ(got, much);
+    agent().arrive(handle, "m");
+    epoll_event event{};
+    EXPECT_EQ(::epoll_wait(set, &event, 1, -1), 1);
+    EXPECT_EQ(::recv(other, got.data(), got.size(), 0), 1);
+    Handle fresh = 0;
+    const int made = connected(fresh);
+    EXPECT_EQ(::send(made, "x", 1, 0), 1);
+    EXPECT_EQ(::close(::dup(made)), 0);
+  }
+  int set_over(int fd) {
+    const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    EXPECT_EQ(::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
+    return set;
+  }
+};
+
+TEST_F(Threads, ASendThatCopiesHoldsUpNoOtherSocket) {
+  Handle copied = 0, free = 0;
+  const int fd = connected(copied), other = connected(free), set = set_over(other);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  EXPECT_TRUE(ends_meanwhile(buffer, [&] {
+    use_others(other, free, set);
+    agent().arrive(copied, "the other direction");
+    char bytes[100];
+    EXPECT_EQ(::recv(fd, bytes, sizeof bytes, 0), 19);
+    EXPECT_EQ(agent().offered(copied), "") << "bytes were offered before they were copied";
+  }));
+  EXPECT_EQ(sent.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  EXPECT_EQ(agent().offered(copied), buffer.text());
+}
+
+TEST_F(Threads, AReceiveThatCopiesHoldsUpNoOtherSocket) {
+  Handle copied = 0, free = 0;
+  const int fd = connected(copied), other = connected(free), set = set_over(other);
+  StoppingBuffer buffer;
+  agent().arrive(copied, buffer.text());
+  auto got = std::async(std::launch::async, [&] { return ::recv(fd, buffer.data(), StoppingBuffer::bytes, 0); });
+  buffer.await_stop();
+  EXPECT_TRUE(ends_meanwhile(buffer, [&] {
+    use_others(other, free, set);
+    EXPECT_EQ(::send(fd, "back", 4, 0), 4);
+    EXPECT_EQ(agent().offered(copied), "back");
+  }));
+  EXPECT_EQ(got.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  EXPECT_EQ(buffer.now(), buffer.text());
+}
+
+TEST_F(Threads, AShortSendWaitsForTheCopyBeforeIt) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  auto first = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  auto second = std::async(std::launch::async, [&] { return ::send(fd, "!", 1, 0); });
+  EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  buffer.let_go();
+  EXPECT_EQ(first.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  EXPECT_EQ(second.get(), 1);
+  EXPECT_EQ(agent().offered(handle), buffer.text() + "!");
+}
+
+TEST_F(Threads, ACloseDuringACopyTakesEffectAfterIt) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  EXPECT_TRUE(ends_meanwhile(buffer, [&] {
+    EXPECT_EQ(::close(fd), 0);
+    EXPECT_FALSE(is_offloaded(fd));
+    EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
+  }));
+  EXPECT_EQ(sent.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  agent().await(TcpCommandKind::release, handle);
+  EXPECT_EQ(agent().offered(handle), buffer.text());
+}
+
+TEST_F(Threads, TheLastHolderLetsGoAfterItsCopies) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  auto closed = std::async(std::launch::async, [&] { program().area().close(handle); });
+  EXPECT_EQ(closed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle)) << "another connection may get the ring";
+  buffer.let_go();
+  EXPECT_EQ(sent.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  closed.get();
+  agent().await(TcpCommandKind::release, handle);
+}
+
+TEST_F(Threads, TheEndOfTheStreamDuringACopyLeavesWholeBytes) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  EXPECT_TRUE(ends_meanwhile(buffer, [&] { EXPECT_EQ(::shutdown(fd, SHUT_WR), 0); }));
+  EXPECT_EQ(sent.get(), -1);
+  EXPECT_EQ(agent().offered(handle), "") << "nothing follows the end of a stream";
+}
+
+TEST_F(Threads, AChildOfForkUsesItsSocketsDuringACopyOfItsParent) {
+  Handle copied = 0, free = 0;
+  const int fd = connected(copied), other = connected(free);
+  StoppingBuffer buffer;
+  auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+  buffer.await_stop();
+  const std::string much(100'000, 'm');
+  EXPECT_TRUE(ends_meanwhile(buffer, [&] {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(::send(other, much.data(), much.size(), 0) == static_cast<ssize_t>(much.size()) ? 7 : 1);
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+  }));
+  EXPECT_EQ(sent.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
+  EXPECT_EQ(agent().offered(copied), buffer.text());
+  EXPECT_EQ(agent().offered(free), much);
+}
+
+TEST_F(Threads, AProcessThatIsKilledWhileItCopiesLeavesTheSocketToOthers) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(send_all(fd, buffer) < 0 ? 1 : 0);
+  buffer.await_stop();
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const std::string text(10'000, 'p');
+  EXPECT_EQ(::send(fd, "short,", 6, 0), 6);
+  EXPECT_EQ(::send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(agent().offered(handle), "short," + text);
+}
+
+// ---- many threads
+
+// A stream of numbers in order.
+std::string numbers(std::uint32_t from, std::uint32_t count) {
+  std::vector<std::uint32_t> all(count);
+  std::iota(all.begin(), all.end(), from);
+  return std::string(reinterpret_cast<const char*>(all.data()), all.size() * sizeof all[0]);
+}
+
+TEST_F(Threads, ThreadsThatReadOneSocketShareItsBytes) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  constexpr std::uint32_t round = 20'000, rounds = 30;
+  constexpr std::array<std::size_t, 4> sizes = {16'000, 4'000, 400, 40'000};
+  std::array<std::map<std::uint32_t, std::string>, sizes.size()> got;  // by the first number
+  std::vector<std::thread> readers;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    readers.emplace_back([&, i] {
+      std::string bytes(sizes[i], '-');
+      for (ssize_t count; (count = ::recv(fd, bytes.data(), bytes.size(), 0)) > 0;) {
+        std::uint32_t first;
+        std::memcpy(&first, bytes.data(), sizeof first);
+        got[i][first] = bytes.substr(0, static_cast<std::size_t>(count));
+      }
+    });
+  for (std::uint32_t i = 0; i < rounds; ++i) {
+    agent().arrive(handle, numbers(i * round, round));
+    while (program().look(handle)->unread > 0) std::this_thread::yield();
+  }
+  agent().end_stream(handle);
+  for (std::thread& each : readers) each.join();
+  std::map<std::uint32_t, std::string> all;
+  for (auto& part : got) all.merge(part);
+  std::string stream;
+  for (const auto& [first, bytes] : all) stream += bytes;
+  EXPECT_EQ(stream.size(), std::size_t{4} * round * rounds);
+  EXPECT_TRUE(stream == numbers(0, round * rounds)) << "bytes were read twice, or not at all, or while they changed";
+}
+
+TEST_F(Threads, ThreadsThatSendOnOneSocketMixNoBytesOfACall) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  constexpr std::array<std::size_t, 4> sizes = {5'000, 100, 1'500, 9'000};
+  constexpr int rounds = 12;  // all of them fit into the ring: a call that finds less room sends a part
+  std::vector<std::thread> senders;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    senders.emplace_back([&, i] {
+      const std::string text(sizes[i], static_cast<char>('a' + i));
+      for (int round = 0; round < rounds; ++round)
+        EXPECT_EQ(::send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    });
+  for (std::thread& each : senders) each.join();
+  const std::string stream = agent().offered(handle);
+  std::array<std::size_t, 4> whole{};
+  std::size_t at = 0;
+  while (at < stream.size()) {
+    const std::size_t which = static_cast<std::size_t>(stream[at] - 'a');
+    ASSERT_LT(which, sizes.size());
+    ASSERT_EQ(stream.compare(at, sizes[which], std::string(sizes[which], stream[at])), 0) << at;
+    at += sizes[which];
+    ++whole[which];
+  }
+  for (const std::size_t count : whole) EXPECT_EQ(count, std::size_t{rounds});
+}
+
+TEST_F(Threads, ThreadsUseSocketsOfTheirOwnWhileOthersComeAndGo) {
+  constexpr int threads = 4, rounds = 60;
+  std::vector<std::thread> all;
+  std::mutex connecting;
+  for (int i = 0; i < threads; ++i)
+    all.emplace_back([&, i] {
+      const std::string text(3'000 + 500 * i, static_cast<char>('a' + i));
+      for (int round = 0; round < rounds; ++round) {
+        Handle handle = 0;
+        int fd = -1;
+        {
+          const std::lock_guard lock(connecting);  // the double names the last one
+          fd = ::socket(AF_INET, SOCK_STREAM, 0);
+          ASSERT_EQ(connect(fd, "10.9.0.1", 80), 0);
+          handle = agent().last_connected();
+        }
+        const int copy = ::dup(fd);
+        EXPECT_EQ(::send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+        agent().arrive(handle, text);
+        ::close(fd);
+        std::string got(text.size(), '-');
+        EXPECT_EQ(::recv(copy, got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(text.size()));
+        EXPECT_EQ(got, text);
+        EXPECT_EQ(agent().offered(handle), text);
+        ::close(copy);
+      }
+    });
+  for (std::thread& each : all) each.join();
+}
+
+}  // namespace
+}  // namespace offpath::sockets
