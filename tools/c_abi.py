@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ("offpath/offpath.h", "offpath/plugin.h")
+HEADERS = ("offpath/offpath.h", "offpath/plugin.h", "offpath/decision.h")
 TEXT = Path("packaging/c_abi.txt")
 HEAD = "# The C interfaces of the last release, made by tools/c_abi.py --write. ./dev lint compares include/offpath.\n"
 NOT_THE_INTERFACE = re.compile(r"^OFP_VERSION_|_H$|^OFP_(?:API|PLUGIN_EXPORT)$")

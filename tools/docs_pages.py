@@ -2,6 +2,7 @@
 
     reference/c.md         include/offpath/offpath.h
     reference/plugin.md    include/offpath/plugin.h
+    reference/decision.md  include/offpath/decision.h
     reference/python.md    signatures and docstrings of the names in offpath.__all__
     reference/cli.md       the help texts of the command `offpath`
     reference/metrics.md   names and help texts in src/agent/status
@@ -28,6 +29,7 @@ PACKAGE = ROOT / "python" / "offpath"
 METRICS = ROOT / "src" / "agent" / "status"
 
 C_INTRO = "Made from `include/offpath/offpath.h`. Begin with [C and C++](../start/c.md)."
+DECISION_INTRO = "Made from `include/offpath/decision.h`. [Decisions](../guides/plugins.md#decisions) explains them."
 PLUGIN_INTRO = "Made from `include/offpath/plugin.h`. [Plug-ins](../guides/plugins.md) explains how functions run."
 PYTHON_INTRO = "Made from the docstrings of `python/offpath`. Begin with [Python](../start/python.md)."
 CLI_INTRO = """\
@@ -341,7 +343,7 @@ GROUPS = {
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
     "Tasks": ("task", "message"),
     "TCP": ("tcp", "stack", "tcp_service", "slow_path", "linked", "core"),
-    "Exchanges": ("exchange", "exchange_status", "grant", "exchanges"),
+    "Exchanges": ("exchange", "exchange_status", "decision", "grant", "exchanges"),
     "Samples": ("sample", "datagram", "host", "sampled", "cost"),
     "Alarms": ("alarms",),
 }
@@ -382,6 +384,7 @@ def metrics_page(folder: Path) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "reference/c.md": lambda: header_page(ROOT / "include/offpath/offpath.h", "C interface", C_INTRO),
     "reference/plugin.md": lambda: header_page(ROOT / "include/offpath/plugin.h", "Plug-in interface", PLUGIN_INTRO),
+    "reference/decision.md": lambda: header_page(ROOT / "include/offpath/decision.h", "Decisions", DECISION_INTRO),
     "reference/python.md": lambda: python_page(PACKAGE),
     "reference/cli.md": cli_page,
     "reference/metrics.md": lambda: metrics_page(METRICS),

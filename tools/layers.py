@@ -15,6 +15,7 @@ from pathlib import Path
 # A folder of src may include itself and these folders. `offpath` is include/offpath.
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
+    "actuator": {"base"},
     "wire": {"base", "offpath"},
     "link": {"base", "wire"},
     "channel": {"base", "wire", "link"},
@@ -29,7 +30,7 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "sift": {"base", "wire", "loop", "channel", "service", "group", "frame", "mover", "pool"},
     "task": {"base", "wire", "loop", "channel", "service", "group", "frame", "mover", "plugin"},
     "telemetry": {"base", "wire", "loop", "channel", "service", "offpath"},
-    "exchange": {"base", "wire", "loop", "channel", "service", "group", "telemetry"},
+    "exchange": {"base", "wire", "loop", "channel", "plugin", "service", "group", "telemetry", "offpath"},
     "tcp": {"base", "wire", "loop", "connections"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},
     "sockets": {"base", "wire", "connections", "offpath"},
@@ -41,6 +42,7 @@ MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
 # The contents of each folder of src.
 HOLDS: dict[str, str] = {
     "base": "status, bytes, clock, log, configuration, file descriptors, a reserve of memory",
+    "actuator": "limits of this machine that decisions set, and their keeper",
     "wire": "the channel as it lies in memory: slots, lines, control frames; names of memory, stale ones",
     "link": "ways to the other side's memory",
     "channel": "both ends of a channel: rings, leases, credit, wakes",
@@ -142,7 +144,7 @@ BESIDE_SRC: dict[str, set[str]] = {
 }
 
 # Of include/offpath these folders of src may include only one header.
-ONE_HEADER = {"wire": "offpath/plugin.h", "plugin": "offpath/plugin.h"}
+ONE_HEADER = {"wire": "offpath/plugin.h", "plugin": "offpath/plugin.h", "exchange": "offpath/decision.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
 HOMES: dict[str, tuple[str, ...]] = {

@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   auto world = MpiWorld::begin(&argc, &argv);
   if (!world) return 2;
   const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 3) : 300;
-  for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"})
+  for (const char* shape : {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"})
     for (const std::uint64_t bytes : {48, 65536})
       if (const Status measured = measure(*world, shape, bytes, rounds); !measured) {
         std::fprintf(stderr, "rank %u: %s\n", world->rank(), measured.error().message.c_str());

@@ -129,7 +129,8 @@ Result<double> time_us(const char* shape, std::size_t count, std::uint64_t recor
 
 Status run(const Options& options, Report& report) {
   OFP_ASSIGN(const LogGP constants, parse(options.other("--loggp")));
-  constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "neighbourhoods(40)", "hybrid(2, 3)"};
+  constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "grouped_allgather(40)",
+                                    "hybrid(2, 3)"};
   for (const std::uint64_t bytes : {48, 65536}) {
     for (const char* shape : shapes) {
       Series line{fmt::format("exchange_time_{}", bytes), shape, "members", "us", {}, {}};

@@ -79,8 +79,10 @@ Agent::~Agent() {
   if (board_) board_->close();
 }
 
-Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const Confine& confine) {
+Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, std::optional<actuator::KeeperProcess> keeper,
+                                           const Confine& confine) {
   std::unique_ptr<Agent> agent(new Agent(std::move(settings)));
+  if (keeper) agent->keeper_.emplace(std::move(*keeper));
   OFP_TRY(agent->prepare(confine));
   return agent;
 }
@@ -299,6 +301,12 @@ Status Agent::join_samplers() {
   records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit,
                                              dispatcher_->exchanges(), monotonic_ns());
   loop_->add(*records_);
+  if (keeper_) actuators_ = std::make_unique<Actuators>(*loop_, std::move(*keeper_));
+  dispatcher_->exchanges().serve_decisions(visit, [this](std::uint32_t actuator, std::uint64_t value, TimeNs until,
+                                                         exchange::ExchangeService::SetDone done) {
+    if (!actuators_) return done(fail(Error::unsupported, "no actuator is configured ([[actuator]])"), monotonic_ns());
+    actuators_->set(actuator, value, until, std::move(done), monotonic_ns());
+  });
   return {};
 }
 

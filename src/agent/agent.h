@@ -30,6 +30,7 @@
 #include "agent/plugin_processes.h"
 #include "agent/signals.h"
 #include "agent/status/status.h"
+#include "agent/telemetry/actuators.h"
 #include "agent/telemetry/alarm_watch.h"
 #include "agent/telemetry/sample_records.h"
 #include "agent/telemetry/samplers.h"
@@ -45,8 +46,10 @@ class Agent {
   // does not support it.
   using Confine = std::function<Result<std::optional<plugin::Sandbox>>()>;
   // Reads keys, binds every address, calls `confine` and starts threads. Afterwards programs may connect; run() serves
-  // them.
-  [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings, const Confine& confine);
+  // them. `keeper`: of the settings' actuators, if there are any.
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings,
+                                                           std::optional<actuator::KeeperProcess> keeper,
+                                                           const Confine& confine);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -122,8 +125,10 @@ class Agent {
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
   std::unique_ptr<SampleRecords> records_;
-  std::unique_ptr<TcpPrograms> tcp_;     // null: there is no device
-  std::unique_ptr<TcpRelay> tcp_relay_;  // null: no other agent has the connections of programs here
+  std::optional<actuator::KeeperProcess> keeper_;  // until it is watched
+  std::unique_ptr<Actuators> actuators_;           // null: none is configured
+  std::unique_ptr<TcpPrograms> tcp_;               // null: there is no device
+  std::unique_ptr<TcpRelay> tcp_relay_;            // null: no other agent has the connections of programs here
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

@@ -22,6 +22,10 @@ namespace offpath::agent {
 // CAP_SYS_PTRACE is kept.
 [[nodiscard]] Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users);
 
+// Gives up every capability except CAP_DAC_OVERRIDE: for the process that writes to files of cgroups, which may belong
+// to other users.
+void give_up_all_but_files();
+
 // The number of frames, each a mapping and a descriptor, that leaves a quarter of the kernel's limits of this process
 // for everything else.
 [[nodiscard]] std::uint64_t frames_that_fit();

@@ -171,7 +171,16 @@ void reload(const Arguments& arguments, Agent& agent, AgentLog& agent_log) {
       config->text("log.level"));
 }
 
+// Before other threads are started, and while this process has its privileges.
+Result<std::optional<actuator::KeeperProcess>> start_keeper(const ActuatorSettings& actuators) {
+  if (actuators.list.empty()) return std::optional<actuator::KeeperProcess>();
+  OFP_ASSIGN(actuator::KeeperProcess keeper,
+             actuator::KeeperProcess::start(actuators.list, actuators.roots, give_up_all_but_files));
+  return std::optional(std::move(keeper));
+}
+
 Status serve(const Arguments& arguments, AgentSettings settings) {
+  OFP_ASSIGN(std::optional<actuator::KeeperProcess> keeper, start_keeper(settings.actuators));
   AgentLog agent_log(settings.log_level, {.format = settings.log_format});
   const MemoryReserve reserve;
   MemoryReserve::protect_this_thread();
@@ -194,7 +203,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   const std::optional<unsigned> pin = settings.pin;
   const bool batch = settings.batch;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent,
-             Agent::make(std::move(settings), [&]() -> Result<std::optional<plugin::Sandbox>> {
+             Agent::make(std::move(settings), std::move(keeper), [&]() -> Result<std::optional<plugin::Sandbox>> {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info,

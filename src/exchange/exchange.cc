@@ -56,7 +56,8 @@ Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self,
   OFP_ASSERT(self < topology_.size() && offpath::exchange::check(options_));
   waits_for_down_ = options_.views_to_all || options_.grants.has_value();
   const std::uint32_t levels = topology_.node(topology_.root()).level;
-  slots_ = levels == 0 ? 1 : waits_for_down_ ? 2 * levels : levels + 1;
+  across_slots_ = topology_.sends_across() ? 1 : 0;
+  slots_ = levels == 0 ? 1 : (waits_for_down_ ? 2 * levels - 1 : levels) + across_slots_;
   if (options_.grants) grants_.emplace(*options_.grants, self, ranks_of(topology_), nonce, now);
   next_at_ = options_.interval_ns == 0 ? never : now;
 }
@@ -112,9 +113,9 @@ TimeNs Exchange::phase_deadline() const noexcept {
     case Phase::up:
       return slot(topology_.node(at_).level + 1);
     case Phase::across:
-      return slot(levels + 1);
+      return slot(levels + across_slots_);
     case Phase::down:
-      return slot(levels + depth_of(at_));
+      return slot(levels + across_slots_ + depth_of(at_) - 1);
   }
   return never;
 }

@@ -2,6 +2,7 @@
 // clock: events and the time are arguments, and its actions are effects. Read topology.h and parcel.h first.
 //
 //   a round at one member                                                              slot of the deadline, of 2 R
+//                                                                                      (2 R - 1 if none sends across)
 //     own record is there, or its time is over                                          1
 //     up: for each node it leads, the expected parts have arrived, or their time is over     level + 1
 //     across: a child of the root sends to the others and waits for theirs              R + 1
@@ -125,6 +126,7 @@ class Exchange {
   [[nodiscard]] MemberIndex leader() const {
     return told_leader_ != nobody ? told_leader_ : leader_of(topology_.root());
   }
+  [[nodiscard]] bool is_dead(MemberIndex member) const noexcept { return peers_[member].dead; }  // says its owner
   [[nodiscard]] bool is_up(MemberIndex member) const noexcept { return !peers_[member].dead && !peers_[member].silent; }
 
  private:
@@ -192,7 +194,7 @@ class Exchange {
   const Topology& topology_;  // that one
   MemberIndex self_;
   std::uint64_t tag_;
-  std::uint32_t slots_;
+  std::uint32_t slots_, across_slots_;
   bool waits_for_down_;
   std::optional<Grants> grants_;
   // from the owner; a round uses the one that is present at the end of its first phase

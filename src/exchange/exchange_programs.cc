@@ -42,6 +42,9 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
     return fail(Error::too_large, "exchange {} already has {} programs", message.name, one.subscribers.size());
   if (message.publishes && !one.settings.source.empty())
     return fail(Error::exists, "the records of exchange {} come from {}", message.name, one.settings.source);
+  if (message.publishes && one.decision)
+    return fail(Error::exists, "the records and grants of exchange {} are those of function {} of plug-in {}",
+                message.name, one.settings.decides->function, one.settings.decides->plugin);
   if (message.publishes && one.publisher != 0)
     return fail(Error::exists, "another program publishes the records of exchange {}", message.name);
   if (message.record_bytes > one.settings.options.record_bytes)
@@ -136,6 +139,9 @@ Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& reque
   if (grants == nullptr)
     return fail(Error::unsupported, "exchange {} has no grants (exchange.grant_total)",
                 found.one->settings.options.name);
+  if (found.one->decision)
+    return fail(Error::exists, "function {} of plug-in {} grants in exchange {}", found.one->settings.decides->function,
+                found.one->settings.decides->plugin, found.one->settings.options.name);
   for (const wire::ExchangeTarget& target : message.targets)
     if (target.member >= found.one->places.size())
       return fail(Error::not_found, "a grant for member {}, but exchange {} has {}", target.member,

@@ -51,7 +51,8 @@ bool comes_before(std::string_view a, std::string_view b) {
 ExchangeService::One::One(ExchangeSettings given)
     : settings(std::move(given)),
       tag(tag_of(settings.options.name)),
-      fields(fields_of(settings.options.schema.get())) {}
+      fields(fields_of(settings.options.schema.get())),
+      decision(settings.decides ? std::make_unique<Decision>(*settings.decides) : nullptr) {}
 
 ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)(),
                                  TimeNs (*suspended)())
@@ -128,6 +129,9 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     one.exchange =
         std::make_unique<Exchange>(one.settings.options, std::move(*topology),
                                    static_cast<MemberIndex>(self - places.begin()), nonce_, now, one.last_epoch);
+    if (Grants* grants = one.exchange->grants(); grants != nullptr && one.decision) grants->set_user(true);
+    one.interval_watch = IntervalWatch(one.settings.options.interval_ns, one.settings.options.deadline_ns);
+    one.interval_held_ns = 0;
     log(LogLevel::info, "exchange {}: {} members, {}", one.settings.options.name, places.size(),
         shape_text(one.settings.shape));
   }
@@ -250,6 +254,8 @@ void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, 
   for (ViewPtr& view : effects.views) {
     one.view = std::move(view);
     for (auto& [number, subscriber] : one.subscribers) show(one, subscriber, one.view, now, out);
+    watch_interval(one, *one.view, now);
+    if (one.decision && set_actuator_) decide(one, *one.view, now, out);
   }
   if (effects.wants_local) begin_read(one, now, out);
   if (clock_ != nullptr) one.cost_ns += clock_() - began;
@@ -334,12 +340,15 @@ std::vector<ExchangeService::ExchangeStatus> ExchangeService::status(TimeNs now)
     for (const Place& each : one->places) told.members.push_back(each.name);
     told.view = one->view;
     told.programs = one->subscribers.size();
-    told.has_publisher = one->publisher != 0 || !one->settings.source.empty();
+    told.has_publisher = one->publisher != 0 || !one->settings.source.empty() || one->decision;
     told.reductions = one->settings.options.reductions;
     told.views_pushed = one->views_pushed;
     told.records_pulled = one->records_pulled;
     told.torn = one->torn;
     told.cost_ns = one->cost_ns;
+    told.interval_held_ns = one->interval_held_ns;
+    told.decides = one->decision != nullptr;
+    if (one->decision) told.decisions = one->decision->counters();
     if (!one->exchange) continue;
     const Exchange& exchange = *one->exchange;
     told.tree = exchange.shared_topology();

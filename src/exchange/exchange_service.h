@@ -1,10 +1,11 @@
 // The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and
 // views by wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members,
 // requests and rounds are in exchange_service.cc, programs' requests in exchange_programs.cc, records and
-// views in exchange_transfers.cc.
+// views in exchange_transfers.cc, functions' decisions in exchange_decisions.cc.
 //
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents a
 //   view         --> pushed into every program's area, the slot first, then the line --> waiting programs are answered
+//                --> Decision (decision.h) --> a function in a worker --> record, grants, settings of actuators
 //
 // The members are configured, or are all of the group. A tree with other members is another tree with other numbers, as
 // its fingerprint shows. Grants need a configured member list: a majority of an unknown size is undefined.
@@ -23,6 +24,7 @@
 
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
+#include "exchange/decision.h"
 #include "exchange/exchange.h"
 #include "exchange/record_reader.h"
 #include "service/service.h"
@@ -39,6 +41,7 @@ struct ExchangeSettings {
   std::vector<std::string> members{};  // empty: all of the group
   std::string source{};         // of records: empty: a program publishes them; otherwise the agent's own, by set_record
   std::optional<uid_t> user{};  // a user whose programs may take part, besides the agent's own user's and root's
+  std::optional<DecisionSettings> decides{};  // none: no function decides
 };
 
 // A member of the group, as on_members reports it.
@@ -73,6 +76,7 @@ class ExchangeService final : public service::Service {
                   service::Effects& effects);
   void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
   void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects& effects) override;
   void on_time(TimeNs now, service::Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
 
@@ -91,6 +95,15 @@ class ExchangeService final : public service::Service {
   bool set_record(std::string_view name, Bytes record, TimeNs made_at);
   [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
 
+  // Functions are called from then on. Where they see gauges, and how their settings are carried out: `set` calls back
+  // exactly once, perhaps at once. `until` is of CLOCK_BOOTTIME; 0: the actuator is given up.
+  using SetDone = std::function<void(Result<std::uint64_t> value, TimeNs now)>;
+  using SetActuator = std::function<void(std::uint32_t actuator, std::uint64_t value, TimeNs until, SetDone done)>;
+  void serve_decisions(GaugeVisit gauges, SetActuator set) {
+    gauges_ = std::move(gauges);
+    set_actuator_ = std::move(set);
+  }
+
   struct ExchangeStatus {
     std::string name, topology;
     std::shared_ptr<const Topology> tree;  // null: it does not run here
@@ -106,6 +119,9 @@ class ExchangeService final : public service::Service {
     std::vector<Reduction> reductions;
     std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0;
     TimeNs cost_ns = 0;
+    TimeNs interval_held_ns = 0;  // the interval that could be held, if its own cannot; otherwise 0
+    bool decides = false;         // a function does
+    DecisionCounters decisions;
   };
   [[nodiscard]] std::vector<ExchangeStatus> status(TimeNs now) const;
 
@@ -188,6 +204,11 @@ class ExchangeService final : public service::Service {
   void take_record(One& one, const Subscriber& subscriber, const RecordReader::Record& record, TimeNs now);
   void give_local(One& one, TimeNs now, service::Effects& out);
   void pull(const Subscriber& subscriber, const RecordReader::Pull& what, service::Effects& out);
+  void decide(One& one, const View& view, TimeNs now, service::Effects& out);
+  [[nodiscard]] Status carry_out_answer(One& one, const plugin::Outputs& outputs, TimeNs now);
+  static void follow(One& one, const std::optional<Decision::Followed>& grant);
+  void note_failure(One& one, std::string_view why, TimeNs now);
+  void watch_interval(One& one, const View& view, TimeNs now);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out);
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
   [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view,
@@ -202,6 +223,9 @@ class ExchangeService final : public service::Service {
   std::vector<std::unique_ptr<One>> exchanges_;
   std::map<std::uint64_t, Channel> channels_;
   std::map<std::uint64_t, Transfer> transfers_;  // by token
+  std::map<std::uint64_t, One*> calls_;          // of functions, by token
+  GaugeVisit gauges_;
+  SetActuator set_actuator_;
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
   std::vector<Post> posts_;  // of carriers, within a call

@@ -32,7 +32,8 @@ const View& newest(LoopbackMembers& members, MemberIndex member) {
 }
 
 TEST(Exchange, EverybodyHasEverybodysRecordInEveryShape) {
-  for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(4)", "hybrid(2, 3)", "hybrid(2, 32)"})
+  for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(4)", "grouped_allgather(2)",
+                           "grouped_allgather(4)", "hybrid(2, 3)", "hybrid(2, 32)"})
     for (const std::size_t count : {1, 2, 3, 9, 16, 31}) {
       SCOPED_TRACE(fmt::format("{} of {}", text, count));
       LoopbackMembers members(options(), shape(text), count, 1);
@@ -57,7 +58,7 @@ TEST(Exchange, EverybodyHasEverybodysRecordInEveryShape) {
 TEST(Exchange, WithoutViewsToAllTheLeadersHaveTheWholeAndOthersTheirPart) {
   ExchangeOptions few = options();
   few.views_to_all = false;
-  LoopbackMembers members(few, shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(few, shape("grouped_allgather(3)"), 9, 1);
   members.run_for(200 * millisecond_ns);
   for (const MemberIndex leader : {0, 3, 6}) {
     EXPECT_TRUE(newest(members, leader).whole);
@@ -67,8 +68,26 @@ TEST(Exchange, WithoutViewsToAllTheLeadersHaveTheWholeAndOthersTheirPart) {
   EXPECT_EQ(newest(members, 1).expected, 1u);
 }
 
+TEST(Exchange, OneLeaderOfNeighbourhoodsHasTheWholeBeforeItScatters) {
+  ExchangeOptions few = options();
+  few.views_to_all = false;
+  LoopbackMembers members(few, shape("neighbourhoods(3)"), 9, 1);
+  members.run_for(200 * millisecond_ns);
+  EXPECT_TRUE(newest(members, 0).whole);
+  EXPECT_EQ(newest(members, 0).present, 9u);
+  for (const MemberIndex leader : {3, 6}) EXPECT_EQ(newest(members, leader).expected, 3u);  // its own group
+  LoopbackMembers all(options(), shape("neighbourhoods(3)"), 9, 1);
+  all.run_for(200 * millisecond_ns);
+  // Up 8, down 8: nobody sends across.
+  std::uint64_t parcels = 0, rounds = 0;
+  for (MemberIndex i = 0; i < 9; ++i) parcels += all[i].exchange->counters().parcels_out;
+  rounds = all[0].exchange->counters().rounds;
+  EXPECT_LE(parcels, 16 * rounds);
+  EXPECT_GE(parcels, 16 * (rounds - 2));
+}
+
 TEST(Exchange, MembersThatBeginAtDifferentTimesComeToOneEpoch) {
-  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(3)"), 9, 1);
   for (MemberIndex i = 0; i < 9; ++i) members.kill(i);
   for (MemberIndex i = 0; i < 9; ++i) {
     members[i].clock_shift = i * 777 * second_ns;  // no two clocks agree
@@ -80,7 +99,7 @@ TEST(Exchange, MembersThatBeginAtDifferentTimesComeToOneEpoch) {
 }
 
 TEST(Exchange, AStoppedMemberMakesViewsPartialAndNeverLateAndIsTakenBack) {
-  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(3)"), 9, 1);
   members.run_for(100 * millisecond_ns);
   members.stop(4, members.now() + 10 * second_ns);
   members.run_for(200 * millisecond_ns);
@@ -98,7 +117,7 @@ TEST(Exchange, AStoppedMemberMakesViewsPartialAndNeverLateAndIsTakenBack) {
 }
 
 TEST(Exchange, ADeadLeaderIsReplacedAndReturns) {
-  for (const char* text : {"allgather", "neighbourhoods(3)", "hybrid(2, 3)"}) {
+  for (const char* text : {"allgather", "neighbourhoods(3)", "grouped_allgather(3)", "hybrid(2, 3)"}) {
     SCOPED_TRACE(text);
     LoopbackMembers members(options(), shape(text), 9, 1);
     members.run_for(100 * millisecond_ns);
@@ -119,7 +138,7 @@ TEST(Exchange, ADeadLeaderIsReplacedAndReturns) {
 }
 
 TEST(Exchange, WhatItsOwnerKnowsItDoesNotHaveToFindOut) {
-  LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(3)"), 9, 1);
   members.run_for(100 * millisecond_ns);
   members.kill(3);
   for (MemberIndex i = 0; i < 9; ++i) members.tell(i, 3, false);
@@ -128,7 +147,7 @@ TEST(Exchange, WhatItsOwnerKnowsItDoesNotHaveToFindOut) {
 }
 
 TEST(Exchange, AMemberThatPublishesNothingIsPresentWithoutAValue) {
-  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 4, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(2)"), 4, 1);
   members[2].publishes.reset();
   members.run_for(100 * millisecond_ns);
   const View& view = newest(members, 1);
@@ -139,7 +158,7 @@ TEST(Exchange, AMemberThatPublishesNothingIsPresentWithoutAValue) {
 }
 
 TEST(Exchange, ARecordThatComesAfterItsRoundsFirstPhaseIsTheNextOnesForItsOwnMemberToo) {
-  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 4, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(2)"), 4, 1);
   members[3].publishes.reset();
   auto record = std::make_shared<const std::vector<std::byte>>(8, std::byte{42});
   std::uint64_t said_without = 0;  // the round whose first phase had ended when the record arrived
@@ -162,7 +181,7 @@ TEST(Exchange, ARecordThatComesAfterItsRoundsFirstPhaseIsTheNextOnesForItsOwnMem
 }
 
 TEST(Exchange, RecordsOfAnySizeTravel) {
-  LoopbackMembers members(options(), shape("neighbourhoods(2)"), 5, 1);
+  LoopbackMembers members(options(), shape("grouped_allgather(2)"), 5, 1);
   const std::size_t sizes[] = {0, 8, 13, 4096, record_bytes_max};
   for (MemberIndex i = 0; i < 5; ++i) members.publish(i, std::vector<std::byte>(sizes[i], std::byte{7}));
   members.run_for(60 * millisecond_ns);
@@ -194,7 +213,7 @@ std::vector<std::byte> load_record(double power, std::uint64_t jobs) {
 
 TEST(Exchange, FiguresAreReducedOnTheWay) {
   for (const bool entries : {true, false})
-    for (const char* text : {"allgather", "neighbourhoods(3)", "hybrid(2, 3)"}) {
+    for (const char* text : {"allgather", "neighbourhoods(3)", "grouped_allgather(3)", "hybrid(2, 3)"}) {
       SCOPED_TRACE(text);
       LoopbackMembers members(with_reductions(entries), shape(text), 9, 1);
       for (MemberIndex i = 0; i < 9; ++i) members.publish(i, load_record(10.0 * i, 100 + i));
@@ -218,7 +237,7 @@ TEST(Exchange, FiguresAreReducedOnTheWay) {
 }
 
 TEST(Exchange, FiguresOfAPartialRoundSayOfHowMany) {
-  LoopbackMembers members(with_reductions(false), shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(with_reductions(false), shape("grouped_allgather(3)"), 9, 1);
   for (MemberIndex i = 0; i < 9; ++i) members.publish(i, load_record(1, 1));
   members.run_for(100 * millisecond_ns);
   members.kill(8);
@@ -231,7 +250,7 @@ TEST(Exchange, FiguresOfAPartialRoundSayOfHowMany) {
 TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
   ExchangeOptions granting = options();
   granting.grants = GrantOptions{.total = 90, .lease_ns = 200 * millisecond_ns, .ttl_ns = 100 * millisecond_ns};
-  LoopbackMembers members(granting, shape("neighbourhoods(3)"), 9, 1);
+  LoopbackMembers members(granting, shape("grouped_allgather(3)"), 9, 1);
   for (MemberIndex leader = 0; leader < 9; ++leader)
     for (MemberIndex i = 0; i < 9; ++i) members[leader].exchange->grants()->set_target(i, 10);
   const auto held = [&](MemberIndex i) {

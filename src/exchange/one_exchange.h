@@ -1,5 +1,5 @@
 // One exchange of the service (exchange_service.h) and the programs that take part in it. For exchange_service.cc,
-// exchange_programs.cc and exchange_transfers.cc.
+// exchange_programs.cc, exchange_transfers.cc and exchange_decisions.cc.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exchange/exchange_service.h"
+#include "exchange/interval_watch.h"
 
 namespace offpath::exchange {
 
@@ -29,6 +30,10 @@ struct ExchangeService::One {
   std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0, bytes_max = 0;
   TimeNs cost_ns = 0;
   std::uint64_t last_epoch = 0;
+  std::unique_ptr<Decision> decision;  // null: no function decides
+  TimeNs failure_logged_at = never;
+  IntervalWatch interval_watch;
+  TimeNs interval_logged_at = never, interval_held_ns = 0;
 };
 
 }  // namespace offpath::exchange

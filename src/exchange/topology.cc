@@ -55,13 +55,17 @@ bool take_number(std::string_view& text, std::uint32_t& number) {
 }  // namespace
 
 Result<Shape> parse_shape(std::string_view text) {
-  constexpr std::string_view forms = "allgather, neighbourhoods(SIZE) or hybrid(SIZE, DEPTH)";
+  constexpr std::string_view forms = "allgather, neighbourhoods(SIZE), grouped_allgather(SIZE) or hybrid(SIZE, DEPTH)";
+  constexpr std::pair<std::string_view, Shape::Kind> sized_forms[] = {
+      {"neighbourhoods(", Shape::Kind::neighbourhoods}, {"grouped_allgather(", Shape::Kind::grouped_allgather}};
   Shape shape;
   if (text == "allgather") return shape;
   std::string_view rest = text;
-  if (rest.starts_with("neighbourhoods(")) {
-    rest.remove_prefix(std::string_view("neighbourhoods(").size());
-    shape.kind = Shape::Kind::neighbourhoods;
+  const auto* const form =
+      std::ranges::find_if(sized_forms, [&](const auto& each) { return rest.starts_with(each.first); });
+  if (form != std::end(sized_forms)) {
+    rest.remove_prefix(form->first.size());
+    shape.kind = form->second;
     if (!take_number(rest, shape.size) || rest != ")") return fail(Error::invalid, "'{}' is not {}", text, forms);
   } else if (rest.starts_with("hybrid(")) {
     rest.remove_prefix(std::string_view("hybrid(").size());
@@ -86,6 +90,8 @@ std::string shape_text(const Shape& shape) {
       return "allgather";
     case Shape::Kind::neighbourhoods:
       return fmt::format("neighbourhoods({})", shape.size);
+    case Shape::Kind::grouped_allgather:
+      return fmt::format("grouped_allgather({})", shape.size);
     case Shape::Kind::hybrid:
       return fmt::format("hybrid({}, {})", shape.size, shape.depth);
     case Shape::Kind::file:
@@ -131,11 +137,14 @@ void Topology::adopt(NodeIndex parent, std::span<const NodeIndex> children) {
   }
 }
 
-// Level by level from below: groups of at most `size`, until the depth is reached; the root takes the rest.
+// Level by level from below: groups of at most `size`, until the depth is reached; the root takes the rest. That is one
+// group in neighbourhoods, whose depth is as large as that needs.
 void Topology::build_levels(const Shape& shape, std::span<const Place> members) {
-  const std::uint32_t depth = shape.kind == Shape::Kind::allgather        ? 1
-                              : shape.kind == Shape::Kind::neighbourhoods ? 2
-                                                                          : shape.depth;
+  const bool one_leader = shape.kind == Shape::Kind::neighbourhoods;
+  const std::uint32_t depth = shape.kind == Shape::Kind::allgather           ? 1
+                              : shape.kind == Shape::Kind::grouped_allgather ? 2
+                              : one_leader                                   ? nobody
+                                                                             : shape.depth;
   const bool local = shape.order == Shape::Order::locality;
   std::vector<NodeIndex> row = leaves_;
   if (local) {
@@ -178,7 +187,7 @@ void Topology::build_levels(const Shape& shape, std::span<const Place> members) 
     if (above.size() == row.size()) break;
     row = std::move(above);
   }
-  if (row.size() == 1) {
+  if (row.size() == 1 && (!one_leader || members.size() == 1)) {
     root_ = row.front();
     return;
   }
@@ -350,8 +359,12 @@ std::string Topology::text(std::span<const Place> members) const {
       draw(node.children[i], margin + (is_last ? "   " : "│  "));
     }
   };
-  out += name_of(root_) + (nodes_[root_].children.size() > 1 ? "; its parts send to each other\n" : "\n");
-  draw(root_, "");
+  const bool scatters = nodes_[root_].children.size() == 1 && nodes_[root_].name.empty();
+  const NodeIndex top = scatters ? nodes_[root_].children.front() : root_;
+  out += name_of(top) + (scatters         ? ", which gathers from all and scatters to all\n"
+                         : sends_across() ? "; its parts send to each other\n"
+                                          : "\n");
+  draw(top, "");
   return out;
 }
 

@@ -9,10 +9,12 @@
 //   across   the children of the root send to each other: all of their leaders have the whole
 //   down     from the leader of a node to those of its children: what all are to know
 //
-//   allgather          the root's children are the members                      everybody sends to everybody
-//   neighbourhoods(s)  groups of at most s members below the root               hybrid of depth 2
-//   hybrid(s, d)       groups of groups, d levels in all; depth 1 is allgather
-//   file               any tree, its groups named (node, rack, row)
+//   allgather             the root's children are the members                     everybody sends to everybody
+//   neighbourhoods(s)     groups of at most s, and groups of groups, up to one    the root has one child: nothing is
+//                         group of all: its leader has the whole, and scatters    sent across
+//   grouped_allgather(s)  groups of at most s members below the root              hybrid of depth 2
+//   hybrid(s, d)          groups of groups, d levels in all; depth 1 is allgather
+//   file                  any tree, its groups named (node, rack, row)
 //
 // Read this first in src/exchange, then parcel.h (what travels), exchange.h (one member), reduction.h and grants.h
 // (what it computes and gives), carrier.h with its three kinds, and exchange_service.h (how programs take part).
@@ -44,17 +46,17 @@ struct Place {
 };
 
 struct Shape {
-  enum class Kind : std::uint8_t { allgather, neighbourhoods, hybrid, file };
+  enum class Kind : std::uint8_t { allgather, neighbourhoods, grouped_allgather, hybrid, file };
   enum class Order : std::uint8_t { contiguous, locality };
   Kind kind = Kind::allgather;
-  std::uint32_t size = 2;   // largest size of a neighbourhood; groups of one level differ by at most one
+  std::uint32_t size = 2;   // largest size of a group; groups of one level differ by at most one
   std::uint32_t depth = 3;  // of hybrid
   // contiguous: in the order of the members. locality: no group has members of two hosts (of two racks, if no host has
   // two members); at higher levels, no group has groups of two racks, if any rack has several.
   Order order = Order::contiguous;
   std::string tree{};  // of file: its text
 };
-// "allgather", "neighbourhoods(4)", "hybrid(2, 3)". The error lists all forms.
+// "allgather", "neighbourhoods(4)", "grouped_allgather(4)", "hybrid(2, 3)". The error lists all forms.
 [[nodiscard]] Result<Shape> parse_shape(std::string_view text);
 [[nodiscard]] std::string shape_text(const Shape& shape);
 
@@ -89,6 +91,8 @@ class Topology {
       if (is_up(order_[at])) return order_[at];
     return nobody;
   }
+  // Whether the root's children send to each other. Otherwise one leader gathers everything.
+  [[nodiscard]] bool sends_across() const noexcept { return nodes_[root_].children.size() > 1; }
   // Equal for equal members and trees, also on different machines: it shows that two members have the same tree.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
 

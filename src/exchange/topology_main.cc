@@ -1,6 +1,5 @@
 // offpath-topology: shows the tree of a shape for a number of members, before an exchange uses it. `offpath exchange
 // topology` runs it.
-// runs it.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -85,8 +84,10 @@ Status show(const std::string& shape, const std::string& members) {
   if (asked.members.size() <= drawn_members_max) fmt::print("{}\n", topology.text(asked.members));
   const Traffic traffic(topology);
   const MemberIndex busiest = traffic.busiest();
-  fmt::print("{} members, {} levels; parcels of a round: {} up, {} across, {} down\n", topology.size(),
-             topology.node(topology.root()).level, traffic.up, traffic.across, traffic.down);
+  const Node& root = topology.node(topology.root());
+  const std::uint32_t levels = root.level - (root.children.size() == 1 ? 1 : 0);  // nothing crosses a single child
+  fmt::print("{} members, {} levels; parcels of a round: {} up, {} across, {} down\n", topology.size(), levels,
+             traffic.up, traffic.across, traffic.down);
   fmt::print("the busiest member is {}: it sends {} and receives {}\n", asked.members[busiest].name,
              traffic.load(busiest).sends, traffic.load(busiest).takes);
   return {};

@@ -63,8 +63,9 @@ void check_tree(const Topology& tree, std::size_t members) {
 
 TEST(Topology, EveryShapeOfEveryNumberOfMembersIsAWholeTree) {
   for (const std::size_t count : {1, 2, 3, 5, 7, 9, 16, 31, 97, 125, 127, 1600})
-    for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(3)", "neighbourhoods(40)",
-                             "hybrid(2, 1)", "hybrid(2, 3)", "hybrid(5, 3)", "hybrid(2, 32)"})
+    for (const char* text :
+         {"allgather", "neighbourhoods(2)", "neighbourhoods(5)", "grouped_allgather(2)", "grouped_allgather(3)",
+          "grouped_allgather(40)", "hybrid(2, 1)", "hybrid(2, 3)", "hybrid(5, 3)", "hybrid(2, 32)"})
       for (const auto order : {Shape::Order::contiguous, Shape::Order::locality}) {
         SCOPED_TRACE(fmt::format("{} members, {}", count, text));
         const auto tree = Topology::make(shape(text, order), places(count, 4, 16));
@@ -73,13 +74,36 @@ TEST(Topology, EveryShapeOfEveryNumberOfMembersIsAWholeTree) {
       }
 }
 
-TEST(Topology, AllgatherIsOneGroupAndNeighbourhoodsAreGroupsOfASize) {
+TEST(Topology, AllgatherIsOneGroupAndGroupedAllgatherHasGroupsOfASize) {
   const auto flat = Topology::make(shape("allgather"), places(9));
   EXPECT_EQ(flat->node(flat->root()).children.size(), 9u);
   EXPECT_EQ(flat->node(flat->root()).level, 1u);
-  const auto pairs = Topology::make(shape("neighbourhoods(2)"), places(9));
+  const auto pairs = Topology::make(shape("grouped_allgather(2)"), places(9));
   EXPECT_EQ(pairs->node(pairs->root()).children.size(), 5u);  // four pairs and one alone
   EXPECT_EQ(pairs->node(pairs->root()).level, 2u);
+}
+
+TEST(Topology, NeighbourhoodsGatherUpToOneLeader) {
+  for (const std::size_t size : {2, 3, 7})
+    for (const std::size_t count : {2, 3, 4, 9, 16, 100, 1000})
+      for (const auto order : {Shape::Order::contiguous, Shape::Order::locality}) {
+        SCOPED_TRACE(fmt::format("{} members, {} in a group", count, size));
+        const auto tree = Topology::make(shape(fmt::format("neighbourhoods({})", size), order), places(count, 4, 16));
+        ASSERT_TRUE(tree);
+        EXPECT_FALSE(tree->sends_across());
+        ASSERT_EQ(tree->node(tree->root()).children.size(), 1u);
+        const Node& top = tree->node(tree->node(tree->root()).children.front());
+        EXPECT_EQ(top.last - top.first, count);
+        for (const Node& node : tree->nodes()) EXPECT_LE(node.children.size(), size);
+        std::uint32_t levels = 0;
+        for (std::size_t left = count; left > 1; left = (left + size - 1) / size) ++levels;
+        if (order == Shape::Order::contiguous) {
+          EXPECT_EQ(top.level, levels);
+        }
+      }
+  const auto three = Topology::make(shape("neighbourhoods(2)"), places(3));
+  EXPECT_THAT(three->text(places(3)), HasSubstr("3 members, led by dpu0, which gathers from all and scatters to all"));
+  EXPECT_NE(three->fingerprint(), Topology::make(shape("hybrid(2, 32)"), places(3))->fingerprint());
 }
 
 TEST(Topology, HybridIsAsDeepAsItIsToldAndNoDeeper) {
@@ -93,7 +117,7 @@ TEST(Topology, HybridIsAsDeepAsItIsToldAndNoDeeper) {
 
 TEST(Topology, GroupsOfOneLevelDifferByOneAtMost) {
   for (const std::size_t count : {9, 97, 125, 1600}) {
-    const auto tree = Topology::make(shape("neighbourhoods(7)"), places(count));
+    const auto tree = Topology::make(shape("grouped_allgather(7)"), places(count));
     std::size_t least = count, most = 0;
     for (const NodeIndex child : tree->node(tree->root()).children) {
       const std::size_t size = tree->node(child).last - tree->node(child).first;
@@ -122,7 +146,7 @@ TEST(Topology, ByLocalityNoGroupHasTwoHosts) {
   }
   // One member on each host: then racks count.
   const auto alone = places(12, 1, 4);
-  const auto racked = Topology::make(shape("neighbourhoods(4)", Shape::Order::locality), alone);
+  const auto racked = Topology::make(shape("grouped_allgather(4)", Shape::Order::locality), alone);
   ASSERT_EQ(racked->node(racked->root()).children.size(), 3u);
   for (const NodeIndex group : racked->node(racked->root()).children) {
     std::set<std::string> racks;
@@ -133,7 +157,7 @@ TEST(Topology, ByLocalityNoGroupHasTwoHosts) {
 }
 
 TEST(Topology, ADeadLeaderIsReplacedByTheNextOfItsRun) {
-  const auto tree = Topology::make(shape("neighbourhoods(3)"), places(9));
+  const auto tree = Topology::make(shape("grouped_allgather(3)"), places(9));
   const NodeIndex group = tree->node(tree->root()).children[1];
   EXPECT_EQ(tree->leader(group, [](MemberIndex) { return true; }), 3u);
   EXPECT_EQ(tree->leader(group, [](MemberIndex m) { return m != 3; }), 4u);
@@ -144,8 +168,8 @@ TEST(Topology, TheFingerprintTellsTreesApart) {
   const auto of = [](std::string_view text, std::size_t count) {
     return Topology::make(shape(text), places(count))->fingerprint();
   };
-  EXPECT_EQ(of("neighbourhoods(2)", 9), of("neighbourhoods(2)", 9));
-  EXPECT_NE(of("neighbourhoods(2)", 9), of("neighbourhoods(3)", 9));
+  EXPECT_EQ(of("grouped_allgather(2)", 9), of("grouped_allgather(2)", 9));
+  EXPECT_NE(of("grouped_allgather(2)", 9), of("grouped_allgather(3)", 9));
   EXPECT_NE(of("allgather", 9), of("allgather", 8));
 }
 
@@ -198,9 +222,10 @@ TEST(TreeFile, WhatIsWrongIsNamedWithLineAndMember) {
 }
 
 TEST(Shapes, FormsAreReadAndWritten) {
-  for (const char* text : {"allgather", "neighbourhoods(4)", "hybrid(2, 3)"}) EXPECT_EQ(shape_text(shape(text)), text);
-  for (const char* text : {"", "ring", "neighbourhoods", "neighbourhoods(1)", "neighbourhoods(4", "hybrid(2)",
-                           "hybrid(2, 0)", "hybrid(2, 33)", "neighbourhoods(-2)", "neighbourhoods(99999999999)"})
+  for (const char* text : {"allgather", "neighbourhoods(4)", "grouped_allgather(4)", "hybrid(2, 3)"})
+    EXPECT_EQ(shape_text(shape(text)), text);
+  for (const char* text : {"", "ring", "neighbourhoods", "grouped_allgather(1)", "grouped_allgather(4", "hybrid(2)",
+                           "hybrid(2, 0)", "hybrid(2, 33)", "grouped_allgather(-2)", "grouped_allgather(99999999999)"})
     EXPECT_FALSE(parse_shape(text)) << text;
 }
 

@@ -135,7 +135,7 @@ TYPED_TEST(CarrierConformance, ParcelsSentWhileTakingArriveWhole) {
 
 TYPED_TEST(CarrierConformance, ViewsBecomeComplete) {
   for (const std::size_t count : {1, 2, 3, 9, 16})
-    for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"})
+    for (const char* shape : {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"})
       for (const bool variable : {false, true}) {
         TypeParam members(count);
         EXPECT_EQ(views_become_complete(members, shape, 48, variable), "");
@@ -147,7 +147,7 @@ TYPED_TEST(CarrierConformance, ViewsBecomeComplete) {
 }
 
 TYPED_TEST(CarrierConformance, AStoppedMemberIsSurvived) {
-  for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"}) {
+  for (const char* shape : {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"}) {
     TypeParam members(5);
     EXPECT_EQ(a_stopped_member_is_survived(members, shape), "");
   }

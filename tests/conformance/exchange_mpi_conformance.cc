@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   for (const std::uint64_t bytes : {100ull, 4096ull, 100000ull})
     if (bytes <= parcel_bytes_max(world->size(), 64 << 10, 0))
       report("parcels sent while taking", parcels_sent_while_taking_arrive_whole(members, bytes));
-  for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"}) {
+  for (const char* shape : {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"}) {
     report(shape, views_become_complete(members, shape, 48, false));
     report(shape, views_become_complete(members, shape, 64 << 10, true));
     if (world->size() > 1) report("a stopped member", a_stopped_member_is_survived(members, shape));

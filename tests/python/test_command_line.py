@@ -54,10 +54,13 @@ def test_version(run):
 
 
 def test_a_topology_is_shown_before_anybody_runs_it(run, tmp_path):
-    shown = run("exchange", "topology", "neighbourhoods(4)", 12)
+    shown = run("exchange", "topology", "grouped_allgather(4)", 12)
     assert "dpu4  dpu5  dpu6  dpu7" in shown
     assert "12 members, 2 levels; parcels of a round: 9 up, 6 across, 9 down" in shown
     assert "the busiest member is dpu0: it sends 5 and receives 5" in shown
+    shown = run("exchange", "topology", "neighbourhoods(4)", 12)
+    assert "12 members, led by dpu0, which gathers from all and scatters to all" in shown
+    assert "parcels of a round: 11 up, 0 across, 11 down" in shown
     assert "16 members, 1 levels; parcels of a round: 0 up, 240 across" in run("exchange", "topology", "allgather", 16)
     tree = tmp_path / "tree"
     tree.write_text("rack0: a b\nrack1: c d\nrow: rack0 rack1\n")

@@ -67,9 +67,11 @@ class ExchangeSim {
   explicit ExchangeSim(std::uint64_t seed) : world_(seed) {
     constexpr std::size_t counts[] = {1, 2, 3, 5, 7, 9, 16, 31, 125};
     count_ = counts[world_.below(std::size(counts))];
-    constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "neighbourhoods(5)", "hybrid(2, 3)",
-                                      "hybrid(3, 4)"};
-    shape_ = count_ == 125 ? "neighbourhoods(12)" : shapes[world_.below(std::size(shapes))];
+    constexpr const char* shapes[] = {
+        "allgather",    "neighbourhoods(2)", "neighbourhoods(5)", "grouped_allgather(2)", "grouped_allgather(5)",
+        "hybrid(2, 3)", "hybrid(3, 4)"};
+    shape_ = count_ == 125 ? world_.chance(0.5) ? "neighbourhoods(12)" : "grouped_allgather(12)"
+                           : shapes[world_.below(std::size(shapes))];
     options_.name = "load";
     options_.interval_ns = (count_ == 125 ? 100 : 20) * millisecond_ns;
     options_.deadline_ns = options_.interval_ns * static_cast<TimeNs>(4 + world_.below(5)) / 8;
@@ -229,7 +231,7 @@ TEST(ExchangeSim, SixteenHundredMembersByTheTree) {
   options.interval_ns = 200 * millisecond_ns;
   options.deadline_ns = 100 * millisecond_ns;
   options.views_to_all = false;
-  LoopbackMembers members(options, *parse_shape("neighbourhoods(40)"), 1600, 1);
+  LoopbackMembers members(options, *parse_shape("grouped_allgather(40)"), 1600, 1);
   for (MemberIndex i = 0; i < 1600; ++i) members.publish(i, record_of(i));
   members.run_for(300 * millisecond_ns);
   members.kill(40);  // of a neighbourhood
@@ -240,6 +242,51 @@ TEST(ExchangeSim, SixteenHundredMembersByTheTree) {
   EXPECT_EQ(view.present, 1599u);
   check_view(view, 1600);
   EXPECT_EQ(members[0].exchange->counters().overrun_ns_max, 0);
+}
+
+// The living members' newest views have all of the living.
+void expect_all_to_know(LoopbackMembers& members, std::uint32_t living, const char* when) {
+  for (MemberIndex i = 0; i < members.size(); ++i) {
+    if (!members[i].exchange) continue;
+    ASSERT_FALSE(members[i].views.empty()) << when;
+    const View& view = *members[i].views.back();
+    ASSERT_TRUE(view.whole) << when << ": " << i;
+    ASSERT_EQ(view.present, living) << when << ": " << i;
+    ASSERT_EQ(view.expected, members.size()) << when << ": " << i;
+    check_view(view, members.size());
+    ASSERT_EQ(members[i].exchange->counters().overrun_ns_max, 0) << when << ": " << i;
+  }
+}
+
+// One leader gathers from all: it, the next one, and leaders below die at once, and nobody is told.
+TEST(ExchangeSim, NeighbourhoodsOfTwoToAThousandSurviveTheirLeaders) {
+  constexpr std::pair<std::size_t, const char*> worlds[] = {
+      {2, "neighbourhoods(2)"},   {3, "neighbourhoods(2)"},   {5, "neighbourhoods(3)"},   {16, "neighbourhoods(2)"},
+      {40, "neighbourhoods(10)"}, {125, "neighbourhoods(2)"}, {333, "neighbourhoods(7)"}, {1000, "neighbourhoods(10)"}};
+  for (const auto& [count, shape] : worlds) {
+    SCOPED_TRACE(fmt::format("{} members, {}", count, shape));
+    ExchangeOptions options;
+    options.name = "load";
+    options.interval_ns = 100 * millisecond_ns;
+    options.deadline_ns = 50 * millisecond_ns;
+    LoopbackMembers members(options, *parse_shape(shape), count, 1);
+    for (MemberIndex i = 0; i < count; ++i) members.publish(i, record_of(i));
+    members.run_for(6 * options.interval_ns);
+    expect_all_to_know(members, static_cast<std::uint32_t>(count), "from the start");
+    std::vector<MemberIndex> killed{0};
+    if (count > 3) killed.push_back(1);
+    if (count > 9)
+      killed.insert(killed.end(), {static_cast<MemberIndex>(count / 2), static_cast<MemberIndex>(count - 1)});
+    for (const MemberIndex each : killed) members.kill(each);
+    // Each dead leader is passed over after a few rounds, one after the other.
+    members.run_for(30 * options.interval_ns);
+    expect_all_to_know(members, static_cast<std::uint32_t>(count - killed.size()), "without its leaders");
+    if (testing::Test::HasFatalFailure()) return;
+    for (const MemberIndex each : killed) members.start(each);
+    members.run_for(30 * options.interval_ns);
+    expect_all_to_know(members, static_cast<std::uint32_t>(count), "when they are back");
+    if (testing::Test::HasFatalFailure()) return;
+  }
 }
 
 }  // namespace

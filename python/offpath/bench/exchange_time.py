@@ -78,7 +78,7 @@ def draw(report: Report, out: Path) -> Path:
         place = axes[row][2]
         lines = figures.lines_of(report, f"exchange_sensitivity_{size}")
         for i, line in enumerate(lines):
-            place.bar([x + 0.2 * i for x in line.x], line.y, 0.2, label=line.name)
+            place.bar([x + 0.16 * i for x in line.x], line.y, 0.16, label=line.name)
         place.set_xticks([x + 0.3 for x in range(4)], ["L latency", "o overhead", "g gap", "G per byte"])
         place.set(ylim=(0.9, 2.1), ylabel="times as long with twice the constant", title=f"sensitivity, {text}")
         if lines:

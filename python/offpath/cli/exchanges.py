@@ -18,7 +18,9 @@ app = typer.Typer(no_args_is_help=True, help="Exchanges of agents.")
 
 @app.command("topology")
 def exchange_topology(
-    shape: Annotated[str, typer.Argument(help="allgather, neighbourhoods(SIZE) or hybrid(SIZE, DEPTH).")] = "",
+    shape: Annotated[
+        str, typer.Argument(help="allgather, neighbourhoods(SIZE), grouped_allgather(SIZE) or hybrid(SIZE, DEPTH).")
+    ] = "",
     members: Annotated[int, typer.Argument(min=1, help="The number of members.")] = 8,
     file: Annotated[Path | None, typer.Option(help="A file with a tree, instead of a shape.")] = None,
 ) -> None:

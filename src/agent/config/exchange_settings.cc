@@ -3,8 +3,10 @@
 #include <pwd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
+#include "plugin/message.h"
 
 namespace offpath::agent {
 
@@ -104,7 +106,50 @@ Status parse_user(const Config& one, exchange::ExchangeSettings& made) {
   return {};
 }
 
+Result<exchange::DecisionSettings> parse_decision(const Config& one, const std::string& decide,
+                                                  const std::vector<plugin::PluginOptions>& plugins,
+                                                  const ActuatorSettings& actuators) {
+  const std::size_t slash = std::min(decide.find('/'), decide.size());
+  exchange::DecisionSettings made;
+  made.plugin = decide.substr(0, slash);
+  made.function = decide.substr(std::min(slash + 1, decide.size()));
+  made.arguments = one.text("exchange.arguments");
+  if (!plugin::is_function_name(made.function))
+    return bad_value(one, "exchange.decide", "'{}' is not PLUGIN/FUNCTION", decide);
+  if (std::ranges::find(plugins, made.plugin, &plugin::PluginOptions::name) == plugins.end())
+    return bad_value(one, "exchange.decide", "there is no [[plugin]] with the name '{}'", made.plugin);
+  for (const std::string& name : one.texts("exchange.actuators")) {
+    const auto at = std::ranges::find(actuators.list, name, &actuator::ActuatorOptions::name);
+    if (at == actuators.list.end())
+      return bad_value(one, "exchange.actuators", "there is no [[actuator]] with the name '{}'", name);
+    if (std::ranges::find(made.actuators, name, &exchange::DecisionActuator::name) != made.actuators.end())
+      return bad_value(one, "exchange.actuators", "{} is named twice", name);
+    made.actuators.push_back(
+        {static_cast<std::uint32_t>(at - actuators.list.begin()), name, at->min, at->max, at->lease_ns});
+  }
+  return made;
+}
+
 }  // namespace
+
+Status read_decisions(const Config& config, const std::vector<plugin::PluginOptions>& plugins,
+                      const ActuatorSettings& actuators, std::vector<exchange::ExchangeSettings>& exchanges) {
+  std::set<std::string> taken;
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    const Config& one = config.list("exchange")[i];
+    const std::string& decide = one.text("exchange.decide");
+    if (decide.empty()) {
+      if (!one.texts("exchange.actuators").empty())
+        return bad_value(one, "exchange.actuators", "only a function sets them: exchange.decide is not set");
+      continue;
+    }
+    OFP_ASSIGN(exchanges[i].decides, parse_decision(one, decide, plugins, actuators));
+    for (const exchange::DecisionActuator& each : exchanges[i].decides->actuators)
+      if (!taken.insert(each.name).second)
+        return bad_value(one, "exchange.actuators", "another exchange sets {}", each.name);
+  }
+  return {};
+}
 
 Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& config) {
   std::vector<exchange::ExchangeSettings> exchanges;

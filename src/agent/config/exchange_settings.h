@@ -3,16 +3,18 @@
 
 #include <vector>
 
+#include "agent/config/actuator_settings.h"
 #include "base/config.h"
 #include "exchange/exchange_service.h"
+#include "plugin/call.h"
 
 namespace offpath::agent {
 
 inline constexpr ConfigKey exchange_keys[] = {
     {"exchange.name", ConfigType::text, "", "The exchange's name for programs and metrics. Required."},
     {"exchange.topology", ConfigType::text, "allgather",
-     "How records travel: allgather, neighbourhoods(SIZE), hybrid(SIZE, DEPTH), or file:/PATH with a tree, one group "
-     "on each line: \"rack0: dpu0 dpu1\"."},
+     "How records travel: allgather, neighbourhoods(SIZE), grouped_allgather(SIZE), hybrid(SIZE, DEPTH), or file:/PATH "
+     "with a tree, one group on each line: \"rack0: dpu0 dpu1\"."},
     {"exchange.order", ConfigType::text, "contiguous",
      "How members are grouped: contiguous (in the order of members), or locality (by the hosts of their addresses)."},
     {"exchange.members", ConfigType::texts, "",
@@ -48,11 +50,22 @@ inline constexpr ConfigKey exchange_keys[] = {
      "How long a majority supports the leader that grants. After a leader's death nothing is granted for about as "
      "long.",
      millisecond_ns, 3600 * second_ns},
+    {"exchange.decide", ConfigType::text, "",
+     "A function that is called with each view, as PLUGIN/FUNCTION of a [[plugin]]. It answers with this agent's "
+     "record, "
+     "with grants and with settings of actuators; programs only look. Empty: none."},
+    {"exchange.arguments", ConfigType::text, "", "What the function gets as its arguments."},
+    {"exchange.actuators", ConfigType::texts, "",
+     "Names of each [[actuator]] that the function may set. Empty: it sets none."},
     {"exchange.user", ConfigType::text, "",
      "Another user, by number or name, whose programs may take part. Programs of root and of the agent's own user "
      "always may."},
 };
 
 [[nodiscard]] Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& config);
+// The functions that decide in them; in the order of the configuration.
+[[nodiscard]] Status read_decisions(const Config& config, const std::vector<plugin::PluginOptions>& plugins,
+                                    const ActuatorSettings& actuators,
+                                    std::vector<exchange::ExchangeSettings>& exchanges);
 
 }  // namespace offpath::agent

@@ -364,7 +364,10 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.alarms, read_alarms(config));
   settings.dispatcher.gauges_interval_ns = settings.sampling.interval_ns;
   settings.dispatcher.real_clock = real_ns;
+  OFP_ASSIGN(settings.actuators,
+             read_actuators(config, [&](const std::string& text) { return with_index(text, index_of(config)); }));
   OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
+  OFP_TRY(read_decisions(config, settings.plugins, settings.actuators, settings.dispatcher.exchanges));
   OFP_ASSIGN(settings.tcp, read_tcp(config));
   settings.batch = config.boolean("loop.batch");
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));

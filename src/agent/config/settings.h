@@ -1,7 +1,7 @@
 // All keys of the agent's configuration, and the checked values that they become.
 //
-// Read this first in src/agent/config, then core_list.h and one header for each table that has keys of its own:
-// tcp_settings.h, exchange_settings.h, sampling_settings.h, alarm_settings.h. Keys are declared in settings_keys.cc.
+// Read this first in src/agent/config, then core_list.h and headers of tables with keys of their own: tcp_settings.h,
+// exchange_settings.h, sampling_settings.h, alarm_settings.h, actuator_settings.h. settings_keys.cc declares the keys.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/config/actuator_settings.h"
 #include "agent/config/alarm_settings.h"
 #include "agent/config/sampling_settings.h"
 #include "agent/config/tcp_settings.h"
@@ -71,6 +72,7 @@ struct AgentSettings {
   std::vector<PoolSettings> pools;
   SamplingSettings sampling;
   AlarmSettings alarms;
+  ActuatorSettings actuators;
   std::optional<TcpSettings> tcp;
 };
 

@@ -180,6 +180,10 @@ constexpr ConfigKey keys[] = {
     {"sampling.key_file", ConfigType::text, "",
      "The key shared with the samplers of all hosts: a file of 16 to 4096 bytes, readable by its owner alone. Needed "
      "for [[host]]."},
+    {"actuators.sysfs", ConfigType::text, "/sys",
+     "Directory of the files of power and cpufreq actuators ([[actuator]])."},
+    {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
+     "Directory of the cgroups of cpu and io actuators; with version 1 that of a controller."},
     {"alarms.hook", ConfigType::texts, "",
      "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared. The OFFPATH_ALARM_* "
      "variables of its environment describe the alarm. It runs without a shell."},
@@ -352,6 +356,10 @@ const ConfigList lists[] = {
      "functions that are called on objects as they arrive in a pool, or periodically "
      "([guides/pools.md](../guides/pools.md)).",
      trigger_keys},
+    {"actuator",
+     "limits of this machine that a function of an exchange may set ([guides/plugins.md](../guides/plugins.md)). "
+     "Without any, no function sets anything.",
+     actuator_keys()},
     {"exchange",
      "records that agents send each other in rounds ([guides/monitoring.md](../guides/monitoring.md)); the same on all"
      " of them.",

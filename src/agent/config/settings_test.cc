@@ -259,6 +259,69 @@ std::string exposure(std::string_view toml) {
   return fmt::format("{}", fmt::join(*warnings, "; "));
 }
 
+TEST(DecisionSettingsTest, ValuesArriveWhereTheyBelong) {
+  const std::string toml = R"(
+    group.index = 3
+    [actuators]
+    cgroups = "/cg"
+    [[plugin]]
+    name = "budget"
+    path = "/p.so"
+    [[actuator]]
+    name = "disk"
+    kind = "io"
+    where = "jobs"
+    device = "8:0"
+    limit = "wbps"
+    min = 1
+    max = 9
+    [[actuator]]
+    name = "cpu"
+    kind = "cpu"
+    where = "node-{index}"
+    min = 100
+    max = 2000
+    lease = "3s"
+    [[exchange]]
+    name = "load"
+    [[exchange]]
+    name = "cpu"
+    decide = "budget/share"
+    arguments = "100"
+    actuators = ["cpu"]
+    )";
+  const auto settings = settings_of(toml);
+  ASSERT_TRUE(settings) << settings.error().message;
+  EXPECT_EQ(settings->actuators.roots.cgroups, "/cg");
+  EXPECT_EQ(settings->actuators.roots.sysfs, "/sys");
+  ASSERT_EQ(settings->actuators.list.size(), 2u);
+  EXPECT_EQ(settings->actuators.list[0].limit, "wbps");
+  EXPECT_EQ(settings->actuators.list[1].where, "node-3");
+  const auto& exchanges = settings->dispatcher.exchanges;
+  EXPECT_FALSE(exchanges[0].decides);
+  ASSERT_TRUE(exchanges[1].decides);
+  EXPECT_EQ(exchanges[1].decides->plugin, "budget");
+  EXPECT_EQ(exchanges[1].decides->function, "share");
+  EXPECT_EQ(exchanges[1].decides->arguments, "100");
+  ASSERT_EQ(exchanges[1].decides->actuators.size(), 1u);
+  EXPECT_EQ(exchanges[1].decides->actuators[0].number, 1u);
+  EXPECT_EQ(exchanges[1].decides->actuators[0].lease_ns, 3 * second_ns);
+  const auto with = [&](std::string_view before, std::string_view after) {
+    std::string changed = toml;
+    changed.replace(changed.find(before), before.size(), after);
+    return error_of(changed);
+  };
+  EXPECT_NE(with("budget/share", "share").find("is not PLUGIN/FUNCTION"), std::string::npos);
+  EXPECT_NE(with("budget/share", "other/share").find("there is no [[plugin]] with the name 'other'"),
+            std::string::npos);
+  EXPECT_NE(with("\"cpu\"]", "\"fan\"]").find("there is no [[actuator]] with the name 'fan'"), std::string::npos);
+  EXPECT_NE(with("\"cpu\"]", "\"cpu\", \"cpu\"]").find("named twice"), std::string::npos);
+  EXPECT_NE(with("name = \"load\"", "name = \"load\"\ndecide = \"budget/share\"\nactuators = [\"cpu\"]")
+                .find("another exchange sets cpu"),
+            std::string::npos);
+  EXPECT_NE(with("kind = \"io\"", "kind = \"fan\"").find("is not power, cpufreq, cpu or io"), std::string::npos);
+}
+
 TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
   EXPECT_EQ(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '127.0.0.1:0'"), "");
   EXPECT_EQ(exposure("[agent]\nlisten = ['tcp:localhost:0']\n[security]\nkey_file = '/k'"), "");

@@ -170,6 +170,20 @@ inline constexpr Figure<ExchangeService::ExchangeStatus> exchange_status_figures
     {"records_pulled", value<&ExchangeService::ExchangeStatus::records_pulled>},
     {"torn", value<&ExchangeService::ExchangeStatus::torn>, "exchange_records_torn_total",
      "Reads that overlapped the program's write of a record; they are repeated."},
+    {"interval_held_s", seconds<&ExchangeService::ExchangeStatus::interval_held_ns>, "exchange_interval_held_seconds",
+     "The interval that could be held, where less than 95 % of the views are complete in theirs; otherwise 0."},
+};
+// Those of exchanges in which a function decides.
+inline constexpr Figure<exchange::DecisionCounters> decision_figures[] = {
+    {"decisions", value<&exchange::DecisionCounters::called>, "exchange_decisions_total",
+     "Calls of the function that decides on views."},
+    {"decisions_failed", value<&exchange::DecisionCounters::failed>, "exchange_decisions_failed_total",
+     "Calls that failed, or whose answer was refused."},
+    {"decisions_lost", value<&exchange::DecisionCounters::lost>, "exchange_decisions_lost_total",
+     "Views that arrived during a call or its settings, and were not decided on."},
+    {"settings", value<&exchange::DecisionCounters::set>, "exchange_settings_total", "Settings of actuators in force."},
+    {"settings_refused", value<&exchange::DecisionCounters::unset>, "exchange_settings_refused_total",
+     "Settings of actuators that failed."},
 };
 // The metrics of exchanges with grants.
 inline constexpr Figure<ExchangeService::ExchangeStatus> grant_figures[] = {

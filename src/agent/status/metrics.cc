@@ -182,6 +182,7 @@ void add_exchanges(Families& families, const AgentStatus& status) {
     };
     add_figures(families, exchange_figures, each.counters, labels);
     add_figures(families, exchange_status_figures, each, labels);
+    if (each.decides) add_figures(families, decision_figures, each.decisions, labels);
     if (each.view) {
       families.add("exchange_present", "Members with a record in the last round.", each.view->present, labels);
       for (std::size_t i = 0; each.view->reduced && i < each.reductions.size(); ++i)

@@ -414,6 +414,7 @@ void write_exchanges(Json& json, const AgentStatus& status) {
     json.end_list();
     write_figures(json, exchange_figures, each.counters);
     write_figures(json, exchange_status_figures, each);
+    write_figures(json, decision_figures, each.decisions);
     write_figures(json, grant_figures, each);
     json.key("view").begin_object();
     if (each.view) write_view(json, each);

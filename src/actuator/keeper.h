@@ -1,0 +1,53 @@
+// The settings of actuators in force, each with a lease: a value within its bounds until a time. When that has come, or
+// all are given up, the actuator has the setting again that it had before the first one. A state machine without
+// process or clock; keeper_process.h runs it in a process that outlives the agent.
+//
+// Times are of CLOCK_BOOTTIME: a machine that was suspended has kept a limit for that much longer than others expect.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actuator/actuator.h"
+#include "base/clock.h"
+
+namespace offpath::actuator {
+
+class Keeper {
+ public:
+  struct Kept {
+    std::unique_ptr<Actuator> actuator;
+    std::string name;
+    std::uint64_t min = 0, max = 0;
+    TimeNs lease_ns = 0;
+  };
+  static constexpr TimeNs again_ns = second_ns;  // until a failed return to the former value is tried again
+
+  explicit Keeper(std::vector<Kept> kept);
+
+  // Sets the value that is nearest within the bounds, and returns it. Its lease ends at `until`, or earlier if that is
+  // longer than allowed. An error leaves the former setting and its lease in force.
+  [[nodiscard]] Result<std::uint64_t> set(std::uint32_t actuator, std::uint64_t value, TimeNs until, TimeNs now);
+  // Returns it to its former setting now.
+  [[nodiscard]] Status give_up(std::uint32_t actuator, TimeNs now);
+  // Returns the first error, if any: that actuator is tried again.
+  Status on_time(TimeNs now);
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  // Gives up all of them.
+  Status restore_all(TimeNs now);
+  [[nodiscard]] bool holds_any() const noexcept;
+
+ private:
+  struct Entry {
+    Kept kept;
+    std::optional<std::string> held;  // the former setting; none: it is in force
+    TimeNs until = never;
+  };
+  [[nodiscard]] static Status restore(Entry& entry, TimeNs now);
+  std::vector<Entry> entries_;
+};
+
+}  // namespace offpath::actuator

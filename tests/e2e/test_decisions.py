@@ -1,0 +1,258 @@
+"""Functions that decide on views of an exchange, in workers of real agents, and what they set: files in a directory of
+the test's, and cgroups of this machine where it permits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_group import PATIENCE_S, Group
+from agent_process import AgentProcess, agent, find_program, run_agent, until
+
+SOURCES = Path(__file__).resolve().parents[2]
+INTERVAL_S = 0.1
+FUNCTION_S = 0.5  # of tell_late
+CONFIG = """
+[actuators]
+sysfs = "{directory}/sys"
+cgroups = "{directory}/cgroup"
+
+[[plugin]]
+name = "decision"
+path = "{directory}/decision_plugin.so"
+
+[[actuator]]
+name = "power"
+kind = "power"
+where = "intel-rapl:0"
+min = 50_000_000
+max = 100_000_000
+lease = "{lease}"
+
+[[actuator]]
+name = "frequency"
+kind = "cpufreq"
+where = "policy0"
+min = 800_000
+max = 2_000_000
+lease = "{lease}"
+
+[[actuator]]
+name = "other"
+kind = "power"
+where = "intel-rapl:1"
+min = 1
+max = 100_000_000
+
+[[exchange]]
+name = "load"
+interval = "100ms"
+deadline = "80ms"
+fields = ["interval:u64", "present:u64", "actuators:u64"]
+decide = "decision/{function}"
+arguments = "{arguments}"
+actuators = [{actuators}]
+"""
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("plugin") / "decision_plugin.so"
+    source = SOURCES / "tests/plugin/decision_plugin.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{SOURCES}/include", source, "-o", made], check=True)
+    return made
+
+
+@pytest.fixture
+def directory(tmp_path: Path, plugin: Path) -> Path:
+    """With the plug-in, two powercap zones and a policy of frequencies."""
+    (tmp_path / "decision_plugin.so").write_bytes(plugin.read_bytes())
+    for path, value in {"class/powercap/intel-rapl:0/constraint_0_power_limit_uw": 125_000_000,
+                        "class/powercap/intel-rapl:1/constraint_0_power_limit_uw": 30_000_000,
+                        "devices/system/cpu/cpufreq/policy0/scaling_max_freq": 3_600_000}.items():  # fmt: skip
+        file = tmp_path / "sys" / path
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{value}\n")
+    return tmp_path
+
+
+def power_of(directory: Path, zone: int = 0) -> str:
+    return (directory / f"sys/class/powercap/intel-rapl:{zone}/constraint_0_power_limit_uw").read_text().strip()
+
+
+def frequency_of(directory: Path) -> str:
+    return (directory / "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text().strip()
+
+
+def configured(
+    directory: Path, function: str, actuators: str = "", arguments: str = "", lease: str = "1h"
+) -> list[str]:
+    file = directory / "agent.toml"
+    file.write_text(CONFIG.format(directory=directory, function=function, actuators=actuators, arguments=arguments,
+                                  lease=lease))  # fmt: skip
+    return ["--config", str(file)]
+
+
+def load_of(running: AgentProcess) -> dict[str, float]:
+    return next(each for each in running.status()["exchanges"] if each["name"] == "load")
+
+
+def test_a_function_makes_the_record_of_each_of_a_group(directory: Path) -> None:
+    group = Group(directory)
+    try:
+        arguments = configured(directory, "tell", '"power"')
+        for i, name in enumerate(("a", "b", "c")):
+            group.start(name, *arguments, *(["--join", group.address("a")] if i else []))
+        exchange = group.connect("b").exchange("load")
+
+        def all_tell() -> bool:
+            view = exchange.view(PATIENCE_S)
+            told = [entry.values for entry in view.entries.values() if entry.has_value]
+            return len(told) == 3 and all(each["present"] == 3 and each["interval"] <= view.epoch for each in told)
+
+        assert until(all_tell, PATIENCE_S)
+        assert exchange.view(PATIENCE_S)["a"]["actuators"] == 1
+        with pytest.raises(Exception, match="are those of function tell of plug-in decision"):
+            group.connect("a").exchange("load", publish=True)
+        assert "offpath_exchange_decisions_total" in group.running["a"].get("/metrics")[2]
+    finally:
+        group.stop_all()
+
+
+def test_a_slow_function_loses_views_and_delays_none(directory: Path) -> None:
+    with agent(directory, *configured(directory, "tell_late")) as running:
+        assert until(lambda: load_of(running)["decisions"] >= 3, PATIENCE_S)
+        before = load_of(running)
+        time.sleep(20 * INTERVAL_S)
+        after = load_of(running)
+        decided, lost, *views = (
+            after[key] - before[key] for key in ("decisions", "decisions_lost", "complete", "partial")
+        )
+        assert decided + lost == sum(views)
+        assert lost >= 2 * decided > 0
+        assert after["overrun_s_max"] < FUNCTION_S  # no view waited for it
+        assert after["decisions_failed"] == 0
+
+
+def test_a_function_that_crashes_changes_nothing_and_is_called_again(directory: Path) -> None:
+    with agent(directory, *configured(directory, "crash", '"power"')) as running:
+        assert until(lambda: load_of(running)["decisions_failed"] >= 3, PATIENCE_S)
+        assert running.says("a decision failed")
+        assert power_of(directory) == "125000000"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_settings_are_bounded_and_end_with_their_agent(directory: Path, end: signal.Signals) -> None:
+    with agent(directory, *configured(directory, "set", '"power", "frequency"', "90000000")) as running:
+        assert until(lambda: power_of(directory) == "90000000", PATIENCE_S)
+        assert until(lambda: frequency_of(directory) == "2000000", PATIENCE_S)  # its maximum
+        assert power_of(directory, 1) == "30000000"
+        running.stop(end)
+        assert until(lambda: power_of(directory) == "125000000", PATIENCE_S)
+        assert until(lambda: frequency_of(directory) == "3600000", PATIENCE_S)
+
+
+def test_settings_end_while_their_agent_is_stopped(directory: Path) -> None:
+    with agent(directory, *configured(directory, "set", '"power"', "90000000", lease="1s")) as running:
+        assert until(lambda: power_of(directory) == "90000000", PATIENCE_S)
+        os.kill(running.pid, signal.SIGSTOP)
+        try:
+            assert until(lambda: power_of(directory) == "125000000", PATIENCE_S)
+        finally:
+            os.kill(running.pid, signal.SIGCONT)
+        assert until(lambda: power_of(directory) == "90000000", PATIENCE_S)
+
+
+def test_an_actuator_that_is_not_the_exchanges_is_not_set(directory: Path) -> None:
+    with agent(directory, *configured(directory, "overreach", '"power"')) as running:
+        assert until(lambda: load_of(running)["decisions_failed"] >= 3, PATIENCE_S)
+        assert running.says("the exchange may set no actuator 'other'")
+        assert power_of(directory, 1) == "30000000"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (('decide = "decision/tell"', 'decide = "nothing/tell"'), "there is no [[plugin]] with the name 'nothing'"),
+        (('actuators = ["power"]', 'actuators = ["fan"]'), "there is no [[actuator]] with the name 'fan'"),
+        (('decide = "decision/tell"', 'decide = ""'), "only a function sets them"),
+        (("min = 50_000_000", "min = 0"), "actuator power: values from 0"),
+        (('where = "intel-rapl:0"', 'where = "../../etc"'), "is not a directory below"),
+    ],
+)
+def test_what_is_wrong_is_said_at_the_start(directory: Path, change: tuple[str, str], why: str) -> None:
+    arguments = configured(directory, "tell", '"power"')
+    file = directory / "agent.toml"
+    assert change[0] in file.read_text()
+    file.write_text(file.read_text().replace(change[0], change[1], 1))
+    done = run_agent(*arguments, "--listen", f"unix:{directory}/agent.sock", "--check-config")
+    assert done.returncode != 0 and why in done.stderr, done.stderr
+
+
+def test_an_interval_that_cannot_be_held_is_remarked(tmp_path: Path) -> None:
+    """Sixteen agents on a few cores, every millisecond."""
+    config = tmp_path / "agent.toml"
+    config.write_text('[[exchange]]\nname = "load"\ninterval = "1ms"\ndeadline = "300us"\ntopology = "hybrid(2, 5)"\n')
+    group = Group(tmp_path)
+    names = [f"m{i:02}" for i in range(16)]
+    try:
+        for i, name in enumerate(names):
+            group.start(name, "--config", str(config), *(["--join", group.address(names[0])] if i else []))
+        assert until(lambda: "views were complete in the interval of 1ms; it" in group.running["m00"].log(), PATIENCE_S)
+        assert until(lambda: load_of(group.running["m00"])["interval_held_s"] > 0.001, PATIENCE_S)
+    finally:
+        group.stop_all()
+
+
+@pytest.fixture
+def cgroups() -> Iterator[tuple[Path, str]]:
+    """A directory in which cgroups with the cpu controller can be made, and their file with the limit."""
+    for root, limit in ((Path("/sys/fs/cgroup"), "cpu.max"), (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us")):
+        own = root / f"offpath-test-{os.getpid()}"
+        try:
+            own.mkdir()
+        except OSError:
+            continue
+        try:
+            if os.access(own / limit, os.W_OK):
+                yield own, limit
+                return
+        finally:
+            for child in sorted(own.rglob("*"), reverse=True):
+                if child.is_dir():
+                    child.rmdir()
+            own.rmdir()
+    pytest.skip("no cgroup with the cpu controller can be made here: it takes root, or a delegation")
+
+
+def test_a_real_cgroup_has_its_limit_again_when_its_agent_is_killed(directory: Path, cgroups: tuple[Path, str]) -> None:
+    root, limit = cgroups
+    before = (root / limit).read_text()
+    arguments = configured(directory, "set", '"power"', "300")
+    file = directory / "agent.toml"
+    text = file.read_text().replace(f'cgroups = "{directory}/cgroup"', f'cgroups = "{root.parent}"')
+    text = text.replace('kind = "power"\nwhere = "intel-rapl:0"\nmin = 50_000_000\nmax = 100_000_000',
+                        f'kind = "cpu"\nwhere = "{root.name}"\nmin = 100\nmax = 1000')  # fmt: skip
+    file.write_text(text)
+    with agent(directory, *arguments) as running:
+        assert until(lambda: (root / limit).read_text().split()[0] == "30000", PATIENCE_S)
+        running.stop(signal.SIGKILL)
+        assert until(lambda: (root / limit).read_text() == before, PATIENCE_S)
+
+
+def test_the_example_shares_a_budget_of_real_cgroups(tmp_path: Path, cgroups: tuple[Path, str]) -> None:
+    """Four agents, one of them killed; the example asserts that the sum is never above the budget."""
+    example = SOURCES / "examples/12_cpu_budget"
+    source, made = example / "cpu_budget_plugin.c", tmp_path / "cpu_budget_plugin.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{SOURCES}/include", source, "-o", made], check=True)
+    command = [sys.executable, example / "cpu_budget.py", made, "--cgroups", cgroups[0]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "OFFPATH_AGENT_PROGRAM": str(find_program())})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "never above" in done.stdout

@@ -1,0 +1,64 @@
+/* Functions that decide, for tests/e2e/test_decisions.py. */
+#include <offpath/decision.h>
+#include <offpath/plugin.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const ofp_decision_view* view_of(const ofp_context* context) { return context->inputs[0]->data; }
+
+/* Its record is the number of the interval and that of members that were present, and how many actuators it sees. */
+static int32_t tell(ofp_context* context) {
+  const ofp_decision_view* view = view_of(context);
+  uint64_t* record = context->output(context, "record", 3 * sizeof *record, 0);
+  if (record == NULL) return 1;
+  record[0] = view->interval;
+  record[1] = view->present;
+  record[2] = context->inputs[3]->bytes / view->actuator_bytes;
+  return 0;
+}
+
+/* The same, after half a second. */
+static int32_t tell_late(ofp_context* context) {
+  const struct timespec half = {0, 500 * 1000 * 1000};
+  nanosleep(&half, NULL);
+  return tell(context);
+}
+
+static int32_t crash(ofp_context* context) {
+  (void)context;
+  abort();
+}
+
+/* Sets each actuator to what the arguments say, for as long as is allowed. */
+static int32_t set(ofp_context* context) {
+  char text[32] = {0};
+  memcpy(text, context->arguments, context->arguments_bytes < sizeof text ? context->arguments_bytes : sizeof text - 1);
+  const ofp_input* actuators = context->inputs[3];
+  const uint64_t count = actuators->bytes / sizeof(ofp_actuator_state);
+  ofp_actuator_setting* settings = context->output(context, "settings", count * sizeof *settings, 0);
+  if (settings == NULL) return 1;
+  for (uint64_t i = 0; i < count; ++i) {
+    memcpy(settings[i].name, ((const ofp_actuator_state*)actuators->data)[i].name, sizeof settings[i].name);
+    settings[i].value = strtoull(text, NULL, 10);
+  }
+  return tell(context);
+}
+
+/* Sets one that the exchange may not set. */
+static int32_t overreach(ofp_context* context) {
+  ofp_actuator_setting* setting = context->output(context, "settings", sizeof *setting, 0);
+  if (setting == NULL) return 1;
+  strcpy(setting->name, "other");
+  setting->value = 60000000;
+  return 0;
+}
+
+static const ofp_function functions[] = {{"tell", tell, NULL},
+                                         {"tell_late", tell_late, NULL},
+                                         {"crash", crash, NULL},
+                                         {"set", set, NULL},
+                                         {"overreach", overreach, NULL}};
+static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "decision", 5, functions};
+
+OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void) { return &plugin; }
