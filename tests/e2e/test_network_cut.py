@@ -132,6 +132,11 @@ def test_what_was_stored_on_either_side_of_a_cut_is_found_everywhere(split: Spli
         lost = [(name, key) for name in EVERYBODY for key, value in own.items() if split.get(name, key) != value]
         assert lost == [], f"cut {number}: {len(lost)} of {len(own)} rows, seen by six members"
 
+        # Dropped while they move, they stay away. There is a limit of each user's rows, too.
+        split.sessions[EVERYBODY[number % len(EVERYBODY)]].pool(POOL).drop("of-*")
+        left = [(name, key) for name in EVERYBODY for key in own if split.get(name, key) is not None]
+        assert left == [], f"cut {number}: {len(left)} of {len(own)} dropped rows, seen by six members"
+
         def agreed(keys: dict[str, set[int]] = both) -> dict[str, set[int | None]]:
             return {key: {split.get(name, key) for name in EVERYBODY} for key in keys}
 
