@@ -2,8 +2,11 @@
 
 #include <sys/resource.h>
 
+#include <array>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <ctime>
 #include <offpath/offpath.hpp>
 #include <optional>
 
@@ -127,8 +130,9 @@ class Run {
   }
 
   void finish(std::int64_t steps) {
-    double furthest = simulation_.furthest();
+    double furthest = simulation_.furthest(), late = static_cast<double>(simulation_.steps_too_late());
     ranks_.maximum({&furthest, 1});
+    ranks_.maximum({&late, 1});
     if (ranks_.rank() != 0) return;
     const PhaseTimes& t = simulation_.times();
     const double rate = static_cast<double>(simulation_.atoms_in_all()) * static_cast<double>(steps) / seconds_;
@@ -156,17 +160,22 @@ class Run {
                    "missed. A skin of %.2g or an interval shorter than %" PRId64 " would do\n",
                    furthest, s.skin, 2 * furthest, s.interval);
     }
-    if (!settings_.report_file.empty()) write_report(rate, furthest);
+    if (late > 0) {
+      std::fprintf(stderr,
+                   "offpath-md: warning: in %.0f steps an atom was beyond its list before all ranks knew: it became "
+                   "more than twice as fast as any other within a step. A smaller time step would do\n",
+                   late);
+    }
+    write_reports(rate, furthest);
   }
 
-  void write_report(double rate, double furthest) const {
-    std::FILE* file = std::fopen(settings_.report_file.c_str(), "w");
-    if (file == nullptr) throw BadInput(settings_.report_file + ": cannot be written");
+  [[nodiscard]] std::string report(double rate, double furthest) const {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const PhaseTimes& t = simulation_.times();
-    std::fprintf(
-        file,
+    std::array<char, 2048> text{};
+    std::snprintf(
+        text.data(), text.size(),
         "{\"atoms\": %" PRId64 ", \"steps\": %" PRId64
         ", \"seconds\": %.9g, \"atom_steps_per_s\": %.9g,\n"
         " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
@@ -178,7 +187,28 @@ class Run {
         t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
         simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(), simulation_.lists_by_coworker(),
         simulation_.forces_by_coworker(), name_of(simulation_.mode()));
-    if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
+    return text.data();
+  }
+
+  // JSON is YAML, too.
+  void write_reports(double rate, double furthest) const {
+    const std::string text = report(rate, furthest);
+    if (settings_.yaml_screen) std::printf("%s", text.c_str());
+    if (!settings_.report_file.empty()) write_file(settings_.report_file, text);
+    if (!settings_.yaml_file) return;
+    const std::time_t now = std::time(nullptr);
+    std::tm at{};
+    localtime_r(&now, &at);
+    std::array<char, 64> name{};
+    std::strftime(name.data(), name.size(), "offpath-md-%Y-%m-%d-%H-%M-%S.yaml", &at);
+    write_file(name.data(), text);
+  }
+
+  static void write_file(const std::string& path, const std::string& text) {
+    std::FILE* file = std::fopen(path.c_str(), "w");
+    if (file == nullptr) throw BadInput(path + ": cannot be written");
+    const bool written = std::fputs(text.c_str(), file) >= 0;
+    if (std::fclose(file) != 0 || !written) throw BadInput(path + ": cannot be written");
   }
 
   const Settings& settings_;

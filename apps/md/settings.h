@@ -31,6 +31,9 @@ inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload
   return "?";
 }
 
+// How parameters of two types of atoms become those of their pairs.
+enum class Mixing { geometric, arithmetic };
+
 struct Settings {
   Units units = lj_units;
   Potential potential = Potential::lj;
@@ -43,6 +46,9 @@ struct Settings {
   double temperature = 1.44;
   std::int32_t seed = 0;  // of velocities; 0: miniMD's
   double mass = 1;
+  std::size_t lj_types = 1;  // of atoms, as a data file gives them
+  Mixing mixing = Mixing::geometric;
+  double nvt_temperature = 0, nvt_damping = 0;  // of the thermostat, 0: none; 0: a hundred steps
 
   std::int64_t steps = 100;
   double time_step = 0.005;
@@ -58,11 +64,13 @@ struct Settings {
   Precision precision = Precision::whole;
   std::string kernels = "auto";
   Offload offload = Offload::none;
+  bool safe_exchange = false;  // atoms may go farther than to the next rank
 
   std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none
   std::int64_t dump_interval = 100, restart_interval = 1000;
-  std::string report_file;  // figures of the run, as JSON
-  std::string stream;       // particles for the move service; empty: none
+  std::string report_file;                      // figures of the run, as JSON
+  bool yaml_file = false, yaml_screen = false;  // the same as YAML, as miniMD has it
+  std::string stream;                           // particles for the move service; empty: none
   std::int64_t stream_interval = 100;
 };
 

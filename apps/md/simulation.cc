@@ -1,6 +1,9 @@
 #include "md/simulation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <span>
 
 #include "md/files/bad_input.h"
 #include "md/files/data_file.h"
@@ -13,8 +16,23 @@
 
 namespace md {
 namespace {
+
 constexpr int threads_with_forces_elsewhere = 40;  // three inputs each, of 128 that a task may have
+
+template <class T>
+void append(std::vector<std::byte>& bytes, const T& item) {
+  const auto more = std::as_bytes(std::span(&item, 1));
+  bytes.insert(bytes.end(), more.begin(), more.end());
 }
+
+template <class T>
+std::vector<T> items_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> items(bytes.size() / sizeof(T));
+  if (!items.empty()) std::memcpy(items.data(), bytes.data(), items.size() * sizeof(T));
+  return items;
+}
+
+}  // namespace
 
 Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker)
     : settings_(settings),
@@ -31,20 +49,44 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
   if (coworker_ && (chosen_later_ || settings_.offload == Offload::list) && !settings.resume_file.empty()) {
     throw BadInput("--offload list and auto do not resume");
   }
-  settings_.mass = forces_->mass();
   settings_.cut = forces_->cut();
-  half_step_per_mass_ = 0.5 * settings_.time_step / (settings_.mass * settings_.units.mvv_to_energy);
-  if (!settings_.resume_file.empty()) {
-    resume(read_restart(settings_.resume_file, ranks.rank()));
-  } else if (!settings_.data_file.empty()) {
+  use_masses(forces_->masses());
+  if (!settings_.data_file.empty()) {
     read_data();
-  } else {
+  } else if (settings_.resume_file.empty()) {
     create_lattice();
   }
+  if (settings_.resume_file.empty())
+    make_thermostat();
+  else
+    resume();
+  refuse_combinations();
+}
+
+void Simulation::refuse_combinations() const {
+  const std::string refusal = coworker_ && !chosen_later_ ? why_not(settings_.offload, settings_) : "";
+  if (!refusal.empty()) throw BadInput(refusal);
+  if (settings_.lj_types > 1 && (settings_.precision == Precision::mixed || settings_.lists == Lists::clusters)) {
+    throw BadInput(settings_.data_file + ": several types of atoms are computed with --precision double and --lists " +
+                   "pairs only");
+  }
+}
+
+// One entry if all are the same.
+void Simulation::use_masses(std::vector<double> masses) {
+  if (std::all_of(masses.begin(), masses.end(), [&](double mass) { return mass == masses[0]; })) masses.resize(1);
+  masses_ = std::move(masses);
+  half_step_per_mass_.clear();
+  for (const double mass : masses_)
+    half_step_per_mass_.push_back(0.5 * settings_.time_step / (mass * settings_.units.mvv_to_energy));
 }
 
 std::string Simulation::why_not(Offload mode, const Settings& settings) {
   if (mode != Offload::force) return "";
+  if (settings.lj_types > 1) {
+    return "--offload force computes one type of atoms; for several use --offload list, whose lists do not depend on "
+           "types, or auto";
+  }
   if (settings.potential == Potential::eam) {
     return "--offload force computes Lennard-Jones only; for EAM use --offload list, whose lists do not depend on the "
            "potential, or auto";
@@ -60,12 +102,9 @@ void Simulation::make_grid(const Box& whole) {
   margin_ = list_margin();
   const double list_cut = settings_.cut + settings_.skin + margin_;
   domain_ = make_domain(whole, ranks_.count(), ranks_.rank());
+  domain_.safe_exchange = settings_.safe_exchange;
   halo_ = std::make_unique<Halo>(domain_, ranks_, list_cut);
   bins_ = std::make_unique<Bins>(domain_.own, list_cut);
-}
-
-double Simulation::energy_per_v2() const {
-  return settings_.mass * settings_.units.mvv_to_energy / settings_.units.boltzmann;
 }
 
 void Simulation::create_lattice() {
@@ -74,33 +113,53 @@ void Simulation::create_lattice() {
   double count = static_cast<double>(atoms_.own);
   ranks_.sum({&count, 1});
   atoms_in_all_ = static_cast<std::int64_t>(count);
-  set_temperature(settings_.temperature, energy_per_v2(), atoms_in_all_, atoms_, ranks_);
+  set_temperature(settings_.temperature, masses_, settings_.units, atoms_in_all_, atoms_, ranks_);
 }
 
+// Rank 0 reads the file, and sends each rank its atoms. A resumed run takes only types and masses from it.
 void Simulation::read_data() {
-  const DataFile data = read_data_file(settings_.data_file);
-  if (settings_.potential == Potential::lj && !data.mass.empty()) {
-    for (const double mass : data.mass) {
-      if (mass != data.mass[0])
-        throw BadInput(settings_.data_file + ": types of different masses; offpath-md computes with one mass");
-    }
-    settings_.mass = data.mass[0];
-    half_step_per_mass_ = 0.5 * settings_.time_step / (settings_.mass * settings_.units.mvv_to_energy);
-  }
+  DataFile data;
+  if (ranks_.rank() == 0) data = read_data_file(settings_.data_file);
+  share_head(data, ranks_);
+  use_data(data);
+  if (!settings_.resume_file.empty()) return;
   make_grid(data.box);
+  std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(ranks_.count()));
+  const RankOfPosition rank_of(data.box, ranks_.count());
   for (const DataAtom& atom : data.atoms) {
-    bool ours = true;
-    for (std::size_t d = 0; d < 3; ++d)
-      ours = ours && atom.x[d] >= domain_.own.low[d] && atom.x[d] < domain_.own.high[d];
     if (atom.type >= forces_->types()) {
-      throw BadInput(settings_.data_file + ": atom " + std::to_string(atom.id) + " has type " +
-                     std::to_string(atom.type + 1) + ", the potential has " + std::to_string(forces_->types()));
+      throw BadInput(
+          settings_.data_file + ": atom " + std::to_string(atom.id) + " has type " + std::to_string(atom.type + 1) +
+          ", the potential has " + std::to_string(forces_->types()) +
+          (settings_.potential == Potential::lj ? " (a section Pair Coeffs or PairIJ Coeffs gives others)" : ""));
     }
-    const std::array<double, 3> velocity = data.velocities ? atom.v : seeded_velocity(atom.id, settings_.seed);
-    if (ours) atoms_.add(atom.id, atom.type, atom.x.data(), velocity.data());
+    append(parts[static_cast<std::size_t>(rank_of(atom.x))], atom);
   }
-  atoms_in_all_ = static_cast<std::int64_t>(data.atoms.size());
-  if (!data.velocities) set_temperature(settings_.temperature, energy_per_v2(), atoms_in_all_, atoms_, ranks_);
+  for (const DataAtom& atom : items_of<DataAtom>(ranks_.scatter(parts))) {
+    const std::array<double, 3> velocity = data.velocities ? atom.v : seeded_velocity(atom.id, settings_.seed);
+    atoms_.add(atom.id, atom.type, atom.x.data(), velocity.data());
+  }
+  double count = static_cast<double>(atoms_.own);
+  ranks_.sum({&count, 1});
+  atoms_in_all_ = static_cast<std::int64_t>(count);
+  if (!data.velocities) {
+    set_temperature(settings_.temperature, masses_, settings_.units, atoms_in_all_, atoms_, ranks_);
+  }
+}
+
+// Types, their pairs and masses of Lennard-Jones atoms; tables of the embedded atom method have their own.
+void Simulation::use_data(const DataFile& data) {
+  if (settings_.potential != Potential::lj) return;
+  LjTypes types = types_of(data, settings_);
+  if (types.count > 1) {
+    settings_.lj_types = types.count;
+  } else {
+    settings_.epsilon = types.epsilon[0];
+    settings_.sigma = types.sigma[0];
+    settings_.mass = types.mass[0];
+  }
+  forces_ = make_forces(settings_, kernels_, types.count > 1 ? &types : nullptr);
+  use_masses(forces_->masses());
 }
 
 RestartHeader Simulation::restart_header() const {
@@ -116,6 +175,10 @@ RestartHeader Simulation::restart_header() const {
   header.skin = settings_.skin;
   header.time_step = settings_.time_step;
   header.box = domain_.whole;
+  if (thermostat_) {
+    header.thermostat = thermostat_->rates();
+    header.twice_kinetic = twice_kinetic_;
+  }
   kernels_.name.copy(header.kernels.data(), header.kernels.size() - 1);
   return header;
 }
@@ -135,19 +198,13 @@ void Simulation::save(const std::string& path) {
   write_restart(path, restart_header(), own, ranks_);
 }
 
-// The lists are made from the positions of the earlier lists, then atoms are moved to their current positions.
-void Simulation::resume(const Restart& restart) {
-  make_grid(restart.header.box);
-  steps_done_ = restart.header.step;
-  atoms_in_all_ = restart.header.atoms;
-  const RestartHeader& there = restart.header;
+void Simulation::check_same(const RestartHeader& there) const {
   const RestartHeader here = restart_header();
   const auto differs = [&](const std::string& what, double then, double now) {
     if (then == now) return;
     throw BadInput(settings_.resume_file + ": written with " + what + " " + std::to_string(then) + ", this run has " +
                    std::to_string(now) + ": it would not continue with identical results");
   };
-  differs("ranks", there.ranks, here.ranks);
   differs("threads", there.threads, here.threads);
   differs("half lists", there.half, here.half);
   differs("mixed precision", there.mixed, here.mixed);
@@ -159,17 +216,65 @@ void Simulation::resume(const Restart& restart) {
     throw BadInput(settings_.resume_file + ": written with the kernels " + std::string(there.kernels.data()) +
                    "; choose them with --kernels for identical results");
   }
-  for (const RestartAtom& atom : restart.own) {
-    atoms_.add(atom.id, static_cast<std::uint8_t>(atom.type), atom.listed.data(), atom.v.data());
+}
+
+// On as many ranks: the lists are made from the positions of the earlier lists, then atoms are moved to their current
+// positions. On another number of ranks atoms go where their positions are now, and the run starts with new lists.
+void Simulation::resume() {
+  Restart restart;
+  if (ranks_.rank() == 0) restart = read_restart(settings_.resume_file);
+  std::vector<std::byte> head(sizeof restart.header);
+  std::memcpy(head.data(), &restart.header, sizeof restart.header);
+  ranks_.broadcast(head);
+  std::memcpy(&restart.header, head.data(), sizeof restart.header);
+  const RestartHeader& there = restart.header;
+  make_grid(there.box);
+  steps_done_ = there.step;
+  atoms_in_all_ = there.atoms;
+  const bool same_ranks = there.ranks == ranks_.count();
+  if (same_ranks) check_same(there);
+  std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(ranks_.count()));
+  const RankOfPosition rank_of(there.box, ranks_.count());
+  for (std::size_t part = 0; part < restart.parts.size(); ++part) {
+    for (RestartAtom& atom : restart.parts[part]) {
+      if (static_cast<std::size_t>(atom.type) >= forces_->types()) {
+        throw BadInput(settings_.resume_file + ": atoms of type " + std::to_string(atom.type + 1) +
+                       ", the potential has " + std::to_string(forces_->types()) + ": name the data file, too");
+      }
+      if (!same_ranks) {
+        for (std::size_t d = 0; d < 3; ++d) atom.x[d] = there.box.wrapped(d, atom.x[d]);
+      }
+      append(parts[same_ranks ? part : static_cast<std::size_t>(rank_of(atom.x))], atom);
+    }
   }
+  const std::vector<RestartAtom> own = items_of<RestartAtom>(ranks_.scatter(parts));
+  for (const RestartAtom& atom : own) {
+    const auto& at = same_ranks ? atom.listed : atom.x;
+    atoms_.add(atom.id, static_cast<std::uint8_t>(atom.type), at.data(), atom.v.data());
+  }
+  make_thermostat();
+  if (thermostat_ && there.twice_kinetic > 0) {
+    thermostat_->set_rates(there.thermostat);
+    twice_kinetic_ = there.twice_kinetic;
+  }
+  if (!same_ranks) return;
   bins_->sort(atoms_);  // nothing moves: it only counts
   halo_->make(atoms_);
   list_neighbours();
   for (std::size_t i = 0; i < atoms_.own; ++i) {
-    for (std::size_t d = 0; d < 3; ++d) atoms_.x[values * i + d] = restart.own[i].x[d];
+    for (std::size_t d = 0; d < 3; ++d) atoms_.x[values * i + d] = own[i].x[d];
   }
   halo_->update_positions(atoms_);
   lists_there_ = true;
+}
+
+void Simulation::make_thermostat() {
+  if (settings_.nvt_temperature == 0) return;
+  const double damping = settings_.nvt_damping > 0 ? settings_.nvt_damping : 100 * settings_.time_step;
+  thermostat_.emplace(settings_.units.boltzmann * settings_.nvt_temperature, static_cast<double>(3 * atoms_in_all_ - 3),
+                      damping, settings_.time_step);
+  twice_kinetic_ = twice_kinetic(atoms_, masses_, settings_.units);
+  ranks_.sum({&twice_kinetic_, 1});
 }
 
 void Simulation::start() {
@@ -185,7 +290,7 @@ void Simulation::start() {
       coworker_->use_list(list_.blocks);
       list_lent_ = true;
     }
-    if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
+    if (settings_.offload == Offload::list) use_bins_elsewhere();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
@@ -213,8 +318,8 @@ Thermo Simulation::thermo() {
     sums_wanted_ = true;
     compute_forces();
   }
-  const Thermo now =
-      measure(atoms_, pair_sums_, settings_.mass, settings_.units, domain_.whole.volume(), atoms_in_all_, ranks_);
+  const Thermo now = measure(twice_kinetic(atoms_, masses_, settings_.units), pair_sums_, settings_.units,
+                             domain_.whole.volume(), atoms_in_all_, ranks_);
   if (!std::isfinite(now.temperature) || !std::isfinite(now.energy)) {
     throw BrokenRun("at step " + std::to_string(steps_done_) +
                     " the energy is no longer a number: the time step is too large");
@@ -223,16 +328,27 @@ Thermo Simulation::thermo() {
 }
 
 void Simulation::drift() {
+  if (thermostat_) finish_kick();
   const Stopwatch watch(times_.integrate);
+  if (thermostat_) scale_by_thermostat();
   const Array<double>* watched = settings_.offload == Offload::list ? &list_positions_ : nullptr;
-  gone_ = kick_drift(half_step_per_mass_, settings_.time_step, half_kick_due_, settings_.threads, atoms_, watched);
+  moved_ = kick_drift(half_step_per_mass_, settings_.time_step, half_kick_due_, settings_.threads, atoms_, watched);
   half_kick_due_ = false;
 }
 
 void Simulation::finish_kick() {
+  if (!half_kick_due_) return;
   const Stopwatch watch(times_.integrate);
-  if (half_kick_due_) kick(half_step_per_mass_, settings_.threads, atoms_);
+  kick(half_step_per_mass_, settings_.threads, atoms_);
   half_kick_due_ = false;
+  if (!thermostat_) return;
+  twice_kinetic_ = twice_kinetic(atoms_, masses_, settings_.units);
+  ranks_.sum({&twice_kinetic_, 1});
+  scale_by_thermostat();
+}
+
+void Simulation::scale_by_thermostat() {
+  scale_velocities(thermostat_->half_step(twice_kinetic_), settings_.threads, atoms_);
 }
 
 void Simulation::refresh_ghosts() {

@@ -2,13 +2,17 @@
 // forces/forces.h, neighbours/neighbour_list.h and ranks/halo.h.
 #pragma once
 
-#include <chrono>
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "md/atoms.h"
+#include "md/files/data_file.h"
 #include "md/files/restart.h"
 #include "md/forces/forces.h"
+#include "md/integrate.h"
 #include "md/neighbours/bins.h"
 #include "md/neighbours/neighbour_list.h"
 #include "md/offload/coworker.h"
@@ -19,6 +23,7 @@
 #include "md/ranks/ranks.h"
 #include "md/settings.h"
 #include "md/thermo.h"
+#include "md/thermostat.h"
 
 namespace md {
 
@@ -78,13 +83,19 @@ class Simulation {
   [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }
   // The largest distance that an atom of this rank has moved between two lists so far.
   [[nodiscard]] double furthest() const { return furthest_; }
+  // Steps in which an atom of this rank was beyond its list before all ranks knew (simulation_offloaded.cc).
+  [[nodiscard]] std::int64_t steps_too_late() const { return steps_too_late_; }
 
  private:
   void make_grid(const Box& whole);
-  [[nodiscard]] double energy_per_v2() const;
   void create_lattice();
   void read_data();
-  void resume(const Restart& restart);
+  void use_data(const DataFile& data);
+  void use_masses(std::vector<double> masses);
+  void refuse_combinations() const;
+  void resume();
+  void check_same(const RestartHeader& there) const;
+  void make_thermostat();
   [[nodiscard]] RestartHeader restart_header() const;
   void list_neighbours();
   // In single precision a pair is in both lists.
@@ -95,6 +106,7 @@ class Simulation {
   void rebuild();
   void compute_forces();
   void finish_kick();
+  void scale_by_thermostat();
   [[nodiscard]] bool lists_due();
   [[nodiscard]] double displacement() const;
   void check_start();
@@ -105,6 +117,10 @@ class Simulation {
   void take_forces(std::size_t handed);
   void step_with_lists_elsewhere();
   [[nodiscard]] bool lists_run_out(bool& ask);
+  [[nodiscard]] std::array<double, 5> guarded_now(bool asks);
+  void agree_now();
+  void end_agreement();
+  void use_bins_elsewhere();
   void rebuild_for_lists_elsewhere();
   void adopt_list();
   void request_list();
@@ -134,8 +150,13 @@ class Simulation {
   Array<double> list_positions_, requested_positions_;
   double strayed_ = 0, requested_strayed_ = 0;  // the largest distance of atoms from their bins at that time, over all
                                                 // ranks
-  bool list_requested_ = false;
-  double gone_ = 0;                 // the largest distance from list_positions_, in the last drift
+  bool list_requested_ = false;  // the same on all ranks, like the steps in which lists are requested and adopted
+  bool list_too_large_ = false;  // for its room: the host makes one
+  Motion moved_;                 // from list_positions_, in the last drift
+  // The largest of all ranks, of this step or the one before: by `Guarded`. Pending: the next is under way.
+  std::array<double, 5> agreed_{};
+  bool agreement_pending_ = false;
+  std::int64_t steps_too_late_ = 0;
   Array<double> handed_positions_;  // the positions for the coworker's forces
   ForceExchange force_exchange_;
   NeighbourList list_before_;  // the list for these forces, while the next one is made
@@ -146,7 +167,10 @@ class Simulation {
   bool sums_wanted_ = false, sums_there_ = false;
   bool half_kick_due_ = false;  // the second half kick of the last step
   std::int64_t steps_done_ = 0, rebuilds_ = 0;
-  double half_step_per_mass_ = 0, furthest_ = 0;
+  std::vector<double> masses_, half_step_per_mass_;  // one, or one for each type
+  std::optional<Thermostat> thermostat_;
+  double twice_kinetic_ = 0;  // of all atoms, for the thermostat
+  double furthest_ = 0;
   bool lists_there_ = false;  // a resumed run has them before it starts
   PhaseTimes times_;
 };

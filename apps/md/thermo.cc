@@ -6,19 +6,29 @@
 
 namespace md {
 
-Thermo measure(const Atoms& atoms, const PairSums& own_pairs, double mass, const Units& units, double volume,
+double twice_kinetic(const Atoms& atoms, std::span<const double> masses, const Units& units) {
+  double sum = 0;
+  if (masses.size() == 1) {
+    for (std::size_t n = 0; n < values * atoms.own; ++n) sum += atoms.v[n] * atoms.v[n];
+    return sum * masses[0] * units.mvv_to_energy;
+  }
+  for (std::size_t i = 0; i < atoms.own; ++i) {
+    const double* v = atoms.v.data() + values * i;
+    sum += masses[atoms.type[i]] * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+  }
+  return sum * units.mvv_to_energy;
+}
+
+Thermo measure(double own_twice_kinetic, const PairSums& own_pairs, const Units& units, double volume,
                std::int64_t atoms_in_all, Ranks& ranks) {
-  double squares = 0;
-  for (std::size_t n = 0; n < values * atoms.own; ++n) squares += atoms.v[n] * atoms.v[n];
-  std::array<double, 3> sums{squares, own_pairs.energy, own_pairs.virial};
+  std::array<double, 3> sums{own_twice_kinetic, own_pairs.energy, own_pairs.virial};
   ranks.sum(sums);
   const auto count = static_cast<double>(atoms_in_all);
-  const double twice_kinetic = sums[0] * mass * units.mvv_to_energy;
   Thermo thermo;
-  thermo.kinetic = twice_kinetic / 2 / count;
-  thermo.temperature = twice_kinetic / ((3 * count - 3) * units.boltzmann);
+  thermo.kinetic = sums[0] / 2 / count;
+  thermo.temperature = sums[0] / ((3 * count - 3) * units.boltzmann);
   thermo.energy = sums[1] / count;
-  thermo.pressure = (twice_kinetic + sums[2]) / (3 * volume) * units.to_pressure;
+  thermo.pressure = (sums[0] + sums[2]) / (3 * volume) * units.to_pressure;
   return thermo;
 }
 

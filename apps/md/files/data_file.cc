@@ -1,7 +1,10 @@
 #include "md/files/data_file.h"
 
-#include <cmath>
+#include <algorithm>
+#include <cstring>
+#include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "md/files/text_lines.h"
 
@@ -19,12 +22,16 @@ class Reader {
     while (!section_.empty()) {
       if (section_ == "Masses") {
         read_masses();
+      } else if (section_ == "Pair") {
+        read_pairs(data_.types, 1);
+      } else if (section_ == "PairIJ") {
+        read_pairs(data_.types * (data_.types + 1) / 2, 2);
       } else if (section_ == "Atoms") {
         read_atoms();
       } else if (section_ == "Velocities") {
         read_velocities();
       } else {
-        lines_.fail("section '" + section_ + "' is not one of Masses, Atoms, Velocities");
+        lines_.fail("section '" + section_ + "' is not one of Masses, Atoms, Velocities, Pair Coeffs, PairIJ Coeffs");
       }
       next_section();
     }
@@ -77,6 +84,10 @@ class Reader {
         data_.box.high[d] = number(words[1]);
         if (!(data_.box.low[d] < data_.box.high[d])) lines_.fail("the box ends before it begins");
         axes_ |= 1U << d;
+      } else if (words.size() == 6 && words[3] == "xy" && words[4] == "xz" && words[5] == "yz") {
+        if (number(words[0]) != 0 || number(words[1]) != 0 || number(words[2]) != 0) refuse_triclinic("xy xz yz");
+      } else if (last == "avec" || last == "bvec" || last == "cvec") {
+        refuse_triclinic(last);
       } else if (words.size() >= 2 && whole_number_of(words[0]).value_or(1) == 0) {
         continue;  // "0 bonds" and similar lines
       } else if (number_of(words[0])) {
@@ -91,6 +102,32 @@ class Reader {
     if (axes_ != 7) lines_.fail("the header does not give the box along all of x, y, z");
   }
 
+  [[noreturn]] void refuse_triclinic(const std::string& key) const {
+    lines_.fail("'" + key + "' makes the box triclinic; offpath-md computes in orthogonal boxes only");
+  }
+
+  // Lines of `named` types, epsilon, sigma and perhaps a cut-off.
+  void read_pairs(int lines, std::size_t named) {
+    data_.pairs.clear();
+    for (int n = 0; n < lines; ++n) {
+      const auto words = next_words();
+      if (words.size() != named + 2 && words.size() != named + 3)
+        lines_.fail(std::string("expected '") + (named == 1 ? "type" : "type type") +
+                    " epsilon sigma', with a cut-off or without");
+      const auto type = [&](std::size_t k) {
+        return static_cast<int>(whole(words[k], "the type", 1, data_.types) - 1);
+      };
+      DataFile::Pair pair{type(0), type(named - 1), number(words[named]), number(words[named + 1]),
+                          words.size() == named + 3 ? number(words[named + 2]) : 0};
+      if (pair.a > pair.b) std::swap(pair.a, pair.b);
+      if (pair.epsilon < 0 || pair.sigma <= 0) lines_.fail("epsilon must not be negative, sigma must be positive");
+      for (const DataFile::Pair& other : data_.pairs) {
+        if (other.a == pair.a && other.b == pair.b) lines_.fail("this pair of types occurs twice");
+      }
+      data_.pairs.push_back(pair);
+    }
+  }
+
   void read_masses() {
     data_.mass.assign(static_cast<std::size_t>(data_.types), 0);
     for (int n = 0; n < data_.types; ++n) {
@@ -98,7 +135,9 @@ class Reader {
       if (words.size() < 2) lines_.fail("a type and its mass were expected");
       const double mass = number(words[1]);
       if (mass <= 0) lines_.fail("a mass has to be positive");
-      data_.mass[static_cast<std::size_t>(whole(words[0], "the type", 1, data_.types) - 1)] = mass;
+      double& of_type = data_.mass[static_cast<std::size_t>(whole(words[0], "the type", 1, data_.types) - 1)];
+      if (of_type != 0) lines_.fail("this type has a mass already");
+      of_type = mass;
     }
   }
 
@@ -114,9 +153,7 @@ class Reader {
       atom.id = static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647));
       atom.type = static_cast<std::uint8_t>(whole(words[1], "the atom's type", 1, data_.types) - 1);
       for (std::size_t d = 0; d < 3; ++d) {
-        const double length = data_.box.length(static_cast<int>(d)), x = number(words[2 + d]);
-        atom.x[d] = x - std::floor((x - data_.box.low[d]) / length) * length;
-        if (atom.x[d] >= data_.box.high[d] || atom.x[d] < data_.box.low[d]) atom.x[d] = data_.box.low[d];
+        atom.x[d] = data_.box.wrapped(d, number(words[2 + d]));
       }
       if (!places_.emplace(atom.id, data_.atoms.size()).second)
         lines_.fail("atom " + std::to_string(atom.id) + " occurs twice");
@@ -148,5 +185,53 @@ class Reader {
 }  // namespace
 
 DataFile read_data_file(const std::string& path) { return Reader(path).read(); }
+
+void share_head(DataFile& data, Ranks& ranks) {
+  struct Head {
+    Box box;
+    int types;
+    bool velocities;
+    std::size_t masses, pairs;
+  };
+  Head head{data.box, data.types, data.velocities, data.mass.size(), data.pairs.size()};
+  std::vector<std::byte> bytes(sizeof head + head.masses * sizeof(double) + head.pairs * sizeof(DataFile::Pair));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::copy_n(std::as_bytes(std::span(data.mass)).begin(), head.masses * sizeof(double), bytes.begin() + sizeof head);
+  std::copy_n(std::as_bytes(std::span(data.pairs)).begin(), head.pairs * sizeof(DataFile::Pair),
+              bytes.end() - static_cast<std::ptrdiff_t>(head.pairs * sizeof(DataFile::Pair)));
+  ranks.broadcast(bytes);
+  std::memcpy(&head, bytes.data(), sizeof head);
+  data.box = head.box;
+  data.types = head.types;
+  data.velocities = head.velocities;
+  data.mass.resize(head.masses);
+  data.pairs.resize(head.pairs);
+  const std::byte* from = bytes.data() + sizeof head;
+  std::copy_n(from, head.masses * sizeof(double), std::as_writable_bytes(std::span(data.mass)).begin());
+  std::copy_n(from + head.masses * sizeof(double), head.pairs * sizeof(DataFile::Pair),
+              std::as_writable_bytes(std::span(data.pairs)).begin());
+}
+
+LjTypes types_of(const DataFile& data, const Settings& settings) {
+  LjTypes types;
+  types.count = data.pairs.empty() ? 1 : static_cast<std::size_t>(data.types);
+  types.mass = data.mass;
+  types.mass.resize(types.count, settings.mass);
+  types.epsilon.assign(types.count * types.count, settings.epsilon);
+  types.sigma.assign(types.count * types.count, settings.sigma);
+  for (const DataFile::Pair& pair : data.pairs) {
+    if (pair.cut != 0 && pair.cut != settings.cut) {
+      throw BadInput(settings.data_file + ": a pair's cut-off of " + std::to_string(pair.cut) +
+                     "; all pairs have the one of the run, " + std::to_string(settings.cut));
+    }
+    const auto a = static_cast<std::size_t>(pair.a), b = static_cast<std::size_t>(pair.b);
+    for (const std::size_t at : {a * types.count + b, b * types.count + a}) {
+      types.epsilon[at] = pair.epsilon;
+      types.sigma[at] = pair.sigma;
+    }
+  }
+  if (data.pairs.size() == types.count) types.mix(settings.mixing);
+  return types;
+}
 
 }  // namespace md

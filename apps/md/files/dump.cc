@@ -21,10 +21,12 @@ void DumpFile::write(std::int64_t step, const Box& box, std::span<const Particle
     std::fprintf(file, "ITEM: TIMESTEP\n%" PRId64 "\nITEM: NUMBER OF ATOMS\n%zu\nITEM: BOX BOUNDS pp pp pp\n", step,
                  particles.size());
     for (std::size_t d = 0; d < 3; ++d) std::fprintf(file, "%.17g %.17g\n", box.low[d], box.high[d]);
-    std::fprintf(file, "ITEM: ATOMS id type x y z vx vy vz\n");
+    std::fprintf(file, "ITEM: ATOMS id type x y z vx vy vz fx fy fz\n");
     for (const Particle& p : particles) {
-      std::fprintf(file, "%d %d %.17g %.17g %.17g %.17g %.17g %.17g\n", p.id, p.type + 1, p.x[0], p.x[1], p.x[2],
-                   p.v[0], p.v[1], p.v[2]);
+      std::fprintf(file, "%d %d", p.id, p.type + 1);
+      for (const auto* three : {&p.x, &p.v, &p.f})
+        std::fprintf(file, " %.17g %.17g %.17g", (*three)[0], (*three)[1], (*three)[2]);
+      std::fputc('\n', file);
     }
   }
   if (std::fflush(file) != 0 || std::ferror(file) != 0)

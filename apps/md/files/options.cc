@@ -40,6 +40,7 @@ struct Option {
   std::vector<std::string> names;
   std::string meaning;
   std::function<void(const Given&, Settings&)> apply;
+  bool alone = false;  // without a value
 };
 
 constexpr std::int64_t many = 1'000'000'000;
@@ -49,6 +50,10 @@ std::vector<Option> make_options() {
   const auto add = [&all](std::vector<std::string> names, std::string meaning,
                           std::function<void(const Given&, Settings&)> apply) {
     all.push_back({std::move(names), std::move(meaning), std::move(apply)});
+  };
+  const auto add_alone = [&all](const std::string& name, std::string meaning, std::function<void(Settings&)> apply) {
+    all.push_back(
+        {{name}, std::move(meaning), [apply = std::move(apply)](const Given& /*g*/, Settings& s) { apply(s); }, true});
   };
   add({"-s", "--size"}, "CELLS: of the lattice, along each axis",
       [](const Given& g, Settings& s) { s.cells.fill(static_cast<int>(g.whole(1, 800))); });
@@ -105,7 +110,7 @@ std::vector<Option> make_options() {
   add({"--agent_threads"}, "THREADS of the agent for this rank",
       [](const Given& g, Settings& s) { s.agent_threads = static_cast<int>(g.whole(1, 1024)); });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
-  add({"--dump"}, "FILE for positions and velocities in LAMMPS's dump format",
+  add({"--dump"}, "FILE for positions, velocities and forces in LAMMPS's dump format",
       [](const Given& g, Settings& s) { s.dump_file = g.value; });
   add({"--dump_every"}, "STEPS between dumps", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });
   add({"--restart"}, "FILE for continuing the run later; also written at the end",
@@ -119,6 +124,32 @@ std::vector<Option> make_options() {
       [](const Given& g, Settings& s) { s.stream = g.value; });
   add({"--stream_every"}, "STEPS between batches",
       [](const Given& g, Settings& s) { s.stream_interval = g.whole(1, many); });
+  add({"--nvt"}, "TEMPERATURE of a Nose-Hoover thermostat; without it the energy is constant",
+      [](const Given& g, Settings& s) {
+        s.nvt_temperature = g.number(0);
+        if (s.nvt_temperature == 0) g.refuse("a number above 0");
+      });
+  add({"--nvt_damp"}, "TIME over which the thermostat levels a difference; by default 100 steps",
+      [](const Given& g, Settings& s) {
+        s.nvt_damping = g.number(0);
+        if (s.nvt_damping == 0) g.refuse("a number above 0");
+      });
+  add({"--mix"}, "geometric | arithmetic: sigma of pairs of different types", [](const Given& g, Settings& s) {
+    s.mixing = g.first_of("geometric", "arithmetic") ? Mixing::geometric : Mixing::arithmetic;
+  });
+  add({"--boundary"}, "ppp: the box is periodic along each axis; no other is supported",
+      [](const Given& g, Settings& /*s*/) {
+        if (g.value.find_first_of("sm") != std::string::npos) g.refuse("ppp: shrink-wrapped boxes are not supported");
+        if (g.value != "ppp") g.refuse("ppp: boxes are periodic along each axis");
+      });
+  add({"--sort"}, "STEPS, as miniMD has it, without effect: atoms are sorted whenever lists are built",
+      [](const Given& g, Settings& /*s*/) { static_cast<void>(g.whole(-1, many)); });
+  add_alone("--safe_exchange", "atoms may go farther than to the next rank between two lists",
+            [](Settings& s) { s.safe_exchange = true; });
+  add_alone("--check_exchange", "as miniMD has it, without effect: exchanges are always checked", [](Settings&) {});
+  add({"-o", "--yaml_output"}, "LEVEL: 0 none; above, --report's figures in a file offpath-md-DATE.yaml",
+      [](const Given& g, Settings& s) { s.yaml_file = g.whole(0, 3) > 0; });
+  add_alone("--yaml_screen", "prints --report's figures as YAML", [](Settings& s) { s.yaml_screen = true; });
   return all;
 }
 
@@ -136,8 +167,8 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
   }
   if (options.help) return options;
   const std::vector<Option> known = make_options();
-  for (std::size_t k = 1; k < arguments.size(); k += 2) {
-    const std::string name = arguments[k];
+  for (std::size_t k = 1; k < arguments.size();) {
+    const std::string name = arguments[k++];
     const bool input = name == "-i" || name == "--input_file";
     const Option* option = nullptr;
     for (const Option& one : known) {
@@ -147,11 +178,16 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
     }
     const bool of_subcommand = std::find(own.begin(), own.end(), name) != own.end();
     if (option == nullptr && !input && !of_subcommand) throw BadInput("unknown option " + name + "; --help lists them");
-    if (k + 1 >= arguments.size()) throw BadInput(name + ": its value is missing");
+    if (option != nullptr && option->alone) {
+      option->apply({name, ""}, options.settings);
+      continue;
+    }
+    if (k >= arguments.size()) throw BadInput(name + ": its value is missing");
+    const std::string value = arguments[k++];
     if (of_subcommand)
-      options.own[name] = arguments[k + 1];
+      options.own[name] = value;
     else if (!input)
-      option->apply({name, arguments[k + 1]}, options.settings);
+      option->apply({name, value}, options.settings);
   }
   return options;
 }

@@ -31,6 +31,27 @@ TEST(Options, ChooseTheKindOfLists) {
   EXPECT_EQ(read({"--lists", "clusters", "--lists", "auto"}).settings.lists, Lists::automatic);
 }
 
+TEST(Options, OfMiniMDAreUnderstood) {
+  const Settings settings =
+      read({"--sort", "20", "--safe_exchange", "-n", "7", "--check_exchange", "-o", "0", "--yaml_screen", "-s", "5"})
+          .settings;
+  EXPECT_EQ(settings.steps, 7);
+  EXPECT_EQ(settings.cells, (std::array<int, 3>{5, 5, 5}));
+  EXPECT_TRUE(settings.safe_exchange);
+  EXPECT_TRUE(settings.yaml_screen);
+  EXPECT_FALSE(settings.yaml_file);
+  EXPECT_TRUE(read({"--yaml_output", "1"}).settings.yaml_file);
+  EXPECT_EQ(refusal_of([] { read({"-o", "x"}); }), "-o x: expected a whole number from 0 to 3");
+}
+
+TEST(Options, BoundariesThatAreNotPeriodicAreRefusedByName) {
+  EXPECT_EQ(refusal_of([] { read({"--boundary", "ppp"}); }), "");
+  EXPECT_EQ(refusal_of([] { read({"--boundary", "pps"}); }),
+            "--boundary pps: expected ppp: shrink-wrapped boxes are not supported");
+  EXPECT_EQ(refusal_of([] { read({"--boundary", "ppf"}); }),
+            "--boundary ppf: expected ppp: boxes are periodic along each axis");
+}
+
 TEST(Options, WrongOnesAreNamed) {
   EXPECT_EQ(refusal_of([] { read({"--lists", "cluster"}); }), "--lists cluster: expected auto, pairs or clusters");
   EXPECT_EQ(refusal_of([] { read({"--skinn", "1"}); }), "unknown option --skinn; --help lists them");

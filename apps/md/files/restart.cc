@@ -21,8 +21,8 @@ namespace {
 //   ...     for each rank: 8 bytes number of atoms, then so many RestartAtom
 //   end-8   8      FNV-1a of everything before
 constexpr std::array<char, 8> magic{'O', 'F', 'P', 'M', 'D', 'R', 'S', 'T'};
-constexpr std::uint64_t version = 2;
-static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 128);
+constexpr std::uint64_t version = 3;
+static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 160);
 
 std::uint64_t checksum(std::span<const char> bytes) {
   std::uint64_t sum = 0xcbf29ce484222325;
@@ -87,7 +87,7 @@ void write_restart(const std::string& path, const RestartHeader& header, const s
   write_whole(path, text);
 }
 
-Restart read_restart(const std::string& path, int rank) {
+Restart read_restart(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open()) throw BadInput(path + ": cannot be read");
@@ -110,10 +110,8 @@ Restart read_restart(const std::string& path, int rank) {
   for (int r = 0; r < restart.header.ranks; ++r) {
     const auto count = in.take<std::uint64_t>();
     if (count > in.left() / sizeof(RestartAtom)) throw BadInput(path + ": the file is cut short");
-    for (std::uint64_t n = 0; n < count; ++n) {
-      const auto atom = in.take<RestartAtom>();
-      if (r == rank) restart.own.push_back(atom);
-    }
+    std::vector<RestartAtom>& part = restart.parts.emplace_back();
+    for (std::uint64_t n = 0; n < count; ++n) part.push_back(in.take<RestartAtom>());
   }
   return restart;
 }

@@ -1,5 +1,5 @@
-// A run's state in a file, from which it continues with identical results: positions, velocities, ranks, the order of
-// atoms in memory, and their positions when the lists were built.
+// A run's state in a file, from which it continues: positions, velocities, ranks, the order of atoms in memory, and
+// their positions when the lists were built. On as many ranks the results are identical.
 #pragma once
 
 #include <array>
@@ -19,6 +19,8 @@ struct RestartHeader {
   double cut = 0, skin = 0, time_step = 0;
   Box box;
   std::array<char, 16> kernels{};
+  std::array<double, 3> thermostat{};  // Thermostat::rates
+  double twice_kinetic = 0;            // of all atoms, as the thermostat knows it; 0: there was none
 };
 
 // One rank's atoms: position, velocity, and the position when the lists were built.
@@ -33,9 +35,9 @@ void write_restart(const std::string& path, const RestartHeader& header, const s
 
 struct Restart {
   RestartHeader header;
-  std::vector<RestartAtom> own;  // of this rank
+  std::vector<std::vector<RestartAtom>> parts;  // by rank of the run that wrote them, in their order
 };
 // Throws BadInput if the file is truncated, damaged or not a restart file.
-Restart read_restart(const std::string& path, int rank);
+Restart read_restart(const std::string& path);
 
 }  // namespace md

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "md/files/temporary_file.h"
+#include "md/ranks/thread_ranks.h"
 #include "md/simulation.h"
 
 namespace md {
@@ -53,6 +54,80 @@ TEST(Restart, GoesOnToTheSameBitsFromAnyStep) {
   }
 }
 
+TEST(Restart, AThermostatGoesOnToTheSameBits) {
+  Settings settings = box();
+  settings.nvt_temperature = 0.9;
+  const TemporaryFile file;
+  OneRank ranks;
+  Simulation whole(settings, ranks);
+  whole.start();
+  for (int step = 0; step < 60; ++step) {
+    whole.step();
+    if (whole.steps_done() == 33) whole.save(file.path());
+  }
+  settings.resume_file = file.path();
+  Simulation resumed(settings, ranks);
+  resumed.start();
+  while (resumed.steps_done() < 60) resumed.step();
+  EXPECT_EQ(bits_of(whole), bits_of(resumed));
+}
+
+// Types and masses are not in the restart file.
+TEST(Restart, TypesAndMassesComeFromTheDataFile) {
+  const TemporaryFile data(
+      "x\n\n4 atoms\n2 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nMasses\n\n1 2\n2 5\n\n"
+      "Pair Coeffs\n\n1 1 1\n2 0.5 1.1\n\nAtoms\n\n1 1 1 1 1\n2 2 2 1 1\n3 1 1 2.1 1\n4 2 8 8 8.5\n");
+  Settings settings;
+  settings.data_file = data.path();
+  const TemporaryFile file;
+  OneRank ranks;
+  Simulation whole(settings, ranks);
+  whole.start();
+  for (int step = 0; step < 60; ++step) {
+    whole.step();
+    if (whole.steps_done() == 33) whole.save(file.path());
+  }
+  settings.resume_file = file.path();
+  Simulation resumed(settings, ranks);
+  resumed.start();
+  while (resumed.steps_done() < 60) resumed.step();
+  EXPECT_EQ(bits_of(whole), bits_of(resumed));
+  settings.data_file.clear();
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("atoms of type 2, the potential has 1"),
+            std::string::npos);
+}
+
+// The order of sums differs, nothing else.
+TEST(Restart, GoesOnOnAnotherNumberOfRanks) {
+  Settings settings = box();
+  settings.interval = 1;
+  settings.trigger = Trigger::displacement;
+  const TemporaryFile file;
+  Thermo expected;
+  ThreadRanks::run(2, [&](Ranks& ranks) {
+    Simulation whole(settings, ranks);
+    whole.start();
+    for (int step = 0; step < 90; ++step) {
+      whole.step();
+      if (whole.steps_done() == 33) whole.save(file.path());
+    }
+    const Thermo end = whole.thermo();
+    if (ranks.rank() == 0) expected = end;
+  });
+  settings.resume_file = file.path();
+  for (const int count : {1, 3, 4}) {
+    ThreadRanks::run(count, [&](Ranks& ranks) {
+      Simulation resumed(settings, ranks);
+      resumed.start();
+      EXPECT_EQ(resumed.steps_done(), 33);
+      while (resumed.steps_done() < 90) resumed.step();
+      const Thermo end = resumed.thermo();
+      EXPECT_NEAR(end.temperature, expected.temperature, 1e-9) << count;
+      EXPECT_NEAR(end.energy, expected.energy, 1e-9) << count;
+    });
+  }
+}
+
 TEST(Restart, AnotherRunIsRefused) {
   const TemporaryFile file;
   OneRank ranks;
@@ -96,13 +171,13 @@ TEST(Restart, ADamagedFileIsRefused) {
   ASSERT_GT(good.size(), 864U * 80);
   for (const std::size_t keep : {std::size_t{0}, std::size_t{5}, std::size_t{20}, good.size() / 2, good.size() - 1}) {
     file.write(good.substr(0, keep));
-    EXPECT_NE(refusal_of([&] { read_restart(file.path(), 0); }), "") << keep;
+    EXPECT_NE(refusal_of([&] { read_restart(file.path()); }), "") << keep;
   }
   std::string bad = good;
   bad[bad.size() / 2] ^= 1;
   file.write(bad);
-  EXPECT_NE(refusal_of([&] { read_restart(file.path(), 0); }).find("checksum"), std::string::npos);
-  EXPECT_EQ(refusal_of([&] { read_restart("/nowhere/x", 0); }), "/nowhere/x: cannot be read");
+  EXPECT_NE(refusal_of([&] { read_restart(file.path()); }).find("checksum"), std::string::npos);
+  EXPECT_EQ(refusal_of([&] { read_restart("/nowhere/x"); }), "/nowhere/x: cannot be read");
 }
 
 }  // namespace

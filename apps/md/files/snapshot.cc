@@ -12,6 +12,7 @@ std::vector<Particle> gather_particles(const Atoms& atoms, Ranks& ranks) {
     for (std::size_t d = 0; d < 3; ++d) {
       own[i].x[d] = atoms.x[values * i + d];
       own[i].v[d] = atoms.v[values * i + d];
+      own[i].f[d] = atoms.f[values * i + d];
     }
   }
   std::vector<Particle> all;

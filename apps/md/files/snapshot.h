@@ -13,7 +13,7 @@ namespace md {
 struct Particle {
   std::int32_t id = 0;
   std::int32_t type = 0;  // from 0
-  std::array<double, 3> x{}, v{};
+  std::array<double, 3> x{}, v{}, f{};
 };
 
 // Called by all ranks; rank 0 gets all particles, the others none.

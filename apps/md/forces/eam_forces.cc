@@ -71,16 +71,34 @@ PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* 
   return sums;
 }
 
+EamForces::EamForces(EamTables tables, const Kernels& kernels) : tables_(std::move(tables)), kernels_(kernels) {
+  one_ = {tables_.density[0].table(), tables_.pair[0].table(), tables_.cut, false};
+  one_.same_grid = one_.density.per_spacing == one_.pair.per_spacing && one_.density.last == one_.pair.last;
+}
+
+NearPairs EamForces::Near::room_for(const PairList& list) {
+  constexpr std::size_t spare = 16;
+  const std::size_t atoms = list.last - list.first;
+  begin.resize(atoms + 1);
+  mutual.resize(atoms);
+  neighbours.resize(list.begin[atoms] - list.begin[0] + spare);
+  return {begin.data(), mutual.data(), neighbours.data()};
+}
+
 PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_sums*/, Atoms& atoms) {
   const std::size_t blocks = list.blocks.size();
   const int threads = static_cast<int>(blocks);
   density_.resize(atoms.own);
   slope_.resize(atoms.all());
   std::vector<double> embedded(blocks);
+  near_.resize(blocks);
   in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
     const auto b = static_cast<std::size_t>(block);
     const NeighbourBlock& mine = list.blocks[b];
-    eam_densities(tables_, mine.view(), atoms.x.data(), atoms.type.data(), density_.data());
+    if (tables_.elements == 1)
+      kernels_.eam_densities(one_, mine.view(), atoms.x.data(), near_[b].room_for(mine.view()), density_.data());
+    else
+      eam_densities(tables_, mine.view(), atoms.x.data(), atoms.type.data(), density_.data());
     for (std::size_t i = mine.first; i < mine.last; ++i) {
       const Spline& embedding = tables_.embedding[atoms.type[i]];
       const Spline::Value at = embedding.at(density_[i]);
@@ -93,8 +111,10 @@ PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_s
   std::vector<PairSums> parts(blocks);
   in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
     const auto b = static_cast<std::size_t>(block);
-    parts[b] =
-        eam_pairs(tables_, list.blocks[b].view(), atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
+    const PairList mine = list.blocks[b].view();
+    parts[b] = tables_.elements == 1
+                   ? kernels_.eam_forces(one_, near_[b].view(mine), atoms.x.data(), slope_.data(), atoms.f.data())
+                   : eam_pairs(tables_, mine, atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
   });
   PairSums sums;
   for (std::size_t b = 0; b < blocks; ++b) {

@@ -1,22 +1,34 @@
 // The embedded atom method: e_i = F(sum_j rho(r_ij)) + 1/2 sum_j phi(r_ij). Two loops over the pairs; between them the
-// slopes of F are sent to the ghosts.
+// slopes of F are sent to the ghosts. The kernels compute one element; several are computed a pair at a time here.
 #pragma once
 
 #include "md/files/eam_file.h"
 #include "md/forces/forces.h"
+#include "md/kernels/kernels.h"
 
 namespace md {
 
 class EamForces : public Forces {
  public:
-  explicit EamForces(EamTables tables) : tables_(std::move(tables)) {}
+  EamForces(EamTables tables, const Kernels& kernels);
   PairSums compute(const NeighbourList& list, Halo& halo, bool with_sums, Atoms& atoms) override;
-  [[nodiscard]] double mass() const override { return tables_.mass[0]; }
+  [[nodiscard]] std::vector<double> masses() const override { return tables_.mass; }
   [[nodiscard]] double cut() const override { return tables_.cut; }
   [[nodiscard]] std::size_t types() const override { return tables_.elements; }
 
  private:
   EamTables tables_;
+  const Kernels& kernels_;
+  EamPairs one_;  // of the only element, for the kernels
+  struct Near {
+    Array<std::uint64_t> begin;
+    Array<std::int32_t> mutual, neighbours;
+    NearPairs room_for(const PairList& list);
+    [[nodiscard]] PairList view(const PairList& list) const {
+      return {list.first, list.last, begin.data(), mutual.data(), neighbours.data()};
+    }
+  };
+  std::vector<Near> near_;         // by block: the pairs within the cut-off
   Array<double> density_, slope_;  // by atom; the derivative of F at that density, also for ghosts
 };
 

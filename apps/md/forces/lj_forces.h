@@ -9,7 +9,7 @@ class LjForces : public Forces {
   LjForces(const LennardJones& potential, double mass, Precision precision, const Kernels& kernels)
       : potential_(potential), mass_(mass), precision_(precision), kernels_(kernels) {}
   PairSums compute(const NeighbourList& list, Halo& halo, bool with_sums, Atoms& atoms) override;
-  [[nodiscard]] double mass() const override { return mass_; }
+  [[nodiscard]] std::vector<double> masses() const override { return {mass_}; }
   [[nodiscard]] double cut() const override { return potential_.cut; }
   [[nodiscard]] std::size_t types() const override { return 1; }
 

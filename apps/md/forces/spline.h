@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "md/kernels/kernels.h"
+
 namespace md {
 
 class Spline {
@@ -16,8 +18,8 @@ class Spline {
   };
 
   Spline() = default;
-  // values[k] at k * spacing; at least four points.
-  Spline(std::span<const double> values, double spacing);
+  // points[k] at k * spacing; at least four points.
+  Spline(std::span<const double> points, double spacing);
 
   // Beyond the last point: continues the last cubic.
   [[nodiscard]] Value at(double x) const {
@@ -30,9 +32,13 @@ class Spline {
     return {((c.c3 * p + c.c2) * p + c.c1) * p + c.c0, ((3 * c.c3 * p + 2 * c.c2) * p + c.c1) * per_spacing_};
   }
   [[nodiscard]] double last() const { return static_cast<double>(cubics_.size()) / per_spacing_; }
+  // For the kernels; valid as long as this.
+  [[nodiscard]] EamTable table() const {
+    return {&cubics_[0].c0, per_spacing_, static_cast<std::int32_t>(cubics_.size() - 1)};
+  }
 
  private:
-  struct Cubic {
+  struct alignas(32) Cubic {
     double c0, c1, c2, c3;
   };
   std::vector<Cubic> cubics_;

@@ -3,6 +3,7 @@
 
 #include "md/kernels/cluster_kernel.h"
 #include "md/kernels/cluster_search_kernel.h"
+#include "md/kernels/eam_kernel.h"
 #include "md/kernels/lj_kernel.h"
 #include "md/kernels/search_kernel.h"
 
@@ -23,7 +24,9 @@ consteval Kernels kernel_set(std::string_view name) {
           lj_clusters<Single, false>,
           lj_clusters<Single, true>,
           find_of_cluster<P>,
-          find_of_cluster<Single>};
+          find_of_cluster<Single>,
+          eam_densities<P>,
+          eam_forces<P>};
 }
 
 }  // namespace md

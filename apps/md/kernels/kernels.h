@@ -34,6 +34,29 @@ struct LennardJones {
 using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double* x, double* f);
 using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
 
+// A function of the distance, tabulated at equal distances, as cubics of four coefficients each; 32-byte aligned.
+struct EamTable {
+  const double* cubics = nullptr;
+  double per_spacing = 1;
+  std::int32_t last = 0;
+};
+// The embedded atom method of one element: rho(r), and r phi(r). same_grid: both have the same distances.
+struct EamPairs {
+  EamTable density, pair;
+  double cut = 0;
+  bool same_grid = false;
+};
+// Room for the part of a list that is within the cut-off, as drawn in neighbour_list.h: as many entries as the list has
+// and sixteen more.
+struct NearPairs {
+  std::uint64_t* begin;
+  std::int32_t *mutual, *neighbours;
+};
+// Write `density`, f of [first, last). The densities come first, and find the pairs for the forces. `slope`: the
+// derivative of F at each atom's density, also for ghosts. The energy is that of the pairs alone.
+using EamDensities = void (*)(const EamPairs&, const PairList&, const double* x, const NearPairs&, double* density);
+using EamPairForces = PairSums (*)(const EamPairs&, const PairList&, const double* x, const double* slope, double* f);
+
 // Lists of clusters of four atoms [first, last), as drawn in cluster_list.h. Their lengths are multiples of
 // `cluster_unit`.
 inline constexpr std::size_t cluster_size = 4, cluster_unit = 16;
@@ -101,6 +124,8 @@ struct Kernels {
   LjClusters<float> lj_clusters_mixed, lj_clusters_mixed_with_sums;
   FindOfCluster<double> find_of_cluster;
   FindOfCluster<float> find_of_cluster_single;
+  EamDensities eam_densities;
+  EamPairForces eam_forces;
 };
 
 // The sets that this processor supports, the fastest first; always includes `scalar`.

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "md/files/temporary_file.h"
+#include "md/forces/eam_forces.h"
 #include "md/simulation.h"
+#include "md/test_metal.h"
 
 namespace md {
 namespace {
@@ -187,6 +189,59 @@ TEST(Forces, AreTheSlopeOfTheEnergy) {
     x[4 * atom + d] = there;
     choose_kernels("auto").lj({}, list, x.data(), f.data());
     EXPECT_NEAR(f[4 * atom + d], (less - more) / (2 * step), 1e-4);
+  }
+}
+
+// The vectors of every set beside the loops for several elements, with half lists and full ones.
+TEST(EamKernels, AgreeWithTheLoopsForSeveralElements) {
+  const TemporaryFile table(funcfl());
+  const EamTables tables = read_eam_file(table.path());
+  for (const bool half : {true, false}) {
+    Settings settings;
+    settings.cells = {5, 4, 6};
+    settings.potential = Potential::eam;
+    settings.units = metal_units;
+    settings.potential_file = table.path();
+    settings.density = 4 / (3.6 * 3.6 * 3.6);
+    settings.temperature = 900;
+    settings.skin = 0.5;
+    settings.half = half;
+    settings.time_step = 0.002;
+    OneRank ranks;
+    Simulation simulation(settings, ranks);
+    simulation.start();
+    for (int step = 0; step < 30; ++step) simulation.step();
+    const Atoms& atoms = simulation.atoms();
+    const PairList list = simulation.list().blocks[0].view();
+    std::vector<double> densities(atoms.own), slope(atoms.all());
+    Array<double> expected, found;
+    expected.resize(values * atoms.own);
+    found.resize(values * atoms.own);
+    for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = -0.1 - 0.01 * static_cast<double>(i % 7);
+    eam_densities(tables, list, atoms.x.data(), atoms.type.data(), densities.data());
+    const PairSums sums = eam_pairs(tables, list, atoms.x.data(), atoms.type.data(), slope.data(), expected.data());
+    EamPairs one{tables.density[0].table(), tables.pair[0].table(), tables.cut, true};
+    std::size_t count = 0;
+    const Kernels* const* available = available_kernels(count);
+    for (std::size_t k = 0; k < count; ++k) {
+      for (const bool same_grid : {true, false}) {
+        one.same_grid = same_grid;
+        std::vector<double> other(atoms.own);
+        std::vector<std::uint64_t> begin(atoms.own + 1);
+        std::vector<std::int32_t> mutual(atoms.own), neighbours(list.begin[atoms.own] + 16);
+        available[k]->eam_densities(one, list, atoms.x.data(), {begin.data(), mutual.data(), neighbours.data()},
+                                    other.data());
+        EXPECT_LT(begin[atoms.own], list.begin[atoms.own]);
+        const PairList near{0, atoms.own, begin.data(), mutual.data(), neighbours.data()};
+        for (std::size_t i = 0; i < atoms.own; ++i)
+          ASSERT_NEAR(other[i], densities[i], 1e-12 * std::abs(densities[i])) << available[k]->name;
+        const PairSums those = available[k]->eam_forces(one, near, atoms.x.data(), slope.data(), found.data());
+        EXPECT_NEAR(those.energy, sums.energy, 1e-11 * std::abs(sums.energy)) << available[k]->name;
+        EXPECT_NEAR(those.virial, sums.virial, 1e-10 * std::abs(sums.virial)) << available[k]->name;
+        for (std::size_t n = 0; n < found.size(); ++n)
+          ASSERT_NEAR(found[n], expected[n], 1e-11) << available[k]->name << " " << n;
+      }
+    }
   }
 }
 

@@ -28,6 +28,11 @@ struct Pack {
     return typename P::Real{1} / a;
   }
 
+  template <class Real, class V>
+  static void load_xyz(const Real* x, const std::int32_t* index, V& a, V& b, V& c) {
+    V d;
+    P::load_four(x, index, a, b, c, d);
+  }
   // Loads (a, b, c) from the values of the first `count` indexed atoms, one after the other. Single precision needs
   // nothing faster, because its lists are full.
   template <class V>

@@ -29,6 +29,12 @@ struct PackAvx2 : Pack<PackAvx2> {
   static V load(const double* from) { return _mm256_loadu_pd(from); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_pd(a, b, c); }
   static V fms(V a, V b, V c) { return _mm256_fmsub_pd(a, b, c); }
+  static V sqrt(V a) { return _mm256_sqrt_pd(a); }
+  static V place(V at, std::int32_t last, std::int32_t* whole) {
+    const __m128i k = _mm256_cvttpd_epi32(_mm256_min_pd(at, same(last)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(whole), k);
+    return _mm256_min_pd(_mm256_sub_pd(at, _mm256_cvtepi32_pd(k)), same(1));
+  }
   static M all() { return _mm256_castsi256_pd(_mm256_set1_epi64x(-1)); }
   static M first(int count) {
     return _mm256_castsi256_pd(_mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)));
@@ -50,7 +56,7 @@ struct PackAvx2 : Pack<PackAvx2> {
     return _mm_cvtsd_f64(_mm_add_sd(halves, _mm_unpackhi_pd(halves, halves)));
   }
 
-  static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
+  static void load_four(const double* x, const std::int32_t* index, V& a, V& b, V& c, V& d) {
     const auto at = [x, index](int k) { return _mm256_load_pd(x + 4 * static_cast<std::int64_t>(index[k])); };
     const V p = at(0), q = at(1), r = at(2), s = at(3);
     const V x_pq = _mm256_unpacklo_pd(p, q), y_pq = _mm256_unpackhi_pd(p, q);  // x0 x1 | z0 z1, y0 y1 | . .
@@ -58,6 +64,7 @@ struct PackAvx2 : Pack<PackAvx2> {
     a = _mm256_permute2f128_pd(x_pq, x_rs, 0x20);
     b = _mm256_permute2f128_pd(y_pq, y_rs, 0x20);
     c = _mm256_permute2f128_pd(x_pq, x_rs, 0x31);
+    d = _mm256_permute2f128_pd(y_pq, y_rs, 0x31);
   }
   static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
     const V zero = _mm256_setzero_pd();

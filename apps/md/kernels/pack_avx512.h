@@ -17,6 +17,12 @@ struct PackAvx512 : Pack<PackAvx512> {
   static V load(const double* from) { return _mm512_loadu_pd(from); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_pd(a, b, c); }
   static V fms(V a, V b, V c) { return _mm512_fmsub_pd(a, b, c); }
+  static V sqrt(V a) { return _mm512_maskz_sqrt_pd(0xFF, a); }
+  static V place(V at, std::int32_t last, std::int32_t* whole) {
+    const __m256i k = _mm512_maskz_cvttpd_epi32(0xFF, _mm512_maskz_min_pd(0xFF, at, same(last)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(whole), k);
+    return _mm512_maskz_min_pd(0xFF, _mm512_sub_pd(at, _mm512_maskz_cvtepi32_pd(0xFF, k)), same(1));
+  }
   static M all() { return 0xFF; }
   static M first(int count) { return static_cast<M>((1U << count) - 1); }
   static M less(V a, V b, M counted) { return _mm512_mask_cmp_pd_mask(counted, a, b, _CMP_LT_OQ); }
@@ -42,7 +48,7 @@ struct PackAvx512 : Pack<PackAvx512> {
   static __m256d upper(V a) { return _mm512_maskz_extractf64x4_pd(0xF, a, 1); }
 
   // Loads four registers of two atoms each, then transposes.
-  static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
+  static void load_four(const double* x, const std::int32_t* index, V& a, V& b, V& c, V& d) {
     const auto at = [x, index](int k) { return x + 4 * static_cast<std::int64_t>(index[k]); };
     const auto two = [&at](int k) {
       return _mm512_maskz_insertf64x4(all(), _mm512_castpd256_pd512(_mm256_load_pd(at(k))), _mm256_load_pd(at(k + 1)),
@@ -54,6 +60,7 @@ struct PackAvx512 : Pack<PackAvx512> {
     a = __builtin_shufflevector(even_pq, even_rs, 0, 4, 1, 5, 8, 12, 9, 13);
     b = __builtin_shufflevector(odd_pq, odd_rs, 0, 4, 1, 5, 8, 12, 9, 13);
     c = __builtin_shufflevector(even_pq, even_rs, 2, 6, 3, 7, 10, 14, 11, 15);
+    d = __builtin_shufflevector(odd_pq, odd_rs, 2, 6, 3, 7, 10, 14, 11, 15);
   }
   static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
     const V zero = _mm512_setzero_pd();

@@ -17,6 +17,12 @@ struct PackNeon : Pack<PackNeon> {
   static V load(const double* from) { return vld1q_f64(from); }
   static V fma(V a, V b, V c) { return vfmaq_f64(c, a, b); }
   static V fms(V a, V b, V c) { return vfmaq_f64(vnegq_f64(c), a, b); }
+  static V sqrt(V a) { return vsqrtq_f64(a); }
+  static V place(V at, std::int32_t last, std::int32_t* whole) {
+    const int64x2_t k = vcvtq_s64_f64(vminq_f64(at, same(last)));
+    vst1_s32(whole, vmovn_s64(k));
+    return vminq_f64(vsubq_f64(at, vcvtq_f64_s64(k)), same(1));
+  }
   static M all() { return vdupq_n_u64(~0ULL); }
   static M first(int count) {
     return vcombine_u64(vcreate_u64(count > 0 ? ~0ULL : 0), vcreate_u64(count > 1 ? ~0ULL : 0));
@@ -34,13 +40,15 @@ struct PackNeon : Pack<PackNeon> {
   }
   static double sum(V a) { return vaddvq_f64(a); }
 
-  static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
+  static void load_four(const double* x, const std::int32_t* index, V& a, V& b, V& c, V& d) {
     const double* p = x + 4 * static_cast<std::int64_t>(index[0]);
     const double* q = x + 4 * static_cast<std::int64_t>(index[1]);
     const V p_xy = vld1q_f64(p), q_xy = vld1q_f64(q);
     a = vzip1q_f64(p_xy, q_xy);
     b = vzip2q_f64(p_xy, q_xy);
-    c = vzip1q_f64(vld1q_f64(p + 2), vld1q_f64(q + 2));
+    const V p_z = vld1q_f64(p + 2), q_z = vld1q_f64(q + 2);
+    c = vzip1q_f64(p_z, q_z);
+    d = vzip2q_f64(p_z, q_z);
   }
   static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
     double* p = f + 4 * static_cast<std::int64_t>(index[0]);

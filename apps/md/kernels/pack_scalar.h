@@ -17,6 +17,13 @@ struct PackScalar : Pack<PackScalar<R>> {
   static V load(const Real* from) { return *from; }
   static V fma(V a, V b, V c) { return a * b + c; }  // fused if the processor supports it
   static V fms(V a, V b, V c) { return a * b - c; }
+  static V sqrt(V a) { return __builtin_sqrt(a); }
+  // Writes the whole part of positive numbers, at most `last`, and returns what is left, at most 1.
+  static V place(V at, std::int32_t last, std::int32_t* whole) {
+    *whole = at < static_cast<V>(last) ? static_cast<std::int32_t>(at) : last;
+    const V left = at - static_cast<V>(*whole);
+    return left < 1 ? left : 1;
+  }
   static M all() { return true; }
   static M first(int count) { return count > 0; }
   static M less(V a, V b, M counted) { return counted && a < b; }
@@ -29,12 +36,13 @@ struct PackScalar : Pack<PackScalar<R>> {
   static std::uint32_t bits_of(M mask) { return mask ? 1 : 0; }
   static M with_bit(const std::uint8_t* bytes, int bit) { return (*bytes >> bit & 1) != 0; }
 
-  // Loads atoms of four values each by index; all `width` indices are valid atoms.
-  static void load_xyz(const Real* x, const std::int32_t* index, V& a, V& b, V& c) {
+  // Loads atoms of four values each by index; all `width` indices are valid atoms. load_xyz (pack.h) loads three.
+  static void load_four(const Real* x, const std::int32_t* index, V& a, V& b, V& c, V& d) {
     const Real* at = x + 4 * static_cast<std::int64_t>(*index);
     a = at[0];
     b = at[1];
     c = at[2];
+    d = at[3];
   }
   // Writes the selected numbers from `first` on, or those at `name`; may write garbage after them. Returns the end.
   static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {

@@ -34,29 +34,36 @@ class AgentCoworker : public Coworker {
       : shape_(shape),
         tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
 
-  void use_bins(const Bins& bins, std::size_t own) override {
+  void use_bins(const Bins& bins, std::size_t own, std::size_t neighbours) override {
     if (list_task_ && !guarded([&] { return list_task_->wait_pulled(patience_); })) throw too_slow();
     bins.flatten(own, bins_);
     ++bins_version_;
     own_ = own;
-    room_ = 0;
+    // In more parts than the host's lists have, every pair may be on both sides.
+    const bool parted = list_parts(shape_.blocks, shape_.threads) > shape_.blocks;
+    room_ = std::max(room_, room_for((parted ? 2 : 1) * neighbours));
   }
 
   void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
     guarded([&] {
       turn_ ^= 1;
       Lists& to = lists_[turn_];
-      if (room_ == 0) room_ = neighbours_room(x, own, cut, half);
       to.make_room(channel_, own_, room_);
-      const ListArguments arguments{own_,     x.size() / values - own,
-                                    cut,      half ? 1U : 0U,
-                                    single(), static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)),
+      list_room_ = room_;
+      const ListArguments arguments{own_,
+                                    x.size() / values - own,
+                                    room_,
+                                    cut,
+                                    half ? 1U : 0U,
+                                    single(),
+                                    static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)),
                                     0};
       list_task_.emplace(tasks_.submit({.function = "md/list",
                                         .inputs = {{"x", bytes_of(x.data(), x.size())},
                                                    {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
                                         .outputs = {{"begin", to.begin->bytes()},
                                                     {"mutual", to.mutual->bytes()},
+                                                    {"count", to.count->bytes()},
                                                     {"neighbours", to.neighbours->bytes()}},
                                         .arguments = bytes_of(&arguments, 1)}));
       pulling_ = &*list_task_;
@@ -67,11 +74,16 @@ class AgentCoworker : public Coworker {
     return guarded([&] { return list_task_->wait(offpath::Wait(0)); });
   }
 
-  PairList take_list() override {
+  std::optional<PairList> take_list() override {
     wait_for(*list_task_);
     const Lists& made = lists_[turn_];
-    return {0, own_, made.begin->as<std::uint64_t>().data(), made.mutual->as<std::int32_t>().data(),
-            made.neighbours->as<std::int32_t>().data()};
+    const std::uint64_t count = made.count->as<std::uint64_t>()[0];
+    if (count > list_room_) {
+      room_ = std::max(room_, room_for(count));
+      return std::nullopt;
+    }
+    return PairList{0, own_, made.begin->as<std::uint64_t>().data(), made.mutual->as<std::int32_t>().data(),
+                    made.neighbours->as<std::int32_t>().data()};
   }
 
   void use_list(std::span<const NeighbourBlock> list) override {
@@ -125,34 +137,20 @@ class AgentCoworker : public Coworker {
 
  private:
   struct Lists {
-    std::optional<offpath::Segment> begin, mutual, neighbours;
-    void make_room(const offpath::Channel& channel, std::size_t own, std::size_t count) {
+    std::optional<offpath::Segment> begin, mutual, count, neighbours;
+    void make_room(const offpath::Channel& channel, std::size_t own, std::size_t entries) {
       const auto room = [&](std::optional<offpath::Segment>& segment, std::size_t bytes) {
         if (!segment || segment->bytes().size() < bytes) segment.emplace(channel, bytes + bytes / 16);
       };
       room(begin, 8 * (own + 1));
       room(mutual, 4 * own);
-      room(neighbours, 4 * count);
+      room(count, 8);
+      room(neighbours, 4 * entries);
     }
   };
 
-  // A third more than for a uniform density; a list that does not fit fails, and the host makes it.
-  std::size_t neighbours_room(const Array<double>& x, std::size_t own, double cut, bool half) const {
-    const std::size_t all = x.size() / values;
-    std::array<double, 3> low{}, high{};
-    for (std::size_t d = 0; d < 3; ++d) {
-      low[d] = high[d] = x[d];
-      for (std::size_t i = 0; i < all; ++i) {
-        low[d] = std::min(low[d], x[values * i + d]);
-        high[d] = std::max(high[d], x[values * i + d]);
-      }
-    }
-    const double volume = (high[0] - low[0]) * (high[1] - low[1]) * (high[2] - low[2]);
-    const double each = 4.19 * cut * cut * cut * static_cast<double>(all) / volume;
-    return static_cast<std::size_t>((half && list_parts(shape_.blocks, shape_.threads) == 1 ? 0.75 : 1.33) * each *
-                                    static_cast<double>(own)) +
-           4096;
-  }
+  // Entries for lists that have, or had a moment ago, so many neighbours.
+  static std::size_t room_for(std::size_t neighbours) { return neighbours + neighbours / 4 + 4096; }
 
   std::vector<offpath::TaskInput> list_inputs() const {
     std::vector<offpath::TaskInput> inputs;
@@ -188,7 +186,7 @@ class AgentCoworker : public Coworker {
   offpath::Tasks tasks_;
   Array<std::uint32_t> bins_;
   std::uint64_t bins_version_ = 0, list_version_ = 0;
-  std::size_t own_ = 0, room_ = 0;  // room_: for neighbours, as long as these bins are used
+  std::size_t own_ = 0, room_ = 0, list_room_ = 0;  // entries for neighbours: of the next list, of the last one
   std::array<Lists, 2> lists_;
   std::size_t turn_ = 0;
   std::span<const NeighbourBlock> list_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 
@@ -26,14 +27,15 @@ class Coworker {
  public:
   virtual ~Coworker() = default;
 
-  // Sets the bins for later lists.
-  virtual void use_bins(const Bins& bins, std::size_t own) = 0;
+  // Sets the bins for later lists. `neighbours`: as many as the host's own lists have in these bins.
+  virtual void use_bins(const Bins& bins, std::size_t own, std::size_t neighbours) = 0;
   // Begins lists of these positions, four values for each atom, which must not change before `wait_pulled`.
   virtual void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) = 0;
   // Whether the lists are finished. `take_list` waits for them; they stay until the second call after this one.
   virtual bool list_done() = 0;
-  // The lists of all own atoms, in the blocks of OffloadShape.
-  virtual PairList take_list() = 0;
+  // The lists of all own atoms, in the blocks of OffloadShape. None if they had more neighbours than there was room
+  // for; there is for the next ones.
+  virtual std::optional<PairList> take_list() = 0;
 
   // Sets the lists for later forces; they must stay unchanged until forces with newer lists have been taken.
   virtual void use_list(std::span<const NeighbourBlock> list) = 0;

@@ -9,7 +9,7 @@ namespace {
 class LocalCoworker : public Coworker {
  public:
   explicit LocalCoworker(const OffloadShape& shape) : shape_(shape) {}
-  void use_bins(const Bins& bins, std::size_t own) override { bins.flatten(own, bins_); }
+  void use_bins(const Bins& bins, std::size_t own, std::size_t /*neighbours*/) override { bins.flatten(own, bins_); }
   void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
     const std::size_t ghosts = x.size() / values - own;
     Bins bins = Bins::from_flat(bins_.data(), bins_.size(), own, ghosts);
@@ -24,9 +24,9 @@ class LocalCoworker : public Coworker {
     join_blocks(made_, to.begin.data(), to.mutual.data(), to.neighbours.data());
   }
   bool list_done() override { return true; }
-  PairList take_list() override {
+  std::optional<PairList> take_list() override {
     const Joined& made = lists_[turn_];
-    return {0, made.mutual.size(), made.begin.data(), made.mutual.data(), made.neighbours.data()};
+    return PairList{0, made.mutual.size(), made.begin.data(), made.mutual.data(), made.neighbours.data()};
   }
 
   void use_list(std::span<const NeighbourBlock> list) override {

@@ -69,7 +69,9 @@ void list(ofp_context* context) {
              made, wanted.single != 0 ? Precision::mixed : Precision::whole);
   auto* const begin = output<std::uint64_t>(context, "begin", wanted.own + 1);
   auto* const mutual = output<std::int32_t>(context, "mutual", wanted.own);
-  join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", joined_neighbours(made)));
+  const std::uint64_t count = joined_neighbours(made);
+  std::memcpy(output<std::uint64_t>(context, "count", 1), &count, sizeof count);
+  if (count <= wanted.room) join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", count));
 }
 
 void forces(ofp_context* context) {

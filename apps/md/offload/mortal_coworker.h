@@ -10,20 +10,28 @@ namespace md {
 // Belongs to the test, because a lost coworker is destroyed.
 struct CoworkerLife {
   int answers_left = 0;
-  double patience_s = 0;  // as last set by the simulation
+  double patience_s = 0;    // as last set by the simulation
+  int lists_too_large = 0;  // so many lists do not fit into their room
 };
 
 class MortalCoworker : public Coworker {
  public:
   explicit MortalCoworker(CoworkerLife& life) : life_(life) {}
-  void use_bins(const Bins& bins, std::size_t own) override { living_->use_bins(bins, own); }
+  void use_bins(const Bins& bins, std::size_t own, std::size_t neighbours) override {
+    living_->use_bins(bins, own, neighbours);
+  }
   void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
     living_->begin_list(x, own, cut, half);
   }
   bool list_done() override { return living_->list_done(); }
-  PairList take_list() override {
+  std::optional<PairList> take_list() override {
     answer();
-    return living_->take_list();
+    std::optional<PairList> made = living_->take_list();
+    if (life_.lists_too_large > 0) {
+      --life_.lists_too_large;
+      made.reset();
+    }
+    return made;
   }
   void use_list(std::span<const NeighbourBlock> list) override { living_->use_list(list); }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {

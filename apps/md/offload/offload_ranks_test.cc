@@ -1,6 +1,10 @@
 // Modes with a coworker on several ranks, which are threads here.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <limits>
+
+#include "md/files/temporary_file.h"
 #include "md/neighbours/small_box.h"
 #include "md/offload/auto_offload.h"
 #include "md/offload/mortal_coworker.h"
@@ -21,6 +25,42 @@ TEST_P(OffloadRanks, ForcesReachTheRankThatHasTheAtom) {
     expect_near(simulation.thermo(), expected);
     EXPECT_EQ(simulation.forces_by_coworker(), 60);
   });
+}
+
+// Ranks agree by maxima that no step waits for: blocking ones are left for the steps near the limit.
+TEST_P(OffloadRanks, ListsMissNothingAndStepsDoNotWaitForAllRanks) {
+  constexpr int steps = 300;
+  const Thermo expected = after(steps, small_box(Offload::none));
+  const ThreadRanks::Counts counts = ThreadRanks::run(GetParam(), [&](Ranks& ranks) {
+    CoworkerLife life{.answers_left = std::numeric_limits<int>::max(), .lists_too_large = ranks.rank() == 1 ? 2 : 0};
+    Simulation simulation(small_box(Offload::list), ranks, std::make_unique<MortalCoworker>(life));
+    simulation.start();
+    for (int step = 0; step < steps; ++step) simulation.step();
+    expect_near(simulation.thermo(), expected);
+    EXPECT_EQ(simulation.coworker_lost(), "");
+    EXPECT_GT(simulation.lists_by_coworker(), 25);
+    EXPECT_EQ(simulation.steps_too_late(), 0);
+  });
+  EXPECT_LT(counts.maxima, GetParam() * steps / 2);
+  EXPECT_GT(counts.begun, GetParam() * steps / 2);
+}
+
+// An atom flies so deep into another that this one is beyond the skin a step later: nothing told it before.
+TEST(OffloadRanksGuard, AnAtomThatBecomesTooFastIsCounted) {
+  const TemporaryFile data(
+      "x\n\n4 atoms\n1 atom types\n0 12 xlo xhi\n0 12 ylo yhi\n0 12 zlo zhi\n\nAtoms\n\n1 1 2 2 2\n2 1 2 2 2.742\n"
+      "3 1 9 9 9\n4 1 9 3 9\n\nVelocities\n\n1 0 0 0\n2 0 0 -36\n3 0 0 0\n4 0 0 0\n");
+  Settings settings = small_box(Offload::list);
+  settings.data_file = data.path();
+  settings.skin = 1;
+  std::atomic<std::int64_t> late{0};
+  ThreadRanks::run(2, [&](Ranks& ranks) {
+    Simulation simulation(settings, ranks, make_local_coworker());
+    simulation.start();
+    for (int step = 0; step < 2; ++step) simulation.step();
+    late += simulation.steps_too_late();
+  });
+  EXPECT_GT(late, 0);
 }
 
 // With a skin that no atom leaves within an interval, it makes no difference who computes forces.

@@ -28,6 +28,18 @@ TEST(Offload, ListsMadeElsewhereMissNothing) {
   EXPECT_LT(simulation.rebuilds(), 40);
 }
 
+TEST(Offload, AListThatDoesNotFitIsMadeByTheHostAndTheNextOneFits) {
+  CoworkerLife life{.answers_left = std::numeric_limits<int>::max(), .lists_too_large = 3};
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::list), ranks, std::make_unique<MortalCoworker>(life));
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_EQ(life.lists_too_large, 0);
+  EXPECT_EQ(simulation.coworker_lost(), "");
+  EXPECT_GT(simulation.lists_by_coworker(), 40);
+}
+
 TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
   OneRank ranks;
   Simulation simulation(small_box(Offload::force), ranks, make_local_coworker());
@@ -113,6 +125,24 @@ TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
       for (std::size_t n = 0; n < found.size(); ++n) ASSERT_NEAR(found[n], expected[n], apart) << mixed << threads << n;
     }
   }
+}
+
+TEST(Offload, SeveralTypesAreRefusedForForcesAndListsWork) {
+  const TemporaryFile data(
+      "x\n\n3 atoms\n2 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\n"
+      "Pair Coeffs\n\n1 1 1\n2 0.5 1.1\n\nAtoms\n\n1 1 1 1 1\n2 2 2.1 1 1\n3 1 1 2.1 1\n");
+  Settings settings = small_box(Offload::force);
+  settings.data_file = data.path();
+  OneRank ranks;
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks, make_local_coworker()); }).find("use --offload list"),
+            std::string::npos);
+  settings.offload = Offload::none;
+  settings.precision = Precision::mixed;
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("--precision double"), std::string::npos);
+  settings.precision = Precision::whole;
+  const Thermo expected = after(100, settings);
+  settings.offload = Offload::list;
+  expect_near(after(100, settings), expected);
 }
 
 class OffloadedMetal : public testing::Test {

@@ -11,10 +11,11 @@
 namespace md {
 
 // "list": inputs x (four values for each atom), bins (Bins::flatten); outputs begin, mutual, neighbours, of all own
-// atoms. A list made in `parts` (by as many threads) has no mutual neighbours across their edges, so it fits any blocks
-// whose edges are among these.
+// atoms, and count: the number of entries of `neighbours`. If that is more than `room`, neighbours is empty. A list
+// made in `parts` (by as many threads) has no mutual neighbours across their edges, so it fits any blocks whose edges
+// are among these.
 struct ListArguments {
-  std::uint64_t own = 0, ghosts = 0;
+  std::uint64_t own = 0, ghosts = 0, room = 0;
   double cut = 0;
   std::uint32_t half = 1, single = 0, parts = 1, zero = 0;
 };

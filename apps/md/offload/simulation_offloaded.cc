@@ -11,6 +11,12 @@
 // bins, so bins and halo are wider by a margin. When half of that is used up, the host exchanges, sorts and makes a
 // list itself.
 //
+// Several ranks request lists in the same step and adopt them in the same step, because each measures its own atoms
+// only: with snapshots of different steps nobody would know how far a ghost has gone. They agree by a maximum over all
+// ranks that is begun in one step and read in the next, so no step waits for it. Where twice the longest way of an atom
+// in one step would bring it to the limit, and when lists are adopted, they wait for the maximum of this very step. An
+// atom faster than that is found by its own rank, counted, and reported at the end (steps_too_late).
+//
 // Each of several ranks has a coworker of its own. When one is lost, all ranks compute that step themselves and
 // continue without: all ranks make the same decision, because they meet in the same exchanges.
 #include <array>
@@ -22,6 +28,15 @@
 #include "md/stopwatch.h"
 
 namespace md {
+namespace {
+
+// What ranks agree on: how far an atom is from its place in the list; how far one went in the last step; how far one is
+// from its bin; whether a coworker is lost; whether a list is not ready (1) or did not fit (2).
+enum Guarded : std::size_t { gone, step_length, strayed, lost, unready };
+constexpr double faster_at_most = 2;  // in one step, than the fastest atom of the step before
+
+}  // namespace
+
 double Simulation::list_margin() const {
   return settings_.offload == Offload::list ? margin_in_skins * settings_.skin : 0;
 }
@@ -29,7 +44,6 @@ double Simulation::list_margin() const {
 void Simulation::lose_coworker(const CoworkerLost& error) {
   coworker_lost_ = error.what();
   coworker_.reset();
-  list_requested_ = false;
 }
 
 bool Simulation::lost_on_any_rank() const {
@@ -42,6 +56,7 @@ void Simulation::go_on_without() {
   if (coworker_) coworker_lost_ = "another rank has lost its own";
   coworker_.reset();
   list_requested_ = false;
+  end_agreement();
   settings_.offload = next_mode_ = Offload::none;
 }
 
@@ -97,47 +112,74 @@ void Simulation::take_forces(std::size_t handed) {
 }
 
 void Simulation::request_list() {
+  list_requested_ = true;
+  if (!coworker_) return;
   try {
     keep_positions(atoms_, requested_positions_);
     requested_strayed_ = displacement();
     coworker_->begin_list(atoms_.x, atoms_.own, settings_.cut + settings_.skin, half_lists());
-    list_requested_ = true;
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
 }
 
 void Simulation::adopt_list() {
+  list_requested_ = false;
+  if (!coworker_) return;
   try {
-    const PairList made = coworker_->take_list();
+    const std::optional<PairList> made = coworker_->take_list();
+    list_too_large_ = !made;
+    if (!made) return;
     for (NeighbourBlock& block : list_.blocks) {
       block.borrowed =
-          PairList{block.first, block.last, made.begin + block.first, made.mutual + block.first, made.neighbours};
+          PairList{block.first, block.last, made->begin + block.first, made->mutual + block.first, made->neighbours};
     }
     list_positions_.swap(requested_positions_);
     strayed_ = requested_strayed_;
-    gone_ = furthest_since(atoms_, list_positions_);
-    list_requested_ = false;
+    moved_.since = furthest_since(atoms_, list_positions_);
     ++lists_by_coworker_;
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
 }
 
-bool Simulation::lists_run_out(bool& ask) {
-  const Stopwatch watch(times_.neighbour);
-  // Ranks agree on what is due: the largest distance of all decides.
-  double furthest = gone_;
-  ranks_.maximum({&furthest, 1});
-  const double allowed = settings_.skin / 2;
+// `asks`: a list is about to be requested.
+std::array<double, 5> Simulation::guarded_now(bool asks) {
+  bool not_ready = asks;
   try {
-    if (list_requested_ && (furthest > allowed || coworker_->list_done())) adopt_list();
+    not_ready = not_ready || (list_requested_ && coworker_ && !coworker_->list_done());
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  std::array<double, 3> now{gone_, coworker_ ? 0.0 : 1.0, gone_ + strayed_};
-  ranks_.maximum(now);
-  if (now[1] > 0) {  // one rank lost its coworker: all continue without, and miss no pair either
+  return {moved_.since, moved_.step, moved_.since + strayed_, coworker_ ? 0.0 : 1.0,
+          list_too_large_ ? 2.0
+          : not_ready     ? 1.0
+                          : 0.0};
+}
+
+void Simulation::agree_now() {
+  agreed_ = guarded_now(false);
+  ranks_.maximum(agreed_);
+}
+
+void Simulation::end_agreement() {
+  if (agreement_pending_) ranks_.finish_maximum(agreed_);
+  agreement_pending_ = false;
+}
+
+bool Simulation::lists_run_out(bool& ask) {
+  const Stopwatch watch(times_.neighbour);
+  const double allowed = settings_.skin / 2;
+  const bool known = agreement_pending_;  // of the step before
+  end_agreement();
+  const double ahead = faster_at_most * agreed_[step_length];
+  const bool near = agreed_[gone] + ahead > allowed || 2 * (agreed_[strayed] + ahead) > margin_ || agreed_[lost] > 0;
+  if (!known || near) agree_now();
+  if (list_requested_ && (agreed_[gone] > allowed || agreed_[unready] == 0)) {
+    adopt_list();
+    agree_now();
+  }
+  if (agreed_[lost] > 0) {  // one rank lost its coworker: all continue without, and miss no pair either
     go_on_without();
     if (!chosen_later_) {
       settings_.trigger = Trigger::displacement;
@@ -146,20 +188,32 @@ bool Simulation::lists_run_out(bool& ask) {
     make_grid(domain_.whole);
     return true;
   }
-  ask = !list_requested_ && now[0] > list_requested_at * allowed;
-  return now[0] > allowed || 2 * now[2] > margin_;
+  ask = !list_requested_ && agreed_[gone] > list_requested_at * allowed;
+  if (agreed_[gone] > allowed || 2 * agreed_[strayed] > margin_ || agreed_[unready] > 1) return true;
+  if (moved_.since > allowed || 2 * (moved_.since + strayed_) > margin_) ++steps_too_late_;
+  if (ranks_.count() > 1) {
+    ranks_.begin_maximum(guarded_now(ask));
+    agreement_pending_ = true;
+  }
+  return false;
+}
+
+void Simulation::use_bins_elsewhere() {
+  std::size_t neighbours = 0;
+  for (const NeighbourBlock& block : list_.blocks) neighbours += block.view().begin[block.last - block.first];
+  coworker_->use_bins(*bins_, atoms_.own, neighbours);
 }
 
 void Simulation::rebuild_for_lists_elsewhere() {
   try {
-    if (list_requested_) (void)coworker_->take_list();  // its atoms' order ends here
+    if (list_requested_ && coworker_) (void)coworker_->take_list();  // its atoms' order ends here
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  list_requested_ = false;
+  list_requested_ = list_too_large_ = false;
   rebuild();
   try {
-    if (coworker_) coworker_->use_bins(*bins_, atoms_.own);
+    if (coworker_) use_bins_elsewhere();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
@@ -168,11 +222,12 @@ void Simulation::rebuild_for_lists_elsewhere() {
 // Between two modes: a step that always makes lists, with the bins and the halo that the next mode needs.
 void Simulation::step_into_next_mode() {
   try {
-    if (list_requested_) (void)coworker_->take_list();
+    if (list_requested_ && coworker_) (void)coworker_->take_list();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  list_requested_ = false;
+  list_requested_ = list_too_large_ = false;
+  end_agreement();
   drift();
   note_furthest();
   if (lost_on_any_rank()) go_on_without();
@@ -180,7 +235,7 @@ void Simulation::step_into_next_mode() {
   if (margin_ != list_margin()) make_grid(domain_.whole);
   rebuild();
   try {
-    if (settings_.offload == Offload::list) coworker_->use_bins(*bins_, atoms_.own);
+    if (settings_.offload == Offload::list) use_bins_elsewhere();
     if (settings_.offload == Offload::force) {
       coworker_->use_list(list_.blocks);
       list_lent_ = true;
@@ -198,7 +253,7 @@ void Simulation::begin_probe(Offload what) {
   try {
     hand_over_positions();
     if (what == Offload::list) {
-      coworker_->use_bins(*bins_, atoms_.own);
+      use_bins_elsewhere();
       coworker_->begin_list(handed_positions_, atoms_.own, settings_.cut + settings_.skin, half_lists());
     } else {
       coworker_->use_list(list_.blocks);
@@ -245,7 +300,7 @@ double Simulation::fastest() const {
 void Simulation::step_with_lists_elsewhere() {
   try {
     const Stopwatch watch(times_.neighbour);
-    if (list_requested_) coworker_->wait_pulled();
+    if (list_requested_ && coworker_) coworker_->wait_pulled();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }

@@ -1,5 +1,7 @@
 #include "md/ranks/domain.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace md {
@@ -28,7 +30,29 @@ std::array<int, 3> choose_grid(const Box& whole, int ranks) {
   return best;
 }
 
+double edge(const Box& whole, int d, int part, int parts) { return whole.low[d] + whole.length(d) * part / parts; }
+
 }  // namespace
+
+double Box::wrapped(std::size_t d, double x) const {
+  const double along = length(static_cast<int>(d)), inside = x - std::floor((x - low[d]) / along) * along;
+  return inside < high[d] && inside >= low[d] ? inside : low[d];
+}
+
+RankOfPosition::RankOfPosition(const Box& whole, int ranks) : grid_(choose_grid(whole, ranks)) {
+  for (int d = 0; d < 3; ++d) {
+    for (int part = 0; part < grid_[d]; ++part) low_[d].push_back(edge(whole, d, part, grid_[d]));
+  }
+}
+
+int RankOfPosition::operator()(const std::array<double, 3>& x) const {
+  std::array<int, 3> place{};
+  for (std::size_t d = 0; d < 3; ++d) {
+    const auto after = std::upper_bound(low_[d].begin() + 1, low_[d].end(), x[d]);
+    place[d] = static_cast<int>(after - low_[d].begin()) - 1;
+  }
+  return rank_at(grid_, place);
+}
 
 int Domain::neighbour(int d, int side) const {
   std::array<int, 3> there = place;
@@ -49,10 +73,9 @@ Domain make_domain(const Box& whole, int ranks, int rank) {
   domain.place = {rank % domain.grid[0], rank / domain.grid[0] % domain.grid[1],
                   rank / domain.grid[0] / domain.grid[1]};
   for (int d = 0; d < 3; ++d) {
-    const double length = whole.length(d);
     const int parts = domain.grid[d], part = domain.place[d];
-    domain.own.low[d] = whole.low[d] + length * part / parts;
-    domain.own.high[d] = part + 1 == parts ? whole.high[d] : whole.low[d] + length * (part + 1) / parts;
+    domain.own.low[d] = edge(whole, d, part, parts);
+    domain.own.high[d] = part + 1 == parts ? whole.high[d] : edge(whole, d, part + 1, parts);
   }
   return domain;
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <vector>
 
 namespace md {
 
@@ -9,10 +11,14 @@ struct Box {
   std::array<double, 3> low{}, high{};
   [[nodiscard]] double length(int d) const { return high[d] - low[d]; }
   [[nodiscard]] double volume() const { return length(0) * length(1) * length(2); }
+  // The coordinate's periodic image in [low, high).
+  [[nodiscard]] double wrapped(std::size_t d, double x) const;
 };
 
 struct Domain {
   Box whole, own;
+  // Whether atoms may go farther than to the next rank between two exchanges: all ranks of a row are asked then.
+  bool safe_exchange = false;
   std::array<int, 3> grid{1, 1, 1};   // ranks along x, y, z
   std::array<int, 3> place{0, 0, 0};  // of this rank
   // The next rank along `d` on one side (-1 or +1), around the periodic boundary.
@@ -23,5 +29,16 @@ struct Domain {
 
 // The grid of `ranks` whose parts have the smallest surface; of equal ones, that with the fewest ranks along x.
 Domain make_domain(const Box& whole, int ranks, int rank);
+
+// Whose part of the box a position within it is in.
+class RankOfPosition {
+ public:
+  RankOfPosition(const Box& whole, int ranks);
+  int operator()(const std::array<double, 3>& x) const;
+
+ private:
+  std::array<int, 3> grid_{};
+  std::array<std::vector<double>, 3> low_;  // of the parts along each axis
+};
 
 }  // namespace md

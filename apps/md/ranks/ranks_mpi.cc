@@ -1,5 +1,6 @@
 #include <mpi.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <string>
@@ -26,7 +27,10 @@ class MpiRanks : public Ranks {
   }
   MpiRanks(const MpiRanks&) = delete;
   MpiRanks& operator=(const MpiRanks&) = delete;
-  ~MpiRanks() override { MPI_Finalize(); }
+  ~MpiRanks() override {
+    end_begun();
+    MPI_Finalize();
+  }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int count() const override { return count_; }
@@ -48,6 +52,17 @@ class MpiRanks : public Ranks {
   void sum(std::span<double> numbers) override { reduce(numbers, MPI_SUM); }
   void maximum(std::span<double> numbers) override { reduce(numbers, MPI_MAX); }
 
+  void begin_maximum(std::span<const double> numbers) override {
+    end_begun();  // one that nobody asked for
+    std::copy_n(numbers.begin(), numbers.size(), begun_.begin());
+    MPI_Iallreduce(MPI_IN_PLACE, begun_.data(), bytes_of(numbers.size()), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD,
+                   &request_);
+  }
+  void finish_maximum(std::span<double> numbers) override {
+    end_begun();
+    std::copy_n(begun_.begin(), numbers.size(), numbers.begin());
+  }
+
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes) override {
     std::vector<std::vector<std::byte>> all;
     if (rank_ != 0) {
@@ -55,16 +70,17 @@ class MpiRanks : public Ranks {
       return all;
     }
     all.emplace_back(bytes.begin(), bytes.end());
-    for (int from = 1; from < count_; ++from) {
-      MPI_Status status;
-      int size = 0;
-      MPI_Probe(from, 1, MPI_COMM_WORLD, &status);
-      MPI_Get_count(&status, MPI_BYTE, &size);
-      std::vector<std::byte> in(static_cast<std::size_t>(size));
-      MPI_Recv(in.data(), size, MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      all.push_back(std::move(in));
-    }
+    for (int from = 1; from < count_; ++from) all.push_back(receive(from));
     return all;
+  }
+
+  std::vector<std::byte> scatter(const std::vector<std::vector<std::byte>>& parts) override {
+    if (rank_ != 0) return receive(0);
+    for (int to = 1; to < count_; ++to) {
+      const std::vector<std::byte>& part = parts.at(static_cast<std::size_t>(to));
+      MPI_Send(part.data(), bytes_of(part.size()), MPI_BYTE, to, 1, MPI_COMM_WORLD);
+    }
+    return parts.at(0);
   }
 
   void broadcast(std::vector<std::byte>& bytes) override {
@@ -81,6 +97,20 @@ class MpiRanks : public Ranks {
   }
 
  private:
+  std::vector<std::byte> receive(int from) const {
+    MPI_Status status;
+    int size = 0;
+    MPI_Probe(from, 1, MPI_COMM_WORLD, &status);
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    std::vector<std::byte> in(static_cast<std::size_t>(size));
+    MPI_Recv(in.data(), size, MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return in;
+  }
+
+  void end_begun() {
+    if (request_ != MPI_REQUEST_NULL) MPI_Wait(&request_, MPI_STATUS_IGNORE);
+  }
+
   // To one rank and then to all: an all-reduce may add in a different order on every rank.
   void reduce(std::span<double> numbers, MPI_Op operation) {
     const int count = bytes_of(numbers.size());
@@ -93,6 +123,8 @@ class MpiRanks : public Ranks {
   }
 
   int rank_ = 0, count_ = 1;
+  std::array<double, begun_max> begun_{};
+  MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ POOL_PARTS = ("objects", "queries")
 SIFT_PARTS = ("split", "impulse", "injection", "tracks")
 EXCHANGE_PARTS = ("samples", "peers", "overhead", "region", "ranks", "model")
 GROWTH_PARTS = ("streams", "objects", "frames", "columns", "programs")
-MD_PARTS = ("rates", "memory", "gains", "auto", "model", "ranks", "tdr")
+MD_PARTS = ("rates", "memory", "alone", "card", "gains", "auto", "model", "agree", "ranks", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]

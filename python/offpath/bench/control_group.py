@@ -64,17 +64,20 @@ def remove(group: Path) -> None:
 
 
 @contextmanager
-def bluefield_group(name: str = "") -> Iterator[Path]:
-    """A group whose processes together get what a core of a BlueField-2 does. Raises ControlGroupError."""
-    v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US}
-    with control_group(v1, {"cpu.max": f"{QUOTA_US} {PERIOD_US}"}, name) as group:
+def bluefield_group(name: str = "", share: float = QUOTA_US / PERIOD_US) -> Iterator[Path]:
+    """A group whose processes together get what a core of a BlueField-2 does, or another ``share`` of a core. Raises
+    ControlGroupError."""
+    quota = round(share * PERIOD_US)
+    v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": quota}
+    with control_group(v1, {"cpu.max": f"{quota} {PERIOD_US}"}, name) as group:
         yield group
 
 
 @contextmanager
-def bluefield_quota() -> Iterator[list[str]]:
-    """Words before a command that start it under a BlueField-2's quota. Raises ControlGroupError."""
-    with bluefield_group() as group:
+def bluefield_quota(share: float = QUOTA_US / PERIOD_US) -> Iterator[list[str]]:
+    """Words before a command that start it under a BlueField-2's quota, or that of another ``share`` of a core. Raises
+    ControlGroupError."""
+    with bluefield_group(share=share) as group:
         # A shell joins the group and becomes the program.
         launcher = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
         done = subprocess.run([*launcher, "true"], capture_output=True, text=True, check=False)

@@ -97,7 +97,10 @@ PARTS = (
     part_of("md", "model", 2.0),
     part_of("md", "auto", 9.0),
     part_of("md", "ranks", 6.0),
-    part_of("md", "tdr", 2.0),
+    part_of("md", "tdr", 4.0),
+    part_of("md", "alone", 3.0),
+    part_of("md", "card", 6.0),
+    part_of("md", "agree", 1.0),
 )
 
 

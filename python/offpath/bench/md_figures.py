@@ -25,8 +25,10 @@ def draw(report: Report, out: Path) -> list[Path]:
         draw_by_interval(report, out, "md_fig12", "fig12_communication", "If all communication were hidden"),
         draw_divergence(report, out),
         draw_model(report, out),
+        draw_threads(report, out),
         draw_other_agents(report, out),
-        draw_by_interval(report, out, "md_energy", "energy", "Energy of a step"),
+        draw_by_interval(report, out, "md_energy", "energy", "Energy of a step, the machine's, as RAPL counts it"),
+        draw_shares(report, out),
     ]
     return [path for path in drawn if path is not None]
 
@@ -106,6 +108,18 @@ def draw_model(report: Report, out: Path) -> Path | None:
     return save(figure, out, "fig14_model") if figure else None
 
 
+def draw_threads(report: Report, out: Path) -> Path | None:
+    """Figure 14 by threads of host and agent."""
+    figure = panels_of_sizes(
+        lines_of(report, "md_fig14_threads"),
+        colour=lambda of: COLOURS[of.partition("/")[0].partition(",")[0]],
+        style=lambda of: "--" if of.endswith("/predicted") else ":" if "2 of the agent" in of else "-",
+        xlabel="host's threads",
+        ylabel="ms a step, lists at every step",
+    )
+    return save(figure, out, "fig14_threads") if figure else None
+
+
 def draw_other_agents(report: Report, out: Path) -> Path | None:
     """Figure 15: agents with other cores, lists at every step."""
     figure = panels_of_sizes(
@@ -120,6 +134,24 @@ def draw_other_agents(report: Report, out: Path) -> Path | None:
     for panel in figure.axes:
         panel.set_xscale("log", base=2)
     return save(figure, out, "fig15_other_agents")
+
+
+def draw_shares(report: Report, out: Path) -> Path | None:
+    """Gain beside the host alone over the agent's share of a core: the model's line, and what was measured."""
+    lines = lines_of(report, "md_card")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 8, 5)
+    for line in joined(lines):
+        mode, _, kind = line.name.partition(", ")
+        style = "-" if kind == "model" else "o"
+        axes[0][0].plot(line.x, line.y, style, color=COLOURS[mode], label=line.name)
+    axes[0][0].axhline(0, color="#999999", linewidth=1)
+    axes[0][0].set(xlabel="the agent's share of a core", ylabel="% faster than one core alone",
+                   title="Beside lists by displacement")  # fmt: skip
+    axes[0][0].grid(alpha=0.3)
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "shares")
 
 
 def panels_of_sizes(

@@ -7,17 +7,21 @@ what is computed does. So every run with forces elsewhere is held to the same ru
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .md_alone import DISPLACEMENT, ratio_claim
 from .md_offpath import gain, seconds_of
 from .md_run import run_md
 from .programs import ProgramError
@@ -34,7 +38,9 @@ SIZES: tuple[Size, ...] = (
     (60, 5, (1, 5), RANKS),
 )
 QUICK_SIZES: tuple[Size, ...] = ((6, 20, (1, 20), (1, 2)),)
-SLOW_CELLS_MAX = 32  # figure 6 is drawn to this size
+SLOW_CELLS_MAX = 60  # figure 6 is drawn to this size
+AGREE_STEPS, AGREE_EVERY = 300, 50  # atoms are compared as often
+AGREE = 1e-8  # of forces, relative to their mean size, and of temperatures
 CONFIGURATIONS = ((1, (1, 2, 4, 8)), (2, (1, 2, 4)), (4, (1, 2)), (8, (1, 2)), (16, (1,)))  # ranks, threads of each
 LARGE = (60, 5)  # cells, steps: 864,000 atoms
 SAME = 5e-7  # seven digits
@@ -134,7 +140,7 @@ def measure_ranks(report: Report, cores: tuple[int, int], address: str, quick: b
         measure_configurations(report, run, cores_there, *((8, 20) if quick else LARGE), most)
     report.claims.append(
         Claim(
-            "md.force_mode_ranks_agree",
+            "md.force_mode_ranks_energies_agree",
             100 * sum(agrees) / len(agrees),
             "%",
             "one rank, seven digits of energy",
@@ -143,3 +149,56 @@ def measure_ranks(report: Report, cores: tuple[int, int], address: str, quick: b
             pairs=len(agrees),
         )
     )
+
+
+def atoms_of(path: Path) -> dict[int, np.ndarray]:
+    """step -> velocities and forces, a row for each atom in the order of ids."""
+    found = {}
+    for part in path.read_text(encoding="utf-8").split("ITEM: TIMESTEP\n")[1:]:
+        head, _, rows = part.partition("fx fy fz\n")
+        found[int(head.split("\n", 1)[0])] = np.loadtxt(io.StringIO(rows), ndmin=2)[:, 5:11]
+    return found
+
+
+def share_alike(ours: dict[int, np.ndarray], one_rank: dict[int, np.ndarray]) -> float:
+    """The share of atoms, over all steps compared, whose velocity (so the temperature) and force are alike."""
+    alike = []
+    for step, atoms in one_rank.items():
+        if step == 0:  # the lattice: all forces are zero to rounding
+            continue
+        mean_size = np.array([np.abs(atoms[:, :3]).mean(), np.abs(atoms[:, 3:]).mean()])
+        apart = np.abs(ours[step] - atoms).reshape(len(atoms), 2, 3).max(axis=2)
+        alike.append((apart <= AGREE * mean_size).all(axis=1).mean())
+    return float(np.mean(alike))
+
+
+def measure_agreement(report: Report, cores: tuple[int, int], address: str, quick: bool) -> None:
+    """Forces elsewhere on several ranks, atom by atom beside one rank; lists elsewhere on ranks, in time."""
+    both = ",".join(map(str, dict.fromkeys(cores)))
+    mpirun = (find_mpirun(), "--oversubscribe", "--bind-to", "none", "-n")
+    words = ["-s", "6" if quick else "10", "-n", str(AGREE_STEPS), "--every", "5", "--offload", "force"]
+    shares = []
+    with tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
+        expected: dict[int, np.ndarray] = {}
+        for ranks in (1, 2) if quick else (1, 2, 4, 8):
+            path = Path(folder) / f"dump{ranks}"
+            dumped = [*words, "--dump", str(path), "--dump_every", str(AGREE_EVERY)]
+            one = run_md(dumped, both, address, (*mpirun, str(ranks)))
+            if one["forces_by_agent"] == 0:
+                raise ProgramError("the agent has computed no forces")
+            expected = expected or atoms_of(path)
+            shares.append(share_alike(atoms_of(path), expected))
+    worst = 100 * min(shares[1:])
+    report.claims.append(
+        Claim("md.force_mode_ranks_agree", worst, "%", f"one rank: velocity and force of each atom, to {AGREE:g}",
+              target="100 %", holds=worst == 100, pairs=len(shares) - 1)
+    )  # fmt: skip
+    size = ["-s", "8" if quick else "20", "-n", "40" if quick else "100", "--thermo", "0", *DISPLACEMENT]
+    times: dict[str, list[float]] = {"none": [], "list": []}
+    for number in range(1 if quick else 21):
+        for mode in times if number % 2 else reversed(list(times)):
+            run = run_md([*size, "--offload", mode], both, address, (*mpirun, "2"))
+            times[mode].append(seconds_of(run))
+    claim = ratio_claim("md.list_on_two_ranks", times["list"], "two ranks alone, lists by displacement", times["none"],
+                        None, "ranks and the agent share two cores" if len(set(cores)) < 3 else None)  # fmt: skip
+    report.claims.append(claim)

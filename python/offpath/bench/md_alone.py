@@ -1,0 +1,155 @@
+"""What an agent is worth beside a host as one would run it: lists when an atom has gone half the skin, at the skin that
+is the fastest; with a whole core for the agent, and with the share of one that a card's core is worth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import mean, median
+from typing import Any
+
+from .control_group import ControlGroupError, bluefield_quota
+from .md_offpath import gain, seconds_of
+from .md_run import agent_with_functions, run_md
+from .pool import median_interval
+from .programs import ProgramError
+from .report import Claim, Report, Series
+
+SKINS = (0.2, 0.3, 0.4, 0.5)
+DISPLACEMENT = ["--every", "1", "--trigger", "displacement"]
+OFFLOADS = {"alone": "none", "force": "force", "list": "list", "auto": "auto"}
+MODES = {mode: [*DISPLACEMENT, "--offload", offload] for mode, offload in OFFLOADS.items()}
+CARD, HALF = 0.2, 0.5  # of a core: a BlueField-2's (control_group), and a newer card's
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)  # of which the model tells the gain
+INTERVALS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20)  # among them the steps that a list holds
+AUTO_STEPS = 2000  # the cost of finding out is among them
+
+
+def fastest_skins(words: list[str], core: int, address: str, modes: tuple[str, ...]) -> dict[str, float]:
+    """Each mode's skin, by two runs of each, of which the faster counts."""
+    best: dict[str, float] = {}
+    for mode in modes:
+        times = {}
+        for skin in SKINS:
+            runs = [run_md([*words, "--skin", str(skin), *MODES[mode]], str(core), address) for _ in range(2)]
+            times[skin] = min(map(seconds_of, runs))
+        best[mode] = min(times, key=lambda skin: times[skin])
+    return best
+
+
+def in_turns(runs: dict[str, list[str]], rounds: int, cores: str, address: str) -> dict[str, list[float]]:
+    """Seconds of a step of each run, in every round."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for number in range(rounds):
+        for name in list(runs) if number % 2 else reversed(list(runs)):
+            times[name].append(seconds_of(run_md(runs[name], cores, address)))
+    return times
+
+
+def ratio_claim(
+    name: str, ours: list[float], peer: str, theirs: list[float], target: float | None, detail: str | None = None
+) -> Claim:
+    """How many times as fast ``ours`` is, by the turns' pairs; without a target a figure."""
+    ratios = [other / mine for mine, other in zip(ours, theirs, strict=True)]
+    ratio = median(ratios)
+    wanted = None if target is None else f">= {target:g}"
+    return Claim(name, 1e3 * median(ours), "ms a step", peer, 1e3 * median(theirs), ratio, wanted,
+                 target is None or ratio >= target, median_interval(ratios), len(ratios), detail=detail)  # fmt: skip
+
+
+def measure_alone(report: Report, cores: tuple[int, int], address: str, cells: int, steps: int, rounds: int) -> None:
+    """One host core beside one host core and an agent's. Two host cores and an agent's take three."""
+    host = cores[0]
+    size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
+    skins = fastest_skins(size, host, address, ("alone", "force", "list"))
+    runs = {mode: [*size, "--skin", str(skins[mode]), *MODES[mode]] for mode in skins}
+    for mode in ("force", "list"):
+        if skins[mode] != skins["alone"]:
+            runs[f"alone, skin of {mode}"] = [*size, "--skin", str(skins[mode]), *MODES["alone"]]
+    times = in_turns(runs, rounds, str(host), address)
+    for mode in ("force", "list"):
+        at = f"skins {skins[mode]:g} and {skins['alone']:g}, the fastest of {SKINS[0]:g}-{SKINS[-1]:g} for each"
+        note = "" if len(set(cores)) > 2 else "; two host cores and an agent's do not fit this machine"
+        peer = "one core alone, lists by displacement"
+        report.claims.append(ratio_claim(f"md.{mode}_vs_alone", times[mode], peer, times["alone"], 1.10, at + note))
+        same = times.get(f"alone, skin of {mode}", times["alone"])
+        report.claims.append(ratio_claim(f"md.{mode}_vs_alone_same_skin", times[mode], peer, same, None))
+
+
+def predicted(found: dict[str, Any]) -> dict[str, dict[float, float]]:
+    """mode -> share of a core -> seconds of a step beside lists by displacement, by the model."""
+    holds = found["host"]["list_steps"]
+    interval = min(INTERVALS, key=lambda each: abs(each - holds))
+    return {
+        mode: {
+            one["cores"]: next(
+                row["predicted_s"] for row in one["rows"] if row["mode"] == name and row["interval"] == interval
+            )
+            for one in found["hypothetical"]
+        }
+        for mode, name in (("alone", "none"), ("force", "force"), ("list", "list"))
+    }
+
+
+def break_even(ours: dict[float, float], alone: dict[float, float]) -> float | None:
+    """The share of a core from which on the agent gains something, between the model's; None: at none of them."""
+    shares = sorted(ours)
+    gains = [alone[share] - ours[share] for share in shares]
+    for k, won in enumerate(gains):
+        if won > 0 and k == 0:
+            return shares[0]
+        if won > 0:
+            lost = -gains[k - 1]
+            return shares[k - 1] + (shares[k] - shares[k - 1]) * lost / (lost + won)
+    return None
+
+
+def measure_card(
+    report: Report, cores: tuple[int, int], sizes: tuple[int, int, int], auto: tuple[int, int, int]
+) -> None:
+    """The agent under a card's quota and half a core's: measured gain, model and break-even; auto beside the host alone
+    and beside the best. ``sizes``, ``auto``: cells, steps, rounds."""
+    size = ["-s", str(sizes[0]), "-n", str(sizes[1]), "--thermo", "0"]
+    with agent_with_functions(cores[1]) as agent:
+        words = ["model", *size, "--measure", "0", "--intervals", ",".join(map(str, INTERVALS)),
+                 "--agent-cores", ",".join(map(str, SHARES))]  # fmt: skip
+        model = predicted(run_md(words, str(cores[0]), agent.address))
+    for mode in ("force", "list"):
+        gains = [gain(model["alone"][share], model[mode][share]) for share in SHARES]
+        report.series.append(Series("md_card", f"{mode}, model", "share of a core", "%", [*SHARES], gains))
+        share = break_even(model[mode], model["alone"])
+        why = "no gain at any share of a core" if share is None else None
+        report.claims.append(Claim(f"md.{mode}_break_even", share, "of a core", holds=share is not None, why=why))
+    for name, share in (("card", CARD), ("half", HALF)):
+        try:
+            with bluefield_quota(share) as quota, agent_with_functions(cores[1], tuple(quota)) as agent:
+                measure_share(report, cores[0], agent.address, name, share, sizes, auto, model)
+        except ControlGroupError as error:
+            raise ProgramError(str(error)) from error
+
+
+def measure_share(
+    report: Report, core: int, address: str, name: str, share: float, sizes: tuple[int, int, int],
+    auto: tuple[int, int, int], model: dict[str, dict[float, float]],
+) -> None:  # fmt: skip
+    cells, steps, rounds = sizes
+    size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
+    times = in_turns({mode: [*size, *MODES[mode]] for mode in ("alone", "force", "list")}, rounds, str(core), address)
+    for mode in ("force", "list"):
+        told = f"the model says {model['alone'][share] / model[mode][share]:.3f}"
+        peer = f"one core alone; the agent has {100 * share:g} % of one"
+        report.claims.append(ratio_claim(f"md.{mode}_vs_alone_{name}", times[mode], peer, times["alone"], 1.03, told))
+        won = median(gain(alone, ours) for alone, ours in zip(times["alone"], times[mode], strict=True))
+        report.series.append(Series("md_card", f"{mode}, measured", "share of a core", "%", [share], [won]))
+    best = min(times, key=lambda mode: mean(times[mode]))
+    cells, steps, rounds = auto
+    size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
+    modes = dict.fromkeys(("alone", best, "auto"))
+    times = in_turns({mode: [*size, *MODES[mode]] for mode in modes}, rounds, str(core), address)
+    counted = f"{steps} steps with the cost of finding out"
+    report.claims.append(
+        ratio_claim(f"md.auto_vs_alone_{name}", times["auto"], "one core alone", times["alone"], 0.97, counted)
+    )
+    report.claims.append(
+        ratio_claim(f"md.auto_vs_best_{name}", times["auto"], "the best mode", times[best], 0.95, f"{best}; {counted}")
+    )
