@@ -184,8 +184,8 @@ def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, exc
     make_sources(scratch / "sources")
     defines = compiler_settings(machine, zig, scratch)
     for python in builders(installed()):
-        # In one folder by turns: ccache then finds what is the same for every Python.
-        shutil.rmtree(scratch / "build", ignore_errors=True)
+        # In one folder by turns: Ninja then compiles anew only what is not the same for every Python.
+        (scratch / "build/CMakeCache.txt").unlink(missing_ok=True)
         own = {} if machine.is_host else {"Python_INCLUDE_DIR": headers_of(python, machine)}
         settings = [
             f"build-dir={scratch / 'build'}",
@@ -202,6 +202,9 @@ def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, exc
             **environment_for(machine, python),
         )  # fmt: skip
         (wheel,) = plain.glob(f"offpath-{version()}-{python.tags}-*.whl")
-        run(auditwheel, "repair", "--plat", machine.platform, "--only-plat",
+        # Of another processor auditwheel knows no platform by name; the one that it finds has to be this one.
+        run(auditwheel, "repair", "--plat", machine.platform if machine.is_host else "auto", "--only-plat",
             *(word for pattern in excluded for word in ("--exclude", pattern)), "--wheel-dir", result, wheel,
             PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
+        if not any(result.glob(f"*-{python.tags}-{machine.platform}.whl")):
+            raise PackageError(f"auditwheel does not take {wheel.name} for {machine.platform}")

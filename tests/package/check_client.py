@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -152,6 +153,23 @@ def test_every_module_is_for_every_python(python: Python, tmp_path: Path) -> Non
     environment = environment_with(python, tmp_path / "venv", client_for(python))
     assert int(run(environment / "bin/python", "-I", "-c", MODULES)) > 40
     assert not (environment / "bin/offpath-agent").exists()
+
+
+def test_both_wheels_run_a_simulation(tmp_path: Path) -> None:
+    """`offpath run`, as with the wheel that contains both. The packages of its extra are this environment's."""
+    own = next(python for python in installed() if python.version == sys.version_info[:2])
+    environment = tmp_path / "venv"
+    run(own.program, "-m", "venv", "--without-pip", environment)
+    run(sys.executable, "-m", "pip", "--python", environment / "bin/python", "install", "--quiet", "--no-deps",
+        client_for(own), agent())  # fmt: skip
+    (site,) = environment.glob("lib/python3.*/site-packages")
+    (here,) = Path(sys.prefix).glob("lib/python3.*/site-packages")
+    (site / "extra.pth").write_text(f"{here}\n")
+    sizes = ["--atoms", "4000", "--steps", "20", "--every", "5", "--out", tmp_path / "run"]
+    assert "bit for bit" in run(environment / "bin/offpath", "run", *sizes, PATH=f"{environment}/bin:/usr/bin:/bin")
+    assert run(environment / "bin/offpath-agent", "--version").startswith("offpath-agent ")
+    found = run(environment / "bin/python", "-I", "-c", "import offpath; print(offpath.find_agent())")
+    assert Path(found) == site / "offpath_agent/bin/offpath-agent"
 
 
 def test_the_agents_wheel_is_for_any_python() -> None:
