@@ -23,13 +23,22 @@ if(Python_Interpreter_FOUND AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILIN
     endif()
   endforeach()
 endif()
-offpath_ask_python(has_command_line "import numpy, pyarrow, rich, typer; print('yes')")
-if(OFFPATH_PYTHON AND has_command_line)
+# A wheel is not always for the Python that has them.
+if(NOT OFFPATH_MAN_PYTHON)
+  set(OFFPATH_MAN_PYTHON ${Python_EXECUTABLE})
+endif()
+if(OFFPATH_PYTHON AND OFFPATH_MAN_PYTHON)
+  execute_process(COMMAND ${OFFPATH_MAN_PYTHON} -c "import numpy, pyarrow, rich, typer" ERROR_QUIET
+                  RESULT_VARIABLE no_command_line)
+else()
+  set(no_command_line TRUE)
+endif()
+if(NOT no_command_line)
   set(man_page ${PROJECT_BINARY_DIR}/man/offpath.1)
   file(GLOB_RECURSE command_line CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/offpath/*.py)
   add_custom_command(OUTPUT ${man_page}
     DEPENDS ${command_line} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${PROJECT_SOURCE_DIR}/tools/docs_pages.py
-    COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${man_page} offpath VERBATIM)
+    COMMAND ${OFFPATH_MAN_PYTHON} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${man_page} offpath VERBATIM)
   list(APPEND man_pages ${man_page})
   install(FILES ${man_page} DESTINATION ${OFFPATH_MAN_DIR} COMPONENT python)
 endif()

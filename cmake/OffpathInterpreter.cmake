@@ -9,9 +9,9 @@ if(OFFPATH_PYTHON)
   # scikit-build-core names the headers of the stable ABI if the wheel is to have it and this Python does.
   list(APPEND python_components Development.Module ${SKBUILD_SABI_COMPONENT})
 endif()
-find_package(Python 3.11 COMPONENTS ${python_components})
+find_package(Python 3.10 COMPONENTS ${python_components})
 if(OFFPATH_PYTHON AND NOT Python_FOUND)
-  message(FATAL_ERROR "OFFPATH_PYTHON=ON needs Python 3.11 or newer with its headers (Debian: python3-dev); "
+  message(FATAL_ERROR "OFFPATH_PYTHON=ON needs Python 3.10 or newer with its headers (Debian: python3-dev); "
                       "install them, run ./dev build, or set OFFPATH_PYTHON=OFF")
 endif()
 

@@ -220,6 +220,10 @@ function(offpath_python_module name)
     set(stable_abi STABLE_ABI)
   endif()
   nanobind_add_module(${name} NB_STATIC ${stable_abi} NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
+  if(TARGET nanobind-static-abi3)
+    # nanobind's headers print to stderr, and the stable ABI's Python.h does not include stdio.h.
+    target_compile_options(nanobind-static-abi3 PUBLIC -include stdio.h)
+  endif()
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/offpath
                         INSTALL_RPATH "${OFFPATH_MODULE_RPATH}")

@@ -1,8 +1,8 @@
-"""The wheel of the client alone, without an agent, for glibc 2.28 and later.
+"""Wheels of the client alone, without an agent, for glibc 2.28 and later.
 
-No libarrow is in it or wanted by it, so it needs no compiler of this machine: the one of the PyPI package ziglang
-compiles for an older glibc, and links the C++ library in. Its headers are its own. Of this machine's come only those
-of the libraries that are used by their headers, and Python's.
+No libarrow is in them or wanted by them, so they need no compiler of this machine: the one of the PyPI package ziglang
+compiles for an older glibc and for other processors, and links the C++ library in. Its headers are its own. Of a
+system's come only those of libraries, and Python's.
 """
 
 from __future__ import annotations
@@ -11,31 +11,58 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 
 from building import FOLDER, ROOT, PackageError, copy_sources, run, run_building, version
+from debian_packages import listed
+from pythons import Python, builders, installed
 
 GLIBC = "2.28"
-TARGET = f"x86_64-linux-gnu.{GLIBC}"
-PLATFORM = f"manylinux_{GLIBC.replace('.', '_')}_x86_64"
+HOST = os.uname().machine
+HOST_TRIPLET = f"{HOST}-linux-gnu"
+BUILD_PACKAGES, TOOLS = ROOT / "packages" / "client.txt", ROOT / "packages" / "wheel.txt"
 
 # The parts of the library for programs, and of what is compiled for Python.
 FOLDERS = "src/base;src/wire;src/link;src/channel;src/frame;src/telemetry/host_sampler;src/host;python"
-TARGETS = ("offpath", "offpath_openssl_module", "_native", "man")
+TARGETS = ("offpath", "offpath_openssl_module", "_native", "man/offpath.1")
 COMPONENTS = ("sdk", "python")
 
 # Libraries of which only headers are used, and OpenSSL, which is loaded when it is needed.
 HEADERS = ("fmt", "tl", "toml++", "flatbuffers", "infiniband", "rdma")
 SYSTEM_HEADERS = Path("/usr/include")
-MULTIARCH = "x86_64-linux-gnu"
 
 # pyproject.toml says what the whole package needs; in the client's, these lines read otherwise.
 CHANGES = {
     r'requires = \[.*\]': 'requires = ["scikit-build-core>=1.1", "nanobind>=3.1"]',
+    r'requires-python = ".*"': 'requires-python = ">=3.10"',
     r'dependencies = \["pyarrow.*\]': 'dependencies = ["pyarrow>=16", "numpy>=1.26"]',
     r'offpath-agent = .*\n': "",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a wheel is for: a processor, as wheels name it, and the root of a system with libraries for it."""
+
+    processor: str
+    root: Path
+
+    @property
+    def triplet(self) -> str:
+        return f"{self.processor}-linux-gnu"
+
+    @property
+    def target(self) -> str:
+        return f"{self.triplet}.{GLIBC}"
+
+    @property
+    def platform(self) -> str:
+        return f"manylinux_{GLIBC.replace('.', '_')}_{self.processor}"
+
+    @property
+    def is_host(self) -> bool:
+        return self.processor == HOST
 
 
 def tool(folder: Path, name: str, command: str) -> Path:
@@ -46,50 +73,59 @@ def tool(folder: Path, name: str, command: str) -> Path:
     return made
 
 
-def make_headers(folder: Path) -> Path:
-    """A folder of links to the headers of libraries, without those of this machine's libc."""
+def make_headers(machine: Machine, folder: Path) -> Path:
+    """A folder of links to the headers of libraries, without those of the system's libc."""
     (folder / "openssl").mkdir(parents=True)
+    theirs = machine.root / SYSTEM_HEADERS.relative_to("/")
     for name in HEADERS:
         (folder / name).symlink_to(SYSTEM_HEADERS / name)
-    for place in (SYSTEM_HEADERS / "openssl", SYSTEM_HEADERS / MULTIARCH / "openssl"):
+    for place in (theirs / "openssl", theirs / machine.triplet / "openssl"):
         for header in place.glob("*.h"):
             (folder / "openssl" / header.name).symlink_to(header)
-    if (SYSTEM_HEADERS / MULTIARCH).is_dir():  # Debian's pyconfig.h is there
-        python = f"python{sysconfig.get_python_version()}"
-        (folder / MULTIARCH).mkdir()
-        (folder / MULTIARCH / python).symlink_to(SYSTEM_HEADERS / MULTIARCH / python)
+    for python in (theirs / machine.triplet).glob("python3.*"):  # Debian's pyconfig.h is there
+        (folder / machine.triplet).mkdir(exist_ok=True)
+        (folder / machine.triplet / python.name).symlink_to(python)
     return folder
+
+
+def headers_of(python: Python, machine: Machine) -> Path:
+    """Those of the system for its Python; of others the machine's own, which name no processor of 64 bits."""
+    system = f"/usr/include/python{python.version[0]}.{python.version[1]}"
+    return machine.root / system[1:] if str(python.headers) == system else python.headers
+
+
+def changed(project: str) -> str:
+    """pyproject.toml for the client."""
+    for pattern, replacement in CHANGES.items():
+        project, count = re.subn(pattern, replacement, project, count=1)
+        if count != 1:
+            raise PackageError(f"pyproject.toml has no line that matches {pattern}")
+    return project
 
 
 def make_sources(folder: Path) -> None:
     copy_sources(folder)
     project = folder / "pyproject.toml"
-    text = project.read_text()
-    for pattern, replacement in CHANGES.items():
-        text, count = re.subn(pattern, replacement, text, count=1)
-        if count != 1:
-            raise PackageError(f"pyproject.toml has no line that matches {pattern}")
-    project.write_text(text)
+    project.write_text(changed(project.read_text()))
 
 
-def settings(zig: Path, scratch: Path) -> list[str]:
-    """What scikit-build-core and CMake are told."""
+def compiler_settings(machine: Machine, zig: Path, scratch: Path) -> dict[str, str | Path]:
+    """What CMake is told for every Python. Makes the folders that it names."""
     tools = scratch / "tools"
     tools.mkdir(parents=True)
-    headers = make_headers(scratch / "include")
-    compile_flags = f"-isystem {headers} -fno-sanitize=undefined"
+    compile_flags = f"-isystem {make_headers(machine, scratch / 'include')} -fno-sanitize=undefined"
     after_project = tools / "after_project.cmake"
     # CMake gives no -I for what the compiler searches anyway: so this machine's libc stays out.
     # Where Debian's CMake files of libraries are is known to its own compilers alone.
     after_project.write_text("".join([
         *(f"list(APPEND CMAKE_{each}_IMPLICIT_INCLUDE_DIRECTORIES {SYSTEM_HEADERS})\n" for each in ("C", "CXX")),
-        f"set(CMAKE_LIBRARY_ARCHITECTURE {MULTIARCH})\n",
+        f"set(CMAKE_LIBRARY_ARCHITECTURE {HOST_TRIPLET})\n",
         # CMake asks this machine's linker whether it knows --push-state; zig's does not.
         "set(CMAKE_LINK_LIBRARY_USING_WHOLE_ARCHIVE LINKER:--whole-archive <LINK_ITEM> LINKER:--no-whole-archive)\n",
     ]))  # fmt: skip
-    defines = {
-        "CMAKE_C_COMPILER": tool(tools, "zig-cc", f"{zig} cc -target {TARGET}"),
-        "CMAKE_CXX_COMPILER": tool(tools, "zig-c++", f"{zig} c++ -target {TARGET}"),
+    defines: dict[str, str | Path] = {
+        "CMAKE_C_COMPILER": tool(tools, "zig-cc", f"{zig} cc -target {machine.target}"),
+        "CMAKE_CXX_COMPILER": tool(tools, "zig-c++", f"{zig} c++ -target {machine.target}"),
         "CMAKE_AR": tool(tools, "zig-ar", f"{zig} ar"),
         "CMAKE_RANLIB": tool(tools, "zig-ranlib", f"{zig} ranlib"),
         "CMAKE_C_FLAGS": compile_flags,
@@ -102,29 +138,73 @@ def settings(zig: Path, scratch: Path) -> list[str]:
         "OFFPATH_ARROW": "off",
         "OFFPATH_VERBS": "on",
         "OFFPATH_BENCH": "OFF",
+        "OFFPATH_MAN_PYTHON": sys.executable,
     }
-    return [
-        f"build-dir={scratch / 'build'}",
-        *(f"cmake.define.{name}={value}" for name, value in defines.items()),
-        "wheel.py-api=cp312",  # nothing for an older Python, whose wheel is for it alone
-        f"build.targets={';'.join(TARGETS)}",
-        f"install.components={';'.join(COMPONENTS)}",
-    ]
+    if not machine.is_host:
+        libraries = machine.root / "usr/lib" / machine.triplet
+        defines |= {
+            "CMAKE_SYSTEM_NAME": "Linux",
+            "CMAKE_SYSTEM_PROCESSOR": machine.processor,
+            "OPENSSL_INCLUDE_DIR": SYSTEM_HEADERS,
+            "OPENSSL_CRYPTO_LIBRARY": libraries / "libcrypto.so",
+            "OPENSSL_SSL_LIBRARY": libraries / "libssl.so",
+        }
+    return defines
 
 
-def build_client(zig: Path, auditwheel: Path, excluded: tuple[str, ...]) -> None:
-    """Makes build/package/client/offpath-VERSION-…-manylinux_2_28_….whl with this Python."""
-    scratch, result = FOLDER / "client-build", FOLDER / "client"
-    for folder in (scratch, result):
-        shutil.rmtree(folder, ignore_errors=True)
+def environment_of(python: Python) -> Path:
+    """A Python of this version that has what scikit-build-core builds with."""
+    if python.version == sys.version_info[:2]:
+        return Path(sys.executable)
+    place = FOLDER / f"python{python.version[0]}.{python.version[1]}"
+    stamp, wanted = place / "offpath-stamp", f"{python.program}\n{BUILD_PACKAGES.read_text()}"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(place, ignore_errors=True)
+        run(python.program, "-m", "venv", place)
+        run(place / "bin/python", "-m", "pip", "install", "--quiet", "-r", BUILD_PACKAGES)
+        stamp.write_text(wanted)
+    return place / "bin/python"
+
+
+def environment_for(machine: Machine, python: Python) -> dict[str, str]:
+    """What scikit-build-core and ccache read from the environment."""
+    zig = next(line for line in listed(TOOLS) if line.startswith("ziglang=="))
+    environment = {"CCACHE_COMPILERTYPE": "clang", "CCACHE_COMPILERCHECK": f"string:{zig} {machine.target}"}
+    if not machine.is_host:  # the values that Python's own configuration would have there
+        environment["_PYTHON_HOST_PLATFORM"] = f"linux-{machine.processor}"
+        environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{''.join(map(str, python.version))}-{machine.triplet}.so"
+    return environment
+
+
+def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, excluded: tuple[str, ...]) -> None:
+    """Makes build/package/FOLDER/offpath-VERSION-PYTHON-ABI-manylinux_2_28_….whl for every Python there is."""
+    scratch, result = FOLDER / f"{folder}-build", FOLDER / folder
+    for old in (scratch, result):
+        shutil.rmtree(old, ignore_errors=True)
     make_sources(scratch / "sources")
-    run_building(
-        ROOT / "build/logs/package-client.log", sys.executable, "-m", "pip", "wheel", "--verbose",
-        "--no-build-isolation", "--no-deps", "--wheel-dir", scratch / "plain",
-        *(f"--config-settings={setting}" for setting in settings(zig, scratch)), scratch / "sources",
-        CCACHE_COMPILERTYPE="clang",
-    )  # fmt: skip
-    (wheel,) = (scratch / "plain").glob(f"offpath-{version()}-*.whl")
-    run(auditwheel, "repair", "--plat", PLATFORM, "--only-plat",
-        *(word for pattern in excluded for word in ("--exclude", pattern)), "--wheel-dir", result, wheel,
-        PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
+    defines = compiler_settings(machine, zig, scratch)
+    for python in builders(installed()):
+        # In one folder by turns: Ninja then compiles anew only what is not the same for every Python.
+        (scratch / "build/CMakeCache.txt").unlink(missing_ok=True)
+        own = {} if machine.is_host else {"Python_INCLUDE_DIR": headers_of(python, machine)}
+        settings = [
+            f"build-dir={scratch / 'build'}",
+            *(f"cmake.define.{name}={value}" for name, value in (defines | own).items()),
+            "wheel.py-api=cp312",  # nothing for an older Python, whose wheel is for it alone
+            f"build.targets={';'.join(TARGETS)}",
+            f"install.components={';'.join(COMPONENTS)}",
+        ]
+        plain = scratch / "plain" / python.tags
+        run_building(
+            ROOT / f"build/logs/package-{folder}-{python.tags}.log", environment_of(python), "-m", "pip", "wheel",
+            "--verbose", "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
+            *(f"--config-settings={setting}" for setting in settings), scratch / "sources",
+            **environment_for(machine, python),
+        )  # fmt: skip
+        (wheel,) = plain.glob(f"offpath-{version()}-{python.tags}-*.whl")
+        # Of another processor auditwheel knows no platform by name; the one that it finds has to be this one.
+        run(auditwheel, "repair", "--plat", machine.platform if machine.is_host else "auto", "--only-plat",
+            *(word for pattern in excluded for word in ("--exclude", pattern)), "--wheel-dir", result, wheel,
+            PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
+        if not any(result.glob(f"*-{python.tags}-{machine.platform}.whl")):
+            raise PackageError(f"auditwheel does not take {wheel.name} for {machine.platform}")

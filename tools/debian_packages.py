@@ -48,10 +48,25 @@ def apt(program: str, state: Path, architecture: str, present: tuple[str, ...] =
     return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
 
 
-def fetch_packages(names: list[str], state: Path, architecture: str, present: tuple[str, ...] = ()) -> list[Path]:
+def sources_of(suite: str, state: Path) -> list[str | Path]:
+    """Options by which apt knows this suite alone, from where this machine has its own."""
+    told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages",
+               "Origin: Debian", "Component: main")  # fmt: skip
+    places = [line.split()[0] for line in told.splitlines() if "-" not in line.split()[1]]
+    if not places:
+        raise PackagesError("this machine's package sources have no release of Debian")
+    (state / "sources.list").write_text(f"deb {places[0]} {suite} main\n")
+    return ["-o", f"Dir::Etc::sourcelist={state / 'sources.list'}", "-o", "Dir::Etc::sourceparts=-"]
+
+
+def fetch_packages(
+    names: list[str], state: Path, architecture: str, present: tuple[str, ...] = (), suite: str | None = None
+) -> list[Path]:
     """The .deb files of the packages and of their dependencies. A name may be the path of a .deb file, which is not
-    among the results."""
+    among the results. `suite`: another release of Debian than this machine's."""
     get = apt("apt-get", state, architecture, present)
+    if suite:
+        get += sources_of(suite, state)
     run(*get, "update")
     archives = state / "cache" / "archives"
     for old in archives.glob("*.deb"):

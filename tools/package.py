@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Builds the packages for installation, in build/package.
 
-Usage: ./dev package [debian] [wheel] [wheel-aarch64] [client] [image] [chart] [rpm]; without arguments, the first two.
-A wheel for aarch64 is cross-compiled with the libraries of tools/sysroot.py. The client's wheel has no agent and runs
-with an older glibc. The image is made from the Debian package.
+Usage: ./dev package [debian] [wheel] [wheel-aarch64] [client] [client-aarch64] [agent] [image] [chart] [rpm]; without
+arguments, the first two. Wheels for aarch64 are cross-compiled with the libraries of tools/sysroot.py. The client's
+wheels have no agent, run with an older glibc, and are made for every Python there is; the agent has a wheel of its own.
+The image is made from the Debian package.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from building import FOLDER, ROOT, PackageError, copy_sources, run, version
 from debian_packages import PackagesError
 from image import build_image
-from wheels import build_wheel, build_wheel_aarch64, build_wheel_of_client
+from wheels import build_client_aarch64, build_client_here, build_wheel, build_wheel_aarch64, build_wheel_of_agent
 
 
 def build_debian() -> None:
@@ -73,7 +74,7 @@ def build_rpm() -> None:
 
 def main() -> int:
     steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64,
-             "client": build_wheel_of_client,
+             "client": build_client_here, "client-aarch64": build_client_aarch64, "agent": build_wheel_of_agent,
              "image": build_image_of_agent, "chart": build_chart, "rpm": build_rpm}  # fmt: skip
     for name in sys.argv[1:] or ("debian", "wheel"):
         if name not in steps:
@@ -84,7 +85,7 @@ def main() -> int:
         except (OSError, subprocess.CalledProcessError, PackageError, PackagesError) as error:
             print(f"./dev package: {name} failed: {error}", file=sys.stderr)
             return 1
-    wheels = ("wheel/*.whl", "wheel-aarch64/*.whl", "client/*.whl")
+    wheels = [f"{folder}/*.whl" for folder in ("wheel", "wheel-aarch64", "client", "client-aarch64", "agent")]
     for made in sorted(found for pattern in (*wheels, "debian/*.deb", "image", "chart/*.tgz", "rpm/*.rpm")
                        for found in FOLDER.glob(pattern)):  # fmt: skip
         files = [made] if made.is_file() else filter(Path.is_file, made.rglob("*"))

@@ -288,7 +288,7 @@ def package_step() -> Step:
     report = REPORTS / "package.xml"
     checks = sorted((ROOT / "tests" / "package").glob("check_*.py"))
     commands: list[Command] = [
-        [ROOT / "dev", "package", "debian", "wheel", "client", "image", "chart", "rpm"],
+        [ROOT / "dev", "package", "debian", "wheel", "client", "client-aarch64", "agent", "image", "chart", "rpm"],
         [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *checks],
     ]
 

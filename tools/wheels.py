@@ -7,15 +7,17 @@ import shutil
 import sys
 from pathlib import Path
 
+from agent_wheel import build_agent
 from building import FOLDER, ROOT, PackageError, run, run_building
-from client_wheel import build_client
+from client_wheel import HOST, Machine, build_client
 
 SYSROOT = ROOT / "build" / "arm" / "sysroot"
 
 # Libraries that a wheel does not contain. libarrow: the copy in pyarrow, which the package requires, because a process
 # must not have two. OpenSSL: the system provides security fixes. liboffpath.so.0: in the wheel, but outside the
 # package.
-NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
+OPENSSL = ("libssl.so.3", "libcrypto.so.3")
+NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", *OPENSSL, "liboffpath.so.0")
 
 
 # The benchmarks compare with libraries that are installed only in a checkout. The flags are those of the release
@@ -78,7 +80,20 @@ def build_wheel_aarch64() -> None:
     )  # fmt: skip
 
 
-def build_wheel_of_client() -> None:
+def build_wheels_of_client(machine: Machine, folder: str) -> None:
     program = auditwheel()
     (zig,) = tools_folder().glob("lib/python3*/site-packages/ziglang/zig")
-    build_client(zig, program, NOT_IN_THE_WHEEL)
+    build_client(machine, folder, zig, program, NOT_IN_THE_WHEEL)
+
+
+def build_client_here() -> None:
+    build_wheels_of_client(Machine(HOST, Path("/")), "client")
+
+
+def build_client_aarch64() -> None:
+    run(sys.executable, ROOT / "tools" / "sysroot.py")
+    build_wheels_of_client(Machine("aarch64", SYSROOT), "client-aarch64")
+
+
+def build_wheel_of_agent() -> None:
+    build_agent(auditwheel(), OPENSSL, WHEEL_DEFINES)

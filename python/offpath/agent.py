@@ -20,13 +20,14 @@ from .agent_directory import AgentDirectory
 from .errors import AgentError
 
 PROGRAM = "offpath-agent"
+AGENT_PACKAGE = "offpath_agent"  # what the wheel offpath-agent has beside this package
 LOG_LINES_SHOWN = 5
 
 
 def find_agent() -> str:
-    """The agent's program: OFFPATH_AGENT_PROGRAM, of the build in OFFPATH_BUILD_DIR, in this package (a wheel), beside
-    this Python, of the environment this package is installed in, or on the PATH. Raises AgentError naming where it was
-    looked for."""
+    """The agent's program: OFFPATH_AGENT_PROGRAM, of the build in OFFPATH_BUILD_DIR, in this package (a wheel), in the
+    wheel offpath-agent beside it, beside this Python, of the environment this package is installed in, or on the PATH.
+    Raises AgentError naming where it was looked for."""
     if given := os.environ.get("OFFPATH_AGENT_PROGRAM"):
         return given
     places = []
@@ -34,6 +35,7 @@ def find_agent() -> str:
         places.append(Path(build) / "bin")
     package = Path(__file__).resolve().parent
     places.append(package / "bin")
+    places.append(package.parent / AGENT_PACKAGE / "bin")
     places.append(Path(sys.executable).parent)
     if len(package.parents) > 3:
         places.append(package.parents[3] / "bin")  # PREFIX/lib/pythonX.Y/site-packages/offpath

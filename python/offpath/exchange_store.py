@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import quote
 
@@ -46,7 +46,7 @@ class ExchangeStore:
 
     >>> with ExchangeStore(exchange, "power", keep=timedelta(days=7)) as store:
     ...     while True:
-    ...         store.add(exchange.view(), datetime.now(UTC))
+    ...         store.add(exchange.view(), datetime.now(timezone.utc))
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ExchangeStore:
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._file: pa.OSFile | None = None
         self._schema: pa.Schema | None = None
-        self._until = datetime.max.replace(tzinfo=UTC)
+        self._until = datetime.max.replace(tzinfo=timezone.utc)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = open(self.directory / f"{self._prefix}.lock", "w")  # until this object goes
         try:
@@ -157,7 +157,7 @@ class ExchangeStore:
 def started(file: Path) -> datetime:
     """The time of a file's first record; now, if its name is not a store's."""
     match = re.fullmatch(r".*-(\d{8}T\d{6}\.\d{6}Z)", file.stem)
-    return datetime.strptime(match[1], STARTED).replace(tzinfo=UTC) if match else datetime.now(UTC)
+    return datetime.strptime(match[1], STARTED).replace(tzinfo=timezone.utc) if match else datetime.now(timezone.utc)
 
 
 def finish(part: Path) -> None:

@@ -143,7 +143,8 @@ def restore_snapshot(pool: Pool, directory: str | os.PathLike[str], progress: Pr
         try:
             pool.put_object(data, each["row"], each["column"], arrow=each["arrow"])
         except Error as error:
-            error.add_note(f"{path}: object ({each['row'][:80]}, {each['column'][:80]}); {count} objects were put")
+            where = f"{path}: object ({each['row'][:80]}, {each['column'][:80]})"
+            error.args = (f"{where}: {error}; {count} objects were put", *error.args[1:])
             raise
         done += len(data)
         if progress:

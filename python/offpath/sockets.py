@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .agent import Agent, find_agent
+from .agent import AGENT_PACKAGE, Agent, find_agent
 from .errors import AgentError, Error
 
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ LIBRARY = "liboffpath_sockets.so"
 
 
 def find_library() -> Path:
-    """The preload library: OFFPATH_SOCKETS_LIBRARY, of the build in OFFPATH_BUILD_DIR, in the environment this package
-    is installed in, or the system's. Raises Error naming where it was looked for."""
+    """The preload library: OFFPATH_SOCKETS_LIBRARY, of the build in OFFPATH_BUILD_DIR, of the wheel offpath-agent, in
+    the environment this package is installed in, or the system's. Raises Error naming where it was looked for."""
     if given := os.environ.get("OFFPATH_SOCKETS_LIBRARY"):
         return Path(given)
     places = []
     if build := os.environ.get("OFFPATH_BUILD_DIR"):
         places.append(Path(build) / "lib")
     package = Path(__file__).resolve().parent
+    places.append(package.parent / AGENT_PACKAGE / "lib")
     if len(package.parents) > 2:
         places.append(package.parents[2])  # PREFIX/lib/pythonX.Y/site-packages/offpath
     places += sorted(Path("/usr/lib").glob("*-linux-gnu"))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
-import tomllib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .errors import Error
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @dataclass(frozen=True)

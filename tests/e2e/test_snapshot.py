@@ -90,6 +90,16 @@ def test_half_directories_are_refused_before_anything_is_put(group: Group, tmp_p
             target.restore(place)
 
 
+def test_an_object_that_cannot_be_put_is_named(group: Group, tmp_path: Path) -> None:
+    place = tmp_path / "backup"
+    with group.connect("a") as session:
+        session.pool("local:/p").put(TABLE, "step0", "rank0")
+        (entry,) = session.pool("local:/p").snapshot(place)["objects"]
+        target = session.pool("local:/q")
+    with pytest.raises(offpath.Error, match=rf"{entry['file']}: object \(step0, rank0\): .+; 0 objects were put"):
+        target.restore(place)  # after the end of its session
+
+
 def test_the_command_line_writes_and_restores(group: Group, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "offpath", "pool", *arguments, "--agent", group.address("a")]

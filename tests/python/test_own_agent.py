@@ -11,7 +11,7 @@ from pathlib import Path
 
 import offpath
 import pytest
-from offpath import agent_directory
+from offpath import agent, agent_directory, sockets
 
 WAIT_SECONDS = 30
 PROGRAM = """
@@ -144,3 +144,16 @@ def test_a_start_that_fails_leaves_nothing(place):
     with pytest.raises(offpath.AgentError, match="did not start"):
         offpath.Agent.start(memory="nonsense")
     assert list(place.iterdir()) == []
+
+
+def test_the_agent_and_the_preload_library_of_the_wheel_beside_are_found(tmp_path, monkeypatch):
+    for name in ("OFFPATH_AGENT_PROGRAM", "OFFPATH_BUILD_DIR", "OFFPATH_SOCKETS_LIBRARY"):
+        monkeypatch.delenv(name, raising=False)
+    for module in (agent, sockets):
+        monkeypatch.setattr(module, "__file__", str(tmp_path / "offpath" / "module.py"))
+    program, library = tmp_path / "offpath_agent/bin/offpath-agent", tmp_path / "offpath_agent/lib" / sockets.LIBRARY
+    for file in (program, library):
+        file.parent.mkdir(parents=True)
+        file.touch(0o755)
+    assert offpath.find_agent() == str(program)
+    assert sockets.find_library() == library

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +87,7 @@ def finish(report: Report, json_path: Path | None, check: bool) -> None:
     if agent_process.are_weak():
         report.be_of_weak_agents()
     if json_path is not None:
-        report.date = f"{datetime.now(UTC):%Y-%m-%d}"
+        report.date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         report.write(json_path)
     if check and not report.all_hold():
         raise typer.Exit(1)

@@ -42,7 +42,7 @@ def exchange_store(
     agent: AgentOption = None,
 ) -> None:
     """Stores the records of all members of an exchange as Parquet files, until Ctrl-C."""
-    from datetime import UTC, datetime, timedelta
+    from datetime import datetime, timedelta, timezone
 
     from ..exchange_store import ExchangeStore
 
@@ -54,4 +54,4 @@ def exchange_store(
         print(f"storing exchange {name} of {len(exchange.members)} members in {directory}", flush=True)
         with store, contextlib.suppress(KeyboardInterrupt):
             while True:
-                store.add(exchange.view(), datetime.now(UTC))
+                store.add(exchange.view(), datetime.now(timezone.utc))

@@ -1,0 +1,122 @@
+"""The wheel of the agent alone, offpath-agent: its programs with a libarrow of their own, for any Python.
+
+The libarrow is a copy of the one in pyarrow, as in the Debian package. The compiler and the other libraries are those
+of this machine, whose glibc is the oldest that the wheel serves: libarrow's interface is that of GCC's C++ library.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from building import FOLDER, ROOT, PackageError, run, run_building, version
+
+NAME = "offpath_agent"
+TAG = f"py3-none-linux_{os.uname().machine}"
+PACKAGE = ROOT / "python" / NAME
+LICENSES = [ROOT / "LICENSE", ROOT / "NOTICE"]
+
+# What an installed prefix has besides the programs, and its place in the package. All lie beside libarrow, where the
+# programs look, but for the library that other programs preload.
+LIBRARIES = {
+    "lib/offpath/*.so*": "lib/offpath",
+    "lib/liboffpath.so.0": "lib/offpath",
+    "lib/liboffpath_openssl.so.0": "lib/offpath",
+    "lib/liboffpath_sockets.so": "lib",
+}
+DEFINES = {"CMAKE_BUILD_TYPE": "Release", "OFFPATH_ARROW": "wheel", "OFFPATH_BUNDLE_ARROW": "ON", "OFFPATH_VERBS": "on",
+           "OFFPATH_PYTHON": "OFF", "Python_EXECUTABLE": sys.executable}  # fmt: skip
+
+
+def metadata() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    fields = {
+        "Metadata-Version": "2.4",
+        "Name": NAME.replace("_", "-"),
+        "Version": version(),
+        "Summary": f"{project['description']}: the agent",
+        "License-Expression": project["license"],
+        "Requires-Python": ">=3.10",
+    }
+    files = [("License-File", each.name) for each in LICENSES]
+    return "".join(f"{name}: {value}\n" for name, value in [*fields.items(), *files])
+
+
+def files_of(prefix: Path) -> Iterator[tuple[str, Path]]:
+    """(its name in the wheel, file) of what is installed below the prefix, and of the package's own sources."""
+    for source in sorted(PACKAGE.glob("*.py")):
+        yield f"{NAME}/{source.name}", source
+    for program in sorted((prefix / "bin").iterdir()):
+        yield f"{NAME}/bin/{program.name}", program
+    for pattern, place in LIBRARIES.items():
+        found = sorted(prefix.glob(pattern))
+        if not found:
+            raise PackageError(f"nothing was installed as {pattern}")
+        for library in found:
+            yield f"{NAME}/{place}/{library.name}", library
+
+
+def licenses() -> Iterator[tuple[str, Path]]:
+    """Those of Offpath, and those of the libarrow that is copied."""
+    import pyarrow
+
+    (arrow,) = Path(pyarrow.__file__).parents[1].glob("pyarrow-*.dist-info")
+    for each in LICENSES:
+        yield each.name, each
+    for each in ("LICENSE.txt", "NOTICE.txt"):
+        yield f"arrow/{each}", arrow / "licenses" / each
+
+
+def write_wheel(prefix: Path, folder: Path) -> Path:
+    """The wheel of an installed prefix, as pip reads it."""
+    info = f"{NAME}-{version()}.dist-info"
+    texts = {
+        "METADATA": metadata(),
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: offpath\nRoot-Is-Purelib: false\nTag: {TAG}\n",
+        "entry_points.txt": f"[console_scripts]\noffpath-agent = {NAME}:main\n",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{NAME}-{version()}-{TAG}.whl"
+    record = ""
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as made:
+
+        def add(name: str, data: bytes, mode: int) -> None:
+            nonlocal record
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100000 | mode) << 16
+            made.writestr(entry, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record += f"{name},sha256={digest},{len(data)}\n"
+
+        for name, file in files_of(prefix):
+            add(name, file.read_bytes(), file.stat().st_mode & 0o777)
+        for name, file in licenses():
+            add(f"{info}/licenses/{name}", file.read_bytes(), 0o644)
+        for name, text in texts.items():
+            add(f"{info}/{name}", text.encode(), 0o644)
+        add(f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode(), 0o644)
+    return wheel
+
+
+def build_agent(auditwheel: Path, excluded: tuple[str, ...], left_out: tuple[str, ...]) -> None:
+    """Makes build/package/agent/offpath_agent-VERSION-py3-none-manylinux_….whl."""
+    scratch, result = FOLDER / "agent-build", FOLDER / "agent"
+    for old in (scratch, result):
+        shutil.rmtree(old, ignore_errors=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]["define"]
+    defines = [f"-D{name}={value}" for name, value in (project | DEFINES).items()]
+    build, prefix, log = ROOT / "build/agent-wheel", scratch / "prefix", ROOT / "build/logs/package-agent.log"
+    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *defines, *(f"-D{each}" for each in left_out))
+    run_building(log, "cmake", "--build", build)
+    for component in ("programs", "sdk"):
+        run("cmake", "--install", build, "--prefix", prefix, "--component", component, "--strip")
+    wheel = write_wheel(prefix, scratch)
+    run(auditwheel, "repair", *(word for pattern in excluded for word in ("--exclude", pattern)),
+        "--wheel-dir", result, wheel, PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
