@@ -162,7 +162,6 @@ bool AreaRings::post_sleep(std::uint32_t process, bool for_room, KnownSleep& kno
   known.woken = woken;
   known.flags = command.flags = static_cast<std::uint16_t>(flags);
   post(0, command, 0);
-  tell_agent();
   return true;
 }
 

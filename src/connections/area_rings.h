@@ -43,7 +43,7 @@ class AreaRings {
   void post_offer(std::uint32_t core, Handle handle, std::uint64_t end, Bytes sent, std::uint64_t read) noexcept;
   [[nodiscard]] std::uint64_t posted() const noexcept { return state_->posted; }
   // After commands were posted: wakes every core with pending commands, because a process that died before its wake may
-  // have posted to any of them. A wake is a system call, so the lock is given up before.
+  // have posted to any of them. A wake is a system call, so whoever posted gives the lock up before.
   void tell_agent() const noexcept;
 
   // ---- events

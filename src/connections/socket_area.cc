@@ -121,7 +121,9 @@ std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
   const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
-  if (handle >= layout_.flows || cell(handle).is != wanted || !processes_.is_held(process_, handle))
+  // A thread that goes on after depart() sends no more: what it offered would keep its process from ending.
+  if (handle >= layout_.flows || cell(handle).is != wanted || !processes_.is_held(process_, handle) ||
+      processes_[process_].is == ProcessTable::Process::Is::leaving)
     return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
 }

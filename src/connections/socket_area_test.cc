@@ -232,6 +232,7 @@ TEST_F(SocketAreaTest, InvalidHandlesAreRefused) {
 
 // One of many connections is accepted, and another one is closed.
 TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
+  constexpr std::uint64_t most = 200'000;
   const auto cost_among = [](std::uint32_t connections) {
     const SocketOptions options{.flows = 2 * connections, .send_bytes = 1024, .receive_bytes = 1024};
     const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
@@ -260,12 +261,13 @@ TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
       static_cast<void>(area.take_in());
       if (!accepted) ::_exit(1);
     };
-    const auto cost = instructions(200'000, prepare, calls);
+    const auto cost = instructions(most, prepare, calls);
     munmap(memory, layout.bytes);
     return cost;
   };
   const auto few = cost_among(100), many = cost_among(10'000);
   ASSERT_TRUE(few && many);
+  if (*few > most / 2) GTEST_SKIP() << "a sanitizer's instructions are too many to be counted";
   EXPECT_LT(*many, *few + *few / 2) << "instructions";
 }
 

@@ -177,9 +177,11 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
       return fail(Error::would_block, "no data has arrived");
     }
   } while (turn.wait(lock, taken));
-  if (!reading.discards)
-    turn.copy(lock, [&] { copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken)); });
-  if (reading.peeks) return taken;
+  const bool unlocked = !reading.discards && turn.copy(lock, [&] {
+    copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
+  });
+  // This process may have let go of the flow meanwhile: its position is nobody's any more.
+  if (reading.peeks || (unlocked && !find(handle))) return taken;
   Cell& flow = cell(handle);
   set_read(handle, flow.read + taken);
   // The agent need not hear of every read: the peer has the rest of the window.

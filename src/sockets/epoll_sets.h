@@ -13,6 +13,8 @@
 #include <sys/epoll.h>
 
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -92,7 +94,9 @@ class EpollSets {
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct HashOfKey {
-    std::size_t operator()(const Key& key) const noexcept { return static_cast<std::size_t>(key.fd); }
+    std::size_t operator()(const Key& key) const noexcept {
+      return static_cast<std::size_t>(key.fd) ^ std::hash<const Socket*>{}(key.socket) / alignof(std::max_align_t);
+    }
   };
   struct Watch : OfSocket, Queued {
     int fd;

@@ -302,6 +302,7 @@ TEST_F(Readiness, TheCostOfEpollDoesNotDependOnTheNumberOfWatches) {
   const auto alone = cost_among(few), among_many = cost_among(many);
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_TRUE(alone && among_many);
+  if (*alone > most / 2) GTEST_SKIP() << "a sanitizer's instructions are too many to be counted";
   EXPECT_LT(*among_many, *alone + *alone / 2) << "instructions, with " << many << " watches instead of " << few;
 }
 

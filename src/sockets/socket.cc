@@ -114,6 +114,7 @@ void Socket::begin_showing(int fd, const SocketArea& area) {
 void Socket::show(const SocketArea& area, bool lost) {
   if (!shown_) return;
   const std::lock_guard lock(showing_);
+  if (!shown_) return;  // it was that of the handle's socket before
   auto look = area.known(handle);
   if (!look) return;
   if (lost) look->closed = !listener, look->readable = look->writable = true;

@@ -133,16 +133,18 @@ TEST_F(Threads, AReceiveThatCopiesHoldsUpNoOtherSocket) {
   Handle copied = 0, free = 0;
   const int fd = connected(copied), other = connected(free), set = set_over(other);
   StoppingBuffer buffer;
-  agent().arrive(copied, buffer.text());
+  const std::string arrived(buffer.text().rbegin(), buffer.text().rend());
+  agent().arrive(copied, arrived);
   auto got = std::async(std::launch::async, [&] { return ::recv(fd, buffer.data(), StoppingBuffer::bytes, 0); });
   buffer.await_stop();
   EXPECT_TRUE(ends_meanwhile(buffer, [&] {
     use_others(other, free, set);
     EXPECT_EQ(::send(fd, "back", 4, 0), 4);
     EXPECT_EQ(agent().offered(copied), "back");
+    EXPECT_EQ(program().look(copied)->unread, StoppingBuffer::bytes) << "bytes count as read before they were copied";
   }));
   EXPECT_EQ(got.get(), static_cast<ssize_t>(StoppingBuffer::bytes));
-  EXPECT_EQ(buffer.now(), buffer.text());
+  EXPECT_EQ(buffer.now(), arrived);
 }
 
 TEST_F(Threads, AShortSendWaitsForTheCopyBeforeIt) {
@@ -233,6 +235,41 @@ TEST_F(Threads, AProcessThatIsKilledWhileItCopiesLeavesTheSocketToOthers) {
   EXPECT_EQ(::send(fd, "short,", 6, 0), 6);
   EXPECT_EQ(::send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   EXPECT_EQ(agent().offered(handle), "short," + text);
+}
+
+TEST_F(Threads, AProcessThatIsKilledWhileItReadsLeavesTheBytesToOthers) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  const std::string arrived(buffer.text().rbegin(), buffer.text().rend());
+  agent().arrive(handle, arrived);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::recv(fd, buffer.data(), StoppingBuffer::bytes, 0) < 0 ? 1 : 0);
+  buffer.await_stop();
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  std::string got(arrived.size(), '-');
+  EXPECT_EQ(::recv(fd, got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(got.size()));
+  EXPECT_EQ(got, arrived);
+}
+
+TEST_F(Threads, AProcessThatEndsSendsNothingOfACopyUnderWay) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  StoppingBuffer buffer;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto sent = std::async(std::launch::async, [&] { return send_all(fd, buffer); });
+    buffer.await_stop();
+    const bool last = program().area().depart();
+    buffer.let_go();
+    const bool refused = sent.get() == -1 && ::send(fd, "!", 1, MSG_NOSIGNAL) == -1;
+    ::_exit(!last && refused ? 7 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(agent().offered(handle), "");
 }
 
 // ---- many threads
