@@ -10,6 +10,7 @@ from pathlib import Path
 
 import agent_wheel
 import pytest
+import wheels
 from building import PackageError, version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,6 +61,6 @@ def test_it_is_built_as_the_debian_package_is() -> None:
     rules = (ROOT / "packaging/debian/rules").read_text()
     debian = dict(re.findall(r"-D(OFFPATH_\w+)=(\w+)", rules))
     left_out = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]["define"]
-    wheel = {**left_out, **agent_wheel.DEFINES, "OFFPATH_BENCH": "OFF"}
+    wheel = {**left_out, **agent_wheel.DEFINES, **dict(each.split("=") for each in wheels.WHEEL_DEFINES)}
     assert len(debian) >= 8
     assert {name: wheel[name] for name in debian} == debian

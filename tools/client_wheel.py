@@ -161,7 +161,7 @@ def environment_of(python: Python) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(place, ignore_errors=True)
         run(python.program, "-m", "venv", place)
-        run(place / "bin/python", "-m", "pip", "install", "--quiet", "-r", BUILD_PACKAGES)
+        run(place / "bin/python", "-m", "pip", "install", "--quiet", "pip>=22.1", "-r", BUILD_PACKAGES)
         stamp.write_text(wanted)
     return place / "bin/python"
 
@@ -179,11 +179,16 @@ def environment_for(machine: Machine, python: Python) -> dict[str, str]:
 def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, excluded: tuple[str, ...]) -> None:
     """Makes build/package/FOLDER/offpath-VERSION-PYTHON-ABI-manylinux_2_28_….whl for every Python there is."""
     scratch, result = FOLDER / f"{folder}-build", FOLDER / folder
+    pythons = builders(installed())
+    if not pythons:
+        raise PackageError("there is no Python from 3.10 on with its headers and venv; OFFPATH_PYTHONS names others")
+    for tags in {"cp310-cp310", "cp311-cp311", "cp312-abi3"} - {each.tags for each in pythons}:
+        print(f"no wheel {tags}: there is no such Python with its headers and venv (OFFPATH_PYTHONS)", flush=True)
     for old in (scratch, result):
         shutil.rmtree(old, ignore_errors=True)
     make_sources(scratch / "sources")
     defines = compiler_settings(machine, zig, scratch)
-    for python in builders(installed()):
+    for python in pythons:
         # In one folder by turns: Ninja then compiles anew only what is not the same for every Python.
         (scratch / "build/CMakeCache.txt").unlink(missing_ok=True)
         own = {} if machine.is_host else {"Python_INCLUDE_DIR": headers_of(python, machine)}

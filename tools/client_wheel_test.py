@@ -30,7 +30,9 @@ def test_one_wheel_serves_all_pythons_from_3_12_on() -> None:
     assert [each.tags for each in pythons.builders((python(11),))] == ["cp311-cp311"]
 
 
-def test_this_python_is_among_those_of_the_machine() -> None:
+def test_this_python_is_among_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OFFPATH_PYTHONS", raising=False)
+    pythons.installed.cache_clear()
     own = [each for each in pythons.installed() if each.version == sys.version_info[:2]]
     assert [each.program for each in own] == [Path(sys.executable)]  # it has what builds the package
 

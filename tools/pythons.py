@@ -58,7 +58,10 @@ def probe(program: str | Path) -> Python | None:
         return None
     if asked.returncode != 0:
         return None
-    usable, major, minor, headers = json.loads(asked.stdout)
+    try:
+        usable, major, minor, headers = json.loads(asked.stdout)
+    except ValueError:  # something else speaks there as it starts
+        return None
     found = Python(Path(program), (major, minor), Path(headers))
     return found if usable and found.version >= OLDEST and (found.headers / "Python.h").exists() else None
 
