@@ -1,11 +1,11 @@
 /* A processor budget over the nodes of a group, decided on their agents, which call `share` with every view of the
- * exchange: it says what its node would like, the leader divides the budget, and each sets its node's cgroup to what it
- * has. The shares are grants, which end by themselves, and the settings end with them: whatever dies, the sum is never
- * above the budget.
+ * exchange: it says what its node demands, the leader divides the budget, and each sets its node's cgroup to what it
+ * has. The shares are grants, which end by themselves, and the settings end with them: whichever agent dies, the sum is
+ * not above the budget while keepers are less than `early_ns` late.
  *
  * Amounts are thousandths of a core. Beside its share every node always has the limit that its cgroup had before, which
- * the arguments name as `floor`; the budget is all floors and exchange.grant_total. A node's wish is the gauge `wanted`
- * of the gauges `demand`, as a whole. */
+ * the arguments name as `floor`; the budget is all floors and exchange.grant_total. A node's demand is the gauge
+ * `wanted` of the gauges `demand`, as a whole. */
 #include <offpath/decision.h>
 #include <offpath/plugin.h>
 #include <stdlib.h>
@@ -28,12 +28,13 @@ static uint64_t floor_of(const ofp_context* context) {
   return strtoull(text, NULL, 10);
 }
 
-/* The wish beyond the floor. */
-static uint64_t wanted_here(const ofp_context* context, uint64_t floor) {
+/* The demand beyond the floor. Rows may be longer than this file knows: the view has their size. */
+static uint64_t wanted_here(const ofp_context* context, const ofp_decision_view* view, uint64_t floor) {
   const ofp_input* input = input_of(context, "gauges");
   uint64_t wanted = 0;
-  for (uint64_t i = 0; input != NULL && i < input->bytes / sizeof(ofp_gauge_value); ++i) {
-    const ofp_gauge_value* gauge = (const ofp_gauge_value*)input->data + i;
+  for (uint64_t i = 0; input != NULL && i < input->bytes / view->gauge_bytes; ++i) {
+    const void* row = (const char*)input->data + i * view->gauge_bytes;
+    const ofp_gauge_value* gauge = row;
     double value = 0;
     if (strcmp(gauge->source, "demand") != 0 || strcmp(gauge->field, "wanted") != 0 || !gauge->is_present) continue;
     memcpy(&value, &gauge->bits, sizeof value);
@@ -45,15 +46,16 @@ static uint64_t wanted_here(const ofp_context* context, uint64_t floor) {
 /* To each what it wants, if there is as much; otherwise in proportion. A node that is missing gets nothing new. */
 static int divide(ofp_context* context, const ofp_decision_view* view) {
   const char* base = (const char*)view;
-  const ofp_decision_entry* entries = (const ofp_decision_entry*)(base + view->entries_at);
   ofp_grant_target* targets = context->output(context, "grants", view->entry_count * sizeof *targets, 0);
   if (targets == NULL) return 0;
   double all = 0;
   for (uint64_t i = 0; i < view->entry_count; ++i) {
+    const void* row = base + view->entries_at + i * view->entry_bytes;
+    const ofp_decision_entry* entry = row;
     uint64_t wanted = 0;
-    const int counts = (entries[i].flags & OFP_ENTRY_PRESENT) && entries[i].record_bytes >= sizeof wanted;
-    if (counts) memcpy(&wanted, base + entries[i].record_at, sizeof wanted);
-    targets[i].member = entries[i].member;
+    const int counts = (entry->flags & OFP_ENTRY_PRESENT) && entry->record_bytes >= sizeof wanted;
+    if (counts) memcpy(&wanted, base + entry->record_at, sizeof wanted);
+    targets[i].member = entry->member;
     targets[i].amount = wanted;
     all += (double)wanted;
   }
@@ -69,7 +71,7 @@ static int32_t share(ofp_context* context) {
   const uint64_t floor = floor_of(context);
   uint64_t* record = context->output(context, "record", sizeof *record, 0);
   if (record == NULL || !divide(context, view)) return 1;
-  *record = wanted_here(context, floor);
+  *record = wanted_here(context, view, floor);
   if (view->granted == 0) return 0;
   ofp_actuator_setting* setting = context->output(context, "settings", sizeof *setting, 0);
   if (setting == NULL) return 1;

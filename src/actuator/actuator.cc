@@ -1,7 +1,7 @@
 #include "actuator/actuator.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "actuator/former_setting.h"
 #include "base/fd.h"
 #include "base/text.h"
 
@@ -19,70 +20,132 @@ namespace {
 
 constexpr std::string_view io_limits[] = {"rbps", "wbps", "riops", "wiops"};
 constexpr std::uint64_t value_max = 1ull << 53;
-constexpr std::uint64_t thousandths = 1000;  // of a core
+constexpr std::uint64_t thousandths = 1000;       // of a core
+constexpr std::uint64_t cpu_max = 1'000'000'000;  // in thousandths: times a period of any length it fits 64 bits
+constexpr std::uint64_t period_max_us = 1ull << 32;
+constexpr std::size_t content_bytes_max = 1 << 20;
 
+// To its end: the kernel gives a page at a time.
 Result<std::string> content_of(int fd, const std::string& path) {
-  std::array<char, 4096> text{};
-  const ssize_t got = pread(fd, text.data(), text.size(), 0);
-  if (got < 0) return fail_errno(errno, "read " + path);
-  std::string_view content(text.data(), static_cast<std::size_t>(got));
-  while (content.ends_with('\n')) content.remove_suffix(1);
-  return std::string(content);
-}
-
-// One write: the kernel parses each as a whole. It ignores the length, which an ordinary file has.
-Status write_to(int fd, const std::string& path, const std::string& text) {
-  [[maybe_unused]] const int cut = ftruncate(fd, 0);
-  ssize_t wrote = -1;
-  do {
-    wrote = pwrite(fd, text.data(), text.size(), 0);
-  } while (wrote < 0 && errno == EINTR);
-  if (wrote == static_cast<ssize_t>(text.size())) return {};
-  if (wrote < 0 && errno == ENODEV) return fail(Error::not_found, "{} was removed", path);
-  return fail_errno(wrote < 0 ? errno : EIO, fmt::format("write '{}' to {}", text, path));
+  std::string content;
+  for (std::array<char, 4096> text{};;) {
+    const ssize_t got = pread(fd, text.data(), text.size(), static_cast<off_t>(content.size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "read " + path);
+    if (got == 0) break;
+    content.append(text.data(), static_cast<std::size_t>(got));
+    if (content.size() > content_bytes_max)
+      return fail(Error::too_large, "{} has more than {} bytes", path, content_bytes_max);
+  }
+  while (content.ends_with('\n')) content.pop_back();
+  return content;
 }
 
 // One file; kinds differ in the text that stands for a value, and in what of the content is theirs.
 class FileActuator : public Actuator {
  public:
-  explicit FileActuator(std::string path) : path_(std::move(path)) {}
+  // `group`: the directory of a cgroup, which may be removed at any time; empty: a file of sysfs. `limit`: what of the
+  // file is set.
+  FileActuator(std::string path, std::string group, const std::string& limit, const Roots& roots)
+      : path_(std::move(path)),
+        group_(std::move(group)),
+        former_(roots.former, limit.empty() ? path_ : fmt::format("{} {}", path_, limit)) {}
 
-  Result<std::string> hold() override {
-    Fd file = open_file();
-    if (!file) return fail_errno(errno, "open " + path_);
-    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return fail(Error::exists, "another agent sets {}", path_);
-      return fail_errno(errno, "lock " + path_);
+  bool was_left() const override { return former_.was_left(); }
+  Status hold() override {
+    OFP_ASSIGN(auto left, former_.hold());
+    if (Status opened = open_and_note(std::move(left)); !opened) {
+      // Without a file there is nothing to return to.
+      former_.release(opened.error().code == Error::not_found || !has_left_);
+      release_file();
+      return opened;
     }
-    OFP_ASSIGN(const std::string content, content_of(file.get(), path_));
-    OFP_ASSIGN(std::string held, own_part(content));
-    file_ = std::move(file);
-    return held;
+    return {};
   }
   Status set(std::uint64_t value) override {
-    OFP_ASSIGN(const std::string text, text_of(value));
-    return restore(text);
+    OFP_ASSIGN(std::string text, text_of(value));
+    if (text != texts_.next) {
+      texts_.next = text;
+      OFP_TRY(former_.keep(texts_));
+    }
+    OFP_TRY(write(text));
+    // The kernel may have rounded it.
+    if (auto found = own_content()) text = std::move(*found);
+    if (text == texts_.set) return {};
+    texts_.set = std::move(text);
+    return former_.keep(texts_);
   }
-  Status restore(const std::string& held) override { return write_to(file_.get(), path_, held); }
-  void release() override { file_.reset(); }
+  Result<std::optional<std::string>> restore() override {
+    const auto found = own_content();
+    if (found && *found == texts_.former) return std::nullopt;
+    if (found && *found != texts_.set && *found != texts_.next) return std::optional(*found);
+    OFP_TRY(write(texts_.former));
+    return std::nullopt;
+  }
+  void release() override {
+    former_.release(true);
+    release_file();
+  }
 
  protected:
   // Opens path_, or another file instead of it. Sets errno on failure.
   virtual Fd open_file() { return Fd(open(path_.c_str(), O_RDWR | O_CLOEXEC)); }
-  // The part of the content that restore() writes.
+  // The part of the content that is written to return to it.
   [[nodiscard]] virtual Result<std::string> own_part(const std::string& content) { return content; }
   [[nodiscard]] virtual Result<std::string> text_of(std::uint64_t value) { return std::to_string(value); }
+  [[nodiscard]] Result<std::string> content() const { return content_of(file_.get(), path_); }
 
   std::string path_;
+
+ private:
+  Status open_and_note(std::optional<FormerSetting::Texts> left) {
+    has_left_ = left.has_value();
+    file_ = open_file();
+    if (!file_) return fail_errno(errno, "open " + path_);
+    OFP_ASSIGN(std::string now, own_content());
+    texts_ = left ? std::move(*left) : FormerSetting::Texts{std::move(now), "", ""};
+    return left ? Status() : former_.keep(texts_);
+  }
+  void release_file() {
+    file_.reset();
+    texts_ = {};
+  }
+  Result<std::string> own_content() {
+    OFP_ASSIGN(const std::string content, this->content());
+    return own_part(content);
+  }
+  // One write: the kernel parses each as a whole. It ignores the length, which an ordinary file has.
+  Status write(const std::string& text) {
+    [[maybe_unused]] const int cut = ftruncate(file_.get(), 0);
+    ssize_t wrote = -1;
+    do {
+      wrote = pwrite(file_.get(), text.data(), text.size(), 0);
+    } while (wrote < 0 && errno == EINTR);
+    if (wrote == static_cast<ssize_t>(text.size())) return {};
+    const int error_number = wrote < 0 ? errno : EIO;
+    if (error_number == ENODEV && was_removed()) return fail(Error::not_found, "{} was removed", path_);
+    return fail_errno(error_number, fmt::format("write '{}' to {}", text, path_));
+  }
+  // One made anew in its place has settings of its own.
+  [[nodiscard]] bool was_removed() const {
+    if (group_.empty()) return false;
+    struct stat own{}, found{};
+    if (fstat(file_.get(), &own) != 0) return false;
+    return stat(path_.c_str(), &found) != 0 ? errno == ENOENT : own.st_ino != found.st_ino;
+  }
+
+  std::string group_;
+  FormerSetting former_;
+  FormerSetting::Texts texts_;
+  bool has_left_ = false;
   Fd file_;
 };
 
-// cpu.max has a quota and a period, both in microseconds; a write of the quota alone keeps the period. Version 1 of
-// cgroups has a file for each.
+// cpu.max has a quota and a period, both in microseconds. Version 1 of cgroups has a file for each.
 class CpuActuator final : public FileActuator {
  public:
-  explicit CpuActuator(std::string directory)
-      : FileActuator(directory + "/cpu.max"), directory_(std::move(directory)) {}
+  CpuActuator(const std::string& directory, const Roots& roots)
+      : FileActuator(directory + "/cpu.max", directory, "", roots), directory_(directory) {}
 
  private:
   Fd open_file() override {
@@ -92,31 +155,40 @@ class CpuActuator final : public FileActuator {
     path_ = directory_ + "/cpu.cfs_quota_us";
     return FileActuator::open_file();
   }
-  Result<std::string> own_part(const std::string& content) override {
-    std::string period = content.substr(std::min(content.find(' '), content.size()));
-    if (path_.ends_with("cpu.cfs_quota_us")) {
+  [[nodiscard]] bool is_version_one() const { return path_.ends_with("cpu.cfs_quota_us"); }
+  Result<std::uint64_t> period_us() const {
+    std::string text;
+    if (is_version_one()) {
       const std::string path = directory_ + "/cpu.cfs_period_us";
       const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
       if (!file) return fail_errno(errno, "open " + path);
-      OFP_ASSIGN(period, content_of(file.get(), path));
+      OFP_ASSIGN(text, content_of(file.get(), path));
+    } else {
+      OFP_ASSIGN(text, content());
+      text.erase(0, std::min(text.find(' '), text.size() - 1) + 1);
     }
-    period.erase(0, period.find_first_not_of(' '));
-    const auto read = number_of<std::uint64_t>(period);
-    if (!read || *read == 0) return fail(Error::protocol, "{}: '{}' has no period", path_, content);
-    period_us_ = *read;
-    return content.substr(0, content.find(' '));
+    const auto period = number_of<std::uint64_t>(text);
+    if (!period || *period == 0 || *period > period_max_us)
+      return fail(Error::protocol, "{}: '{}' is no period", path_, brief(text));
+    return *period;
   }
-  Result<std::string> text_of(std::uint64_t value) override { return std::to_string(value * period_us_ / thousandths); }
+  // Somebody else may have changed the period.
+  Result<std::string> text_of(std::uint64_t value) override {
+    OFP_ASSIGN(const std::uint64_t period, period_us());
+    const std::uint64_t quota = value * period / thousandths;
+    return is_version_one() ? std::to_string(quota) : fmt::format("{} {}", quota, period);
+  }
 
   std::string directory_;
-  std::uint64_t period_us_ = 0;
 };
 
 // io.max has a line for each device with any limit: "8:0 rbps=1048576 wbps=max riops=max wiops=max".
 class IoActuator final : public FileActuator {
  public:
-  IoActuator(std::string path, std::string device, std::string limit)
-      : FileActuator(std::move(path)), device_(std::move(device)), limit_(std::move(limit)) {}
+  IoActuator(const std::string& directory, const std::string& device, const std::string& limit, const Roots& roots)
+      : FileActuator(directory + "/io.max", directory, fmt::format("{} {}", device, limit), roots),
+        device_(device),
+        limit_(limit) {}
 
  private:
   Result<std::string> own_part(const std::string& content) override {
@@ -136,10 +208,14 @@ class IoActuator final : public FileActuator {
   std::string device_, limit_;
 };
 
-bool is_device(std::string_view text) {
+// MAJOR:MINOR as the kernel writes it; none: it is no device.
+std::optional<std::string> device_of(std::string_view text) {
   const std::size_t colon = text.find(':');
-  return colon != std::string_view::npos && number_of<std::uint32_t>(text.substr(0, colon)) &&
-         number_of<std::uint32_t>(text.substr(colon + 1));
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto major = number_of<std::uint32_t>(text.substr(0, colon));
+  const auto minor = number_of<std::uint32_t>(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return fmt::format("{}:{}", *major, *minor);
 }
 
 bool stays_below(std::string_view where) {
@@ -170,9 +246,12 @@ Status check(const ActuatorOptions& options) {
   if (options.min == 0 || options.max < options.min || options.max > value_max)
     return fail(Error::invalid, "actuator {}: values from {} to {}, both are needed, 1 to {}, the smaller one first",
                 options.name, options.min, options.max, value_max);
+  if (options.kind == Kind::cpu && options.max > cpu_max)
+    return fail(Error::invalid, "actuator {}: max is {} thousandths of a core, at most {} are allowed", options.name,
+                options.max, cpu_max);
   if (options.lease_ns <= 0) return fail(Error::invalid, "actuator {}: a lease of no time", options.name);
   const bool is_io = options.kind == Kind::io;
-  if (is_io && !is_device(options.device))
+  if (is_io && !device_of(options.device))
     return fail(Error::invalid, "actuator {}: '{}' is not a device, MAJOR:MINOR", options.name, options.device);
   if (is_io && std::ranges::find(io_limits, options.limit) == std::end(io_limits))
     return fail(Error::invalid, "actuator {}: '{}' is not rbps, wbps, riops or wiops", options.name, options.limit);
@@ -182,18 +261,18 @@ Status check(const ActuatorOptions& options) {
 }
 
 std::unique_ptr<Actuator> make_actuator(const ActuatorOptions& options, const Roots& roots) {
+  const std::string group = fmt::format("{}/{}", roots.cgroups, options.where);
   switch (options.kind) {
     case Kind::power:
       return std::make_unique<FileActuator>(
-          fmt::format("{}/class/powercap/{}/constraint_0_power_limit_uw", roots.sysfs, options.where));
+          fmt::format("{}/class/powercap/{}/constraint_0_power_limit_uw", roots.sysfs, options.where), "", "", roots);
     case Kind::cpufreq:
       return std::make_unique<FileActuator>(
-          fmt::format("{}/devices/system/cpu/cpufreq/{}/scaling_max_freq", roots.sysfs, options.where));
+          fmt::format("{}/devices/system/cpu/cpufreq/{}/scaling_max_freq", roots.sysfs, options.where), "", "", roots);
     case Kind::cpu:
-      return std::make_unique<CpuActuator>(fmt::format("{}/{}", roots.cgroups, options.where));
+      return std::make_unique<CpuActuator>(group, roots);
     case Kind::io:
-      return std::make_unique<IoActuator>(fmt::format("{}/{}/io.max", roots.cgroups, options.where), options.device,
-                                          options.limit);
+      return std::make_unique<IoActuator>(group, *device_of(options.device), options.limit, roots);
   }
   return nullptr;
 }

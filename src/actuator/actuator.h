@@ -43,6 +43,7 @@ struct ActuatorOptions {
 // Where the kernel's files are; others in tests.
 struct Roots {
   std::string sysfs = "/sys", cgroups = "/sys/fs/cgroup";
+  std::string former;  // a directory of this user's own, for former settings (former_setting.h)
 };
 
 // Checks names, bounds, and that `where` stays below its root.
@@ -51,11 +52,17 @@ struct Roots {
 class Actuator {
  public:
   virtual ~Actuator() = default;
-  // The setting in force, as restore() takes it. From then on until release() no other process holds it in this way.
-  [[nodiscard]] virtual Result<std::string> hold() = 0;
+  // An earlier process has ended without restore(): hold() and restore() make up for it.
+  [[nodiscard]] virtual bool was_left() const = 0;
+  // Notes the former setting. From then on until release() no other process with the same Roots::former holds it.
+  // Error::not_found: there is no such file; what was left of it counts as returned.
+  [[nodiscard]] virtual Status hold() = 0;
+  // Error::not_found: it was removed, and there is nothing to return to.
   [[nodiscard]] virtual Status set(std::uint64_t value) = 0;
-  [[nodiscard]] virtual Status restore(const std::string& held) = 0;
-  virtual void release() = 0;
+  // Returns it to the former setting. A setting that is not of set() is somebody else's: it stays, and is returned.
+  // Error::not_found as above.
+  [[nodiscard]] virtual Result<std::optional<std::string>> restore() = 0;
+  virtual void release() = 0;  // nothing set here is in force
 };
 
 // `options` were checked. The file is opened when it is held, so it may be made later than the agent.

@@ -1,14 +1,21 @@
 #include "actuator/actuator.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include <fmt/format.h>
+
+#include "base/fd.h"
 
 namespace offpath::actuator {
 namespace {
@@ -21,7 +28,8 @@ class Tree : public testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "offpath-actuators-XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     root_ = pattern;
-    roots_ = {root_ + "/sys", root_ + "/cgroup"};
+    roots_ = {root_ + "/sys", root_ + "/cgroup", root_ + "/former"};
+    std::filesystem::create_directory(roots_.former);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
@@ -33,7 +41,12 @@ class Tree : public testing::Test {
     std::ifstream file(root_ + "/" + path);
     std::stringstream text;
     text << file.rdbuf();
-    return text.str();
+    std::string content = text.str();
+    while (content.ends_with('\n')) content.pop_back();
+    return content;
+  }
+  [[nodiscard]] std::size_t notes() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(roots_.former), {}));
   }
   [[nodiscard]] std::unique_ptr<Actuator> make(Kind kind, std::string where, std::string device = "",
                                                std::string limit = "") const {
@@ -50,14 +63,12 @@ TEST_F(Tree, PowercapZonesAndFrequencyPoliciesHaveTheirFiles) {
   put("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "125000000");
   put("sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq", "3600000");
   const auto power = make(Kind::power, "intel-rapl:0"), frequency = make(Kind::cpufreq, "policy3");
-  const auto before = power->hold();
-  ASSERT_TRUE(before) << before.error().message;
-  ASSERT_EQ(*before, "125000000");
+  ASSERT_TRUE(power->hold());
   ASSERT_TRUE(power->set(90'000'000));
   EXPECT_EQ(get("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw"), "90000000");
-  ASSERT_TRUE(power->restore(*before));
+  EXPECT_EQ(power->restore().value(), std::nullopt);
   EXPECT_EQ(get("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw"), "125000000");
-  ASSERT_EQ(frequency->hold().value(), "3600000");
+  ASSERT_TRUE(frequency->hold());
   ASSERT_TRUE(frequency->set(1'200'000));
   EXPECT_EQ(get("sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq"), "1200000");
 }
@@ -65,33 +76,45 @@ TEST_F(Tree, PowercapZonesAndFrequencyPoliciesHaveTheirFiles) {
 TEST_F(Tree, ThousandthsOfACoreAreAQuotaOfTheGroupsOwnPeriod) {
   put("cgroup/job/cpu.max", "max 50000");
   const auto cpu = make(Kind::cpu, "job");
-  EXPECT_EQ(cpu->hold().value(), "max");
+  ASSERT_TRUE(cpu->hold());
   ASSERT_TRUE(cpu->set(1500));
-  EXPECT_EQ(get("cgroup/job/cpu.max"), "75000");  // the kernel keeps the period
-  ASSERT_TRUE(cpu->restore("max"));
-  EXPECT_EQ(get("cgroup/job/cpu.max"), "max");
+  EXPECT_EQ(get("cgroup/job/cpu.max"), "75000 50000");
+  put("cgroup/job/cpu.max", "75000 10000");  // somebody else's period
+  ASSERT_TRUE(cpu->set(1500));
+  EXPECT_EQ(get("cgroup/job/cpu.max"), "15000 10000");
+  EXPECT_EQ(cpu->restore().value(), std::nullopt);
+  EXPECT_EQ(get("cgroup/job/cpu.max"), "max 50000");
 }
 
 TEST_F(Tree, VersionOneHasAFileForEach) {
   put("cgroup/job/cpu.cfs_quota_us", "-1");
   put("cgroup/job/cpu.cfs_period_us", "100000");
   const auto cpu = make(Kind::cpu, "job");
-  EXPECT_EQ(cpu->hold().value(), "-1");
+  ASSERT_TRUE(cpu->hold());
   ASSERT_TRUE(cpu->set(250));
   EXPECT_EQ(get("cgroup/job/cpu.cfs_quota_us"), "25000");
+  put("cgroup/job/cpu.cfs_period_us", "10000");
+  ASSERT_TRUE(cpu->set(250));
+  EXPECT_EQ(get("cgroup/job/cpu.cfs_quota_us"), "2500");
+  ASSERT_TRUE(cpu->restore());
+  EXPECT_EQ(get("cgroup/job/cpu.cfs_quota_us"), "-1");
 }
 
 TEST_F(Tree, OneLimitOfOneDeviceIsSetAndReturned) {
-  put("cgroup/job/io.max", "8:16 rbps=max wbps=max riops=max wiops=500\n8:0 rbps=2097152 wbps=max riops=max wiops=120");
-  const auto writes = make(Kind::io, "job", "8:0", "rbps"), unset = make(Kind::io, "job", "9:0", "wbps");
-  const auto before = writes->hold();
-  ASSERT_EQ(before.value(), "8:0 rbps=2097152");
-  ASSERT_TRUE(writes->set(1048576));
+  std::string others;  // more than a page of them
+  for (int i = 0; i < 200; ++i) others += fmt::format("8:{} rbps=max wbps=max riops=max wiops=500\n", 16 + i);
+  put("cgroup/job/io.max", others + "8:0 rbps=2097152 wbps=max riops=max wiops=120");
+  const auto reads = make(Kind::io, "job", "08:00", "rbps");
+  ASSERT_TRUE(reads->hold());
+  ASSERT_TRUE(reads->set(1048576));
   EXPECT_EQ(get("cgroup/job/io.max"), "8:0 rbps=1048576");
-  ASSERT_TRUE(writes->restore(*before));
+  ASSERT_TRUE(reads->restore());
   EXPECT_EQ(get("cgroup/job/io.max"), "8:0 rbps=2097152");
-  writes->release();
-  EXPECT_EQ(unset->hold().value(), "9:0 wbps=max");  // the kernel lists no device without a limit
+  const auto unset = make(Kind::io, "job", "9:0", "wbps");
+  ASSERT_TRUE(unset->hold());
+  ASSERT_TRUE(unset->set(7));
+  ASSERT_TRUE(unset->restore());
+  EXPECT_EQ(get("cgroup/job/io.max"), "9:0 wbps=max");  // the kernel lists no device without a limit
 }
 
 TEST_F(Tree, OneAtATimeHoldsIt) {
@@ -102,7 +125,68 @@ TEST_F(Tree, OneAtATimeHoldsIt) {
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("another agent sets " + root_ + "/cgroup/job/cpu.max"));
   one->release();
+  EXPECT_EQ(notes(), 0u);
   EXPECT_TRUE(other->hold());
+}
+
+TEST_F(Tree, LimitsOfOneFileDoNotExcludeEachOther) {
+  put("cgroup/job/io.max", "8:0 rbps=max wbps=max riops=max wiops=max");
+  const auto reads = make(Kind::io, "job", "8:0", "rbps"), writes = make(Kind::io, "job", "8:0", "wbps");
+  EXPECT_TRUE(reads->hold());
+  const auto held = writes->hold();
+  EXPECT_TRUE(held) << held.error().message;
+}
+
+TEST_F(Tree, ALockOfTheFileItselfBlocksNobody) {
+  put("cgroup/job/cpu.max", "max 100000");
+  const Fd anybody(open((root_ + "/cgroup/job/cpu.max").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(flock(anybody.get(), LOCK_EX), 0);
+  EXPECT_TRUE(make(Kind::cpu, "job")->hold());
+}
+
+TEST_F(Tree, WhatAKilledProcessLeftIsReturned) {
+  put("cgroup/job/cpu.max", "max 100000");
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto cpu = make(Kind::cpu, "job");
+    _exit(cpu->hold() && cpu->set(300) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_EQ(get("cgroup/job/cpu.max"), "30000 100000");
+  ASSERT_EQ(notes(), 1u);
+  for (const auto& each : std::filesystem::directory_iterator(roots_.former))
+    EXPECT_EQ(each.status().permissions(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const auto next = make(Kind::cpu, "job");
+  EXPECT_TRUE(next->was_left());
+  ASSERT_TRUE(next->hold());
+  ASSERT_TRUE(next->set(500));
+  EXPECT_EQ(next->restore().value(), std::nullopt);
+  EXPECT_EQ(get("cgroup/job/cpu.max"), "max 100000");
+  next->release();
+  EXPECT_FALSE(next->was_left());
+}
+
+TEST_F(Tree, WhatSomebodyElseHasSetStays) {
+  put("cgroup/job/cpu.max", "max 100000");
+  const auto cpu = make(Kind::cpu, "job");
+  ASSERT_TRUE(cpu->hold());
+  ASSERT_TRUE(cpu->set(300));
+  put("cgroup/job/cpu.max", "77000 100000");
+  EXPECT_EQ(cpu->restore().value(), "77000 100000");
+  EXPECT_EQ(get("cgroup/job/cpu.max"), "77000 100000");
+}
+
+TEST_F(Tree, ANoteThatOthersCouldHaveWrittenIsRefused) {
+  put("cgroup/job/cpu.max", "max 100000");
+  const auto cpu = make(Kind::cpu, "job");
+  ASSERT_TRUE(cpu->hold());
+  for (const auto& each : std::filesystem::directory_iterator(roots_.former))
+    ASSERT_EQ(chmod(each.path().c_str(), 0666), 0);
+  const auto other = make(Kind::cpu, "job")->hold();
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Error::denied);
 }
 
 TEST_F(Tree, AMissingFileIsNamed) {
@@ -126,6 +210,7 @@ TEST(Options, WhatCannotWorkIsRefused) {
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.clear(); }), HasSubstr("name"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.assign(64, 'a'); }), HasSubstr("64 characters"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("0 to 1000"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 1'000'000'001; }), HasSubstr("at most 1000000000"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("10 to 9"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.device = "8:0"; }), HasSubstr("only io"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.kind = Kind::io; }), HasSubstr("MAJOR:MINOR"));

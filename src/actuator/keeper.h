@@ -6,8 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +26,15 @@ class Keeper {
   };
   static constexpr TimeNs again_ns = second_ns;  // until a failed return to the former value is tried again
 
-  explicit Keeper(std::vector<Kept> kept);
+  // `say` gets a line for what nobody asked for: returns that fail, once until they succeed, and what others have set.
+  explicit Keeper(std::vector<Kept> kept, std::function<void(const std::string&)> say = {});
 
+  // Returns what an earlier keeper has left, having been killed. Called once, before anything is set.
+  void recover(TimeNs now);
   // Sets the value that is nearest within the bounds, and returns it. Its lease ends at `until`, or earlier if that is
-  // longer than allowed. An error leaves the former setting and its lease in force.
+  // longer than allowed. An error leaves the setting before it and its lease in force.
   [[nodiscard]] Result<std::uint64_t> set(std::uint32_t actuator, std::uint64_t value, TimeNs until, TimeNs now);
-  // Returns it to its former setting now.
+  // Returns it to its former setting now. An error: it stays, and is tried again when its lease ends, or earlier.
   [[nodiscard]] Status give_up(std::uint32_t actuator, TimeNs now);
   // Returns the first error, if any: that actuator is tried again.
   Status on_time(TimeNs now);
@@ -43,11 +46,14 @@ class Keeper {
  private:
   struct Entry {
     Kept kept;
-    std::optional<std::string> held;  // the former setting; none: it is in force
+    bool is_held = false;  // false: the former setting is in force
+    bool has_said = false;
     TimeNs until = never;
   };
-  [[nodiscard]] static Status restore(Entry& entry, TimeNs now);
+  [[nodiscard]] Status restore(Entry& entry, TimeNs now);
+  static void forget(Entry& entry);
   std::vector<Entry> entries_;
+  std::function<void(const std::string&)> say_;
 };
 
 }  // namespace offpath::actuator

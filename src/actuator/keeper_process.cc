@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,8 +26,10 @@ namespace {
 
 constexpr int keeper_socket = 3;
 constexpr std::size_t why_bytes = 240;
-constexpr std::size_t asked_max = 128;  // as many answers fit a socket, so that the keeper never waits for the agent
-constexpr unsigned restores_max = 10;   // after the agent's end, a second apart
+constexpr std::size_t asked_max = 256;  // as many answers fit a socket, so that the keeper never waits for the agent
+static_assert(asked_max >= actuators_max);
+constexpr int socket_bytes = 512 << 10;  // of which the kernel counts about 1 KiB for an answer, or more
+constexpr unsigned restores_max = 10;    // after the agent's end, a second apart
 constexpr int end_waits_max = 200, end_wait_ms = 10;
 
 struct Request {
@@ -59,17 +62,21 @@ Reply reply_of(std::uint64_t number, const Result<std::uint64_t>& set) {
   return reply;
 }
 
-void say(const Status& failed) {
-  if (failed) return;
-  const std::string line = fmt::format("offpath-keeper: {}\n", failed.error().message);
+// Never waits for whoever reads the log.
+void say(const std::string& what) {
+  const std::string line = fmt::format("offpath-keeper: {}\n", brief(what));
+  if (send(STDERR_FILENO, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != ENOTSOCK) return;
+  pollfd log{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&log, 1, 0) != 1 || (log.revents & POLLOUT) == 0) return;
   [[maybe_unused]] const ssize_t wrote = write(STDERR_FILENO, line.data(), line.size());
 }
 
-// How long poll may wait, rounded up.
-int wait_ms(TimeNs deadline, TimeNs now) {
-  if (deadline == never) return -1;
-  const TimeNs left = std::max<TimeNs>(deadline - now, 0);
-  return static_cast<int>(std::min<TimeNs>((left + millisecond_ns - 1) / millisecond_ns, 1000));
+// Ready at `deadline`, also if the machine is suspended until then.
+void arm(int timer, TimeNs deadline) {
+  itimerspec at{};
+  if (deadline != never)
+    at.it_value = {std::max<TimeNs>(deadline, 1) / second_ns, std::max<TimeNs>(deadline, 1) % second_ns};
+  timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, nullptr);
 }
 
 // True: the agent has ended.
@@ -91,19 +98,19 @@ bool serve_requests(Keeper& keeper) {
 }
 
 // Settings end on time also while the agent is stopped, and for an agent that is gone at once.
-void keep(Keeper& keeper) {
+void keep(Keeper& keeper, int timer) {
   bool agent_is_there = true;
   for (unsigned restores = 0; agent_is_there || (keeper.holds_any() && restores < restores_max);) {
-    pollfd ready{agent_is_there ? keeper_socket : -1, POLLIN, 0};
-    const TimeNs now = boottime_ns();
-    poll(&ready, 1, wait_ms(keeper.next_deadline(), now));
-    if (agent_is_there && ready.revents != 0 && serve_requests(keeper)) {
+    pollfd ready[] = {{agent_is_there ? keeper_socket : -1, POLLIN, 0}, {timer, POLLIN, 0}};
+    arm(timer, keeper.next_deadline());
+    poll(ready, std::size(ready), -1);
+    if (agent_is_there && ready[0].revents != 0 && serve_requests(keeper)) {
       agent_is_there = false;
-      say(keeper.restore_all(boottime_ns()));
+      (void)keeper.restore_all(boottime_ns());
     }
     if (keeper.next_deadline() > boottime_ns()) continue;
     if (!agent_is_there) ++restores;
-    say(keeper.on_time(boottime_ns()));
+    (void)keeper.on_time(boottime_ns());
   }
 }
 
@@ -118,26 +125,44 @@ void become_keeper(int socket) {
   setpriority(PRIO_PROCESS, 0, -20);  // where that is permitted
   const Fd score(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   [[maybe_unused]] const bool protects = score && write(score.get(), "-1000", 5) == 5;
+  // The socket first: where the agent was started without descriptors 0 to 2, it may be one of these.
+  if (socket != keeper_socket) dup2(socket, keeper_socket);
+  const bool has_log = socket != STDERR_FILENO && fcntl(STDERR_FILENO, F_GETFD) >= 0;
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null >= 0) {
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
+    if (!has_log) dup2(null, STDERR_FILENO);
   }
-  if (socket != keeper_socket) dup2(socket, keeper_socket);
   syscall(SYS_close_range, keeper_socket + 1, ~0u, 0);
 }
 
-[[noreturn]] void run_keeper(int socket, Keeper& keeper, const std::function<void()>& confine) {
+[[noreturn]] void run_keeper(int socket, Keeper& keeper, const std::function<Status()>& confine) {
   become_keeper(socket);
-  if (confine) confine();
-  keep(keeper);
+  const int timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (timer < 0) {
+    say(fail_errno(errno, "timerfd_create").value().message);
+    _exit(1);
+  }
+  if (const Status confined = confine ? confine() : Status(); !confined) {
+    say(confined.error().message);
+    _exit(1);
+  }
+  keeper.recover(boottime_ns());
+  keep(keeper, timer);
   _exit(0);
+}
+
+// Twice as much is permitted to root alone.
+void make_room(int socket) {
+  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &socket_bytes, sizeof socket_bytes) != 0)
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &socket_bytes, sizeof socket_bytes);
 }
 
 }  // namespace
 
 Result<KeeperProcess> KeeperProcess::start(const std::vector<ActuatorOptions>& options, const Roots& roots,
-                                           const std::function<void()>& confine) {
+                                           const std::function<Status()>& confine) {
   std::vector<Keeper::Kept> kept;
   for (const ActuatorOptions& each : options)
     kept.push_back({make_actuator(each, roots), each.name, each.min, each.max, each.lease_ns});
@@ -145,7 +170,8 @@ Result<KeeperProcess> KeeperProcess::start(const std::vector<ActuatorOptions>& o
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
   Fd own(ends[0]);
   const Fd theirs(ends[1]);
-  Keeper keeper(std::move(kept));
+  for (const int each : ends) make_room(each);
+  Keeper keeper(std::move(kept), say);
   const pid_t pid = fork();
   if (pid < 0) return fail_errno(errno, "fork of the keeper of actuators");
   if (pid == 0) run_keeper(theirs.get(), keeper, confine);

@@ -28,9 +28,11 @@ struct Answer {
 
 class KeeperProcess {
  public:
-  // `confine` runs in the keeper before it serves: it gives up the privileges that files of actuators do not need.
+  // `confine` runs in the keeper before it serves: it gives up the privileges that files of actuators do not need. If
+  // that fails the keeper ends. roots.former exists, and belongs to this user alone. What an earlier keeper has left
+  // there, having been killed, is returned.
   [[nodiscard]] static Result<KeeperProcess> start(const std::vector<ActuatorOptions>& options, const Roots& roots,
-                                                   const std::function<void()>& confine);
+                                                   const std::function<Status()>& confine);
   KeeperProcess(KeeperProcess&& other) noexcept;
   KeeperProcess& operator=(KeeperProcess&&) = delete;
   ~KeeperProcess();  // waits until every setting is given up, for two seconds at most

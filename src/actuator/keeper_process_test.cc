@@ -1,6 +1,7 @@
 // A real keeper: over a tree of files, and over a cgroup of this machine.
 #include "actuator/keeper_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -65,15 +66,18 @@ class OverFiles : public testing::Test {
     std::filesystem::create_directories(root_ + "/class/powercap/intel-rapl:0");
     file_ = root_ + "/class/powercap/intel-rapl:0/constraint_0_power_limit_uw";
     std::ofstream(file_) << "125000000\n";
+    roots_ = {root_, root_, root_ + "/former"};
+    std::filesystem::create_directory(roots_.former);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
   std::string root_, file_;
+  Roots roots_;
   ActuatorOptions options_{"power", Kind::power, "intel-rapl:0", "", "", 50'000'000, 100'000'000, 3600 * second_ns};
 };
 
 TEST_F(OverFiles, SetsWithinBoundsAndSaysWhatIsInForce) {
-  auto keeper = KeeperProcess::start({options_}, {root_, root_}, {});
+  auto keeper = KeeperProcess::start({options_}, roots_, {});
   ASSERT_TRUE(keeper) << keeper.error().message;
   ASSERT_TRUE(keeper->ask(1, 0, 90'000'000, boottime_ns() + 100 * second_ns));
   const auto first = answers_of(*keeper);
@@ -91,7 +95,7 @@ TEST_F(OverFiles, SetsWithinBoundsAndSaysWhatIsInForce) {
 }
 
 TEST_F(OverFiles, ALeaseEndsWhileItsAgentIsStopped) {
-  const pid_t agent = start_agent(options_, {root_, root_}, 90'000'000, 2 * second_ns);
+  const pid_t agent = start_agent(options_, roots_, 90'000'000, 2 * second_ns);
   ASSERT_TRUE(becomes(file_, "90000000"));
   ::kill(agent, SIGSTOP);
   EXPECT_TRUE(becomes(file_, "125000000"));
@@ -99,7 +103,7 @@ TEST_F(OverFiles, ALeaseEndsWhileItsAgentIsStopped) {
 }
 
 TEST_F(OverFiles, AKilledAgentsSettingsReturn) {
-  const pid_t agent = start_agent(options_, {root_, root_}, 90'000'000, 3600 * second_ns);
+  const pid_t agent = start_agent(options_, roots_, 90'000'000, 3600 * second_ns);
   ASSERT_TRUE(becomes(file_, "90000000"));
   kill_and_wait(agent);
   EXPECT_TRUE(becomes(file_, "125000000"));
@@ -107,7 +111,7 @@ TEST_F(OverFiles, AKilledAgentsSettingsReturn) {
 
 TEST_F(OverFiles, AnAgentThatEndsWaitsForThem) {
   {
-    auto keeper = KeeperProcess::start({options_}, {root_, root_}, {});
+    auto keeper = KeeperProcess::start({options_}, roots_, {});
     ASSERT_TRUE(keeper && keeper->ask(1, 0, 90'000'000, boottime_ns() + 100 * second_ns));
     EXPECT_EQ(answers_of(*keeper).size(), 1u);
     ASSERT_EQ(content_of(file_), "90000000");
@@ -116,7 +120,7 @@ TEST_F(OverFiles, AnAgentThatEndsWaitsForThem) {
 }
 
 TEST_F(OverFiles, SignalsThatEndAnAgentDoNotEndIt) {
-  auto keeper = KeeperProcess::start({options_}, {root_, root_}, {});
+  auto keeper = KeeperProcess::start({options_}, roots_, {});
   ASSERT_TRUE(keeper && keeper->ask(1, 0, 90'000'000, boottime_ns() + 100 * second_ns));
   EXPECT_EQ(answers_of(*keeper).size(), 1u);
   for (const int each : {SIGTERM, SIGINT, SIGHUP}) ::kill(keeper->pid(), each);
@@ -124,8 +128,92 @@ TEST_F(OverFiles, SignalsThatEndAnAgentDoNotEndIt) {
   EXPECT_TRUE(answers_of(*keeper)[0].value);
 }
 
+TEST_F(OverFiles, WhatAKilledKeeperLeftIsReturnedByTheNext) {
+  auto killed = KeeperProcess::start({options_}, roots_, {});
+  ASSERT_TRUE(killed && killed->ask(1, 0, 90'000'000, boottime_ns() + 100 * second_ns));
+  EXPECT_TRUE(answers_of(*killed)[0].value);
+  ::kill(killed->pid(), SIGKILL);
+  ::waitpid(killed->pid(), nullptr, 0);
+  ASSERT_EQ(content_of(file_), "90000000");
+  auto next = KeeperProcess::start({options_}, roots_, {});
+  ASSERT_TRUE(next);
+  EXPECT_TRUE(becomes(file_, "125000000"));
+  ASSERT_TRUE(next->ask(1, 0, 80'000'000, boottime_ns() + 100 * second_ns));
+  EXPECT_TRUE(answers_of(*next)[0].value);
+  ASSERT_TRUE(next->ask(2, 0, 0, 0));
+  EXPECT_TRUE(answers_of(*next)[0].value);
+  EXPECT_EQ(content_of(file_), "125000000");
+}
+
+TEST_F(OverFiles, EveryActuatorIsSetAtOnceAndNobodyReadsTheAnswers) {
+  std::vector<ActuatorOptions> all;
+  for (std::size_t i = 0; i < actuators_max; ++i) {
+    all.push_back(options_);
+    all.back().where = "intel-rapl:" + std::to_string(i);
+    std::filesystem::create_directories(root_ + "/class/powercap/" + all.back().where);
+    std::ofstream(root_ + "/class/powercap/" + all.back().where + "/constraint_0_power_limit_uw") << "125000000\n";
+  }
+  auto keeper = KeeperProcess::start(all, roots_, {});
+  ASSERT_TRUE(keeper);
+  for (std::uint32_t i = 0; i < actuators_max; ++i)
+    ASSERT_TRUE(keeper->ask(i + 1, i, 90'000'000, boottime_ns() + 2 * second_ns)) << i;
+  const std::string last = root_ + "/class/powercap/" + all.back().where + "/constraint_0_power_limit_uw";
+  EXPECT_TRUE(becomes(last, "90000000"));
+  EXPECT_TRUE(becomes(last, "125000000"));  // it does not wait for the agent
+  std::size_t answered = 0;
+  while (answered < actuators_max) {
+    const std::size_t more = answers_of(*keeper).size();
+    ASSERT_GT(more, 0u);
+    answered += more;
+  }
+}
+
+TEST_F(OverFiles, WithoutStandardDescriptorsItServesAsWell) {
+  const pid_t agent = fork();
+  if (agent == 0) {
+    for (int each = 0; each <= 2; ++each) ::close(each);
+    auto keeper = KeeperProcess::start({options_}, roots_, {});
+    if (!keeper || !keeper->ask(1, 0, 90'000'000, boottime_ns() + 100 * second_ns)) _exit(1);
+    pollfd ready{keeper->socket(), POLLIN, 0};
+    if (poll(&ready, 1, static_cast<int>(patience_ns / millisecond_ns)) != 1) _exit(2);
+    const auto answers = keeper->receive();
+    _exit(answers && answers->size() == 1 && answers->front().value ? 0 : 3);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(agent, &status, 0), agent);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(OverFiles, AFullLogDelaysNothing) {
+  int log[2];
+  ASSERT_EQ(pipe2(log, O_NONBLOCK), 0);
+  const std::vector<char> page(4096, 'x');
+  while (write(log[1], page.data(), page.size()) > 0) continue;
+  fcntl(log[1], F_SETFL, 0);
+  const int own = dup(STDERR_FILENO);
+  dup2(log[1], STDERR_FILENO);
+  auto keeper = KeeperProcess::start({options_}, roots_, {});
+  dup2(own, STDERR_FILENO);
+  ::close(own);
+  ASSERT_TRUE(keeper && keeper->ask(1, 0, 90'000'000, boottime_ns() + second_ns / 4));
+  EXPECT_EQ(answers_of(*keeper).size(), 1u);
+  std::ofstream(file_) << "77000000\n";  // of which it says that it stays
+  poll(nullptr, 0, 500);
+  ASSERT_TRUE(keeper->ask(2, 0, 80'000'000, boottime_ns() + second_ns));
+  EXPECT_EQ(answers_of(*keeper).size(), 1u);
+  for (const int each : log) ::close(each);
+}
+
+TEST_F(OverFiles, WithPrivilegesThatItCannotGiveUpItEnds) {
+  auto keeper = KeeperProcess::start({options_}, roots_, [] { return Status(fail(Error::denied, "capset")); });
+  ASSERT_TRUE(keeper);
+  pollfd ready{keeper->socket(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, static_cast<int>(patience_ns / millisecond_ns)), 1);
+  EXPECT_FALSE(keeper->receive());
+}
+
 TEST_F(OverFiles, ItsEndIsReported) {
-  auto keeper = KeeperProcess::start({options_}, {root_, root_}, {});
+  auto keeper = KeeperProcess::start({options_}, roots_, {});
   ASSERT_TRUE(keeper);
   ::kill(keeper->pid(), SIGKILL);
   pollfd ready{keeper->socket(), POLLIN, 0};
@@ -148,6 +236,8 @@ struct RealGroup {
         roots.cgroups = root;
         where = name;
         file = path + "/" + limit;
+        std::string pattern = (std::filesystem::temp_directory_path() / "offpath-former-XXXXXX").string();
+        if (mkdtemp(pattern.data()) != nullptr) roots.former = pattern;
         return;
       }
       rmdir(path.c_str());
@@ -155,6 +245,7 @@ struct RealGroup {
   }
   ~RealGroup() {
     if (!where.empty()) rmdir((roots.cgroups + "/" + where).c_str());
+    if (!roots.former.empty()) std::filesystem::remove_all(roots.former);
   }
   Roots roots;
   std::string where, file;
@@ -170,6 +261,26 @@ TEST(OverACgroup, AKilledAgentsLimitReturns) {
   ASSERT_TRUE(becomes(group.file, during)) << content_of(group.file);
   kill_and_wait(agent);
   EXPECT_TRUE(becomes(group.file, before)) << content_of(group.file);
+}
+
+TEST(OverACgroup, OneThatWasRemovedIsNoFailureAndOneMadeAnewIsHeldAnew) {
+  const RealGroup group;
+  if (group.where.empty()) GTEST_SKIP() << "no cgroup with the cpu controller can be made here (root, or a delegation)";
+  const std::string before = content_of(group.file), path = group.roots.cgroups + "/" + group.where;
+  const ActuatorOptions options{"cpu", Kind::cpu, group.where, "", "", 100, 1000, 3600 * second_ns};
+  auto keeper = KeeperProcess::start({options}, group.roots, {});
+  ASSERT_TRUE(keeper && keeper->ask(1, 0, 300, boottime_ns() + 100 * second_ns));
+  ASSERT_TRUE(answers_of(*keeper)[0].value);
+  ASSERT_EQ(rmdir(path.c_str()), 0);
+  ASSERT_TRUE(std::filesystem::create_directory(path));
+  ASSERT_TRUE(keeper->ask(2, 0, 0, 0));
+  EXPECT_TRUE(answers_of(*keeper)[0].value);
+  ASSERT_TRUE(keeper->ask(3, 0, 300, boottime_ns() + 100 * second_ns));
+  EXPECT_TRUE(answers_of(*keeper)[0].value);
+  EXPECT_NE(content_of(group.file), before);
+  ASSERT_TRUE(keeper->ask(4, 0, 0, 0));
+  EXPECT_TRUE(answers_of(*keeper)[0].value);
+  EXPECT_EQ(content_of(group.file), before);
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ struct One {
     actuator = made.get();
     std::vector<Keeper::Kept> kept;
     kept.push_back({std::move(made), "cpu", 100, 2000, 10 * second_ns});
-    keeper.emplace(std::move(kept));
+    keeper.emplace(std::move(kept), [this](const std::string& line) { said.push_back(line); });
   }
   std::uint64_t setting = 777;  // out of its bounds would be as good
   MemoryActuator* actuator = nullptr;
+  std::vector<std::string> said;
   std::optional<Keeper> keeper;
   TimeNs now = 5 * second_ns;
 };
@@ -80,9 +81,35 @@ TEST(Keeper, AReturnThatFailsIsTriedAgain) {
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("actuator cpu: a faulty actuator"));
   EXPECT_EQ(one.keeper->next_deadline(), one.now + second_ns + Keeper::again_ns);
+  EXPECT_FALSE(one.keeper->on_time(one.now + second_ns + Keeper::again_ns));
+  EXPECT_EQ(one.said.size(), 1u);  // until it succeeds
+  one.now += Keeper::again_ns;
   one.actuator->fails = false;
   EXPECT_TRUE(one.keeper->on_time(one.now + second_ns + Keeper::again_ns));
   EXPECT_EQ(one.setting, 777u);
+}
+
+TEST(Keeper, AFailedReturnDoesNotProlongTheLease) {
+  One one;
+  const TimeNs ends_at = one.now + second_ns / 4;
+  ASSERT_TRUE(one.keeper->set(0, 500, ends_at, one.now));
+  one.actuator->fails = true;
+  EXPECT_FALSE(one.keeper->give_up(0, one.now));
+  EXPECT_EQ(one.keeper->next_deadline(), ends_at);
+  one.actuator->fails = false;
+  EXPECT_TRUE(one.keeper->on_time(ends_at));
+  EXPECT_EQ(one.setting, 777u);
+}
+
+TEST(Keeper, WhatAnEarlierOneLeftIsReturned) {
+  One one;
+  ASSERT_TRUE(one.actuator->hold());
+  ASSERT_TRUE(one.actuator->set(500));
+  one.keeper->recover(one.now);
+  EXPECT_EQ(one.setting, 777u);
+  EXPECT_FALSE(one.keeper->holds_any());
+  ASSERT_EQ(one.said.size(), 1u);
+  EXPECT_THAT(one.said[0], HasSubstr("an earlier keeper was killed"));
 }
 
 TEST(Keeper, WhatWasNeverSetIsNeverReturned) {

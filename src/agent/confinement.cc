@@ -92,10 +92,10 @@ Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users) {
   return kept;
 }
 
-void give_up_all_but_files() {
+Status give_up_all_but_files() {
   auto header = own_header();
   CapabilityWords words{};
-  if (syscall(SYS_capget, &header, words.data()) != 0) return;
+  if (syscall(SYS_capget, &header, words.data()) != 0) return fail_errno(errno, "capget");
   constexpr std::uint32_t files = 1u << CAP_DAC_OVERRIDE;
   static_assert(CAP_DAC_OVERRIDE < 32);
   for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; ++each)
@@ -105,7 +105,8 @@ void give_up_all_but_files() {
   words[0].effective = words[0].permitted = kept;
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   header = own_header();
-  syscall(SYS_capset, &header, words.data());
+  if (syscall(SYS_capset, &header, words.data()) != 0) return fail_errno(errno, "capset");
+  return {};
 }
 
 }  // namespace offpath::agent

@@ -24,7 +24,7 @@ namespace offpath::agent {
 
 // Gives up every capability except CAP_DAC_OVERRIDE: for the process that writes to files of cgroups, which may belong
 // to other users.
-void give_up_all_but_files();
+[[nodiscard]] Status give_up_all_but_files();
 
 // The number of frames, each a mapping and a descriptor, that leaves a quarter of the kernel's limits of this process
 // for everything else.

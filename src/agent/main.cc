@@ -19,6 +19,7 @@
 #include "agent/cpu_quota.h"
 #include "agent/log_sink.h"
 #include "agent/ready.h"
+#include "agent/socket_file.h"
 #include "base/memory_reserve.h"
 #include "plugin/system_calls.h"
 
@@ -171,16 +172,33 @@ void reload(const Arguments& arguments, Agent& agent, AgentLog& agent_log) {
       config->text("log.level"));
 }
 
+// Where former settings outlive a killed keeper (actuators.former).
+Result<std::string> former_directory(const AgentSettings& settings) {
+  std::string directory = settings.actuators.roots.former;
+  if (directory.empty()) {
+    const auto beside = std::ranges::find(settings.listen, link::Address::Kind::unix_socket, &link::Address::kind);
+    if (beside == settings.listen.end())
+      return fail(Error::invalid, "actuators.former is required: no address of agent.listen is a Unix socket");
+    OFP_TRY(prepare_directory_of(beside->path, !settings.allow_uids.empty()));
+    directory = beside->path.substr(0, beside->path.rfind('/')) + "/actuators";
+  }
+  OFP_TRY(prepare_directory_of(directory + "/", false));
+  return directory;
+}
+
 // Before other threads are started, and while this process has its privileges.
-Result<std::optional<actuator::KeeperProcess>> start_keeper(const ActuatorSettings& actuators) {
+Result<std::optional<actuator::KeeperProcess>> start_keeper(const AgentSettings& settings) {
+  const ActuatorSettings& actuators = settings.actuators;
   if (actuators.list.empty()) return std::optional<actuator::KeeperProcess>();
+  actuator::Roots roots = actuators.roots;
+  OFP_ASSIGN(roots.former, former_directory(settings));
   OFP_ASSIGN(actuator::KeeperProcess keeper,
-             actuator::KeeperProcess::start(actuators.list, actuators.roots, give_up_all_but_files));
+             actuator::KeeperProcess::start(actuators.list, roots, give_up_all_but_files));
   return std::optional(std::move(keeper));
 }
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
-  OFP_ASSIGN(std::optional<actuator::KeeperProcess> keeper, start_keeper(settings.actuators));
+  OFP_ASSIGN(std::optional<actuator::KeeperProcess> keeper, start_keeper(settings));
   AgentLog agent_log(settings.log_level, {.format = settings.log_format});
   const MemoryReserve reserve;
   MemoryReserve::protect_this_thread();

@@ -17,16 +17,15 @@ Status prepare_directory_of(const std::string& path, bool everyone) {
   const int error_number = errno;
   umask(mask);
   if (made == 0) return {};
-  if (error_number != EEXIST)
-    return fail_errno(error_number, fmt::format("making the directory {} for the socket", directory));
+  if (error_number != EEXIST) return fail_errno(error_number, fmt::format("making the directory {}", directory));
   struct stat status{};
   if (stat(directory.c_str(), &status) != 0) return fail_errno(errno, "stat " + directory);
   if (!S_ISDIR(status.st_mode)) return fail(Error::invalid, "{} is not a directory", directory);
   const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0, sticky = (status.st_mode & S_ISVTX) != 0;
   if ((status.st_uid != geteuid() && status.st_uid != 0) || (others_write && !sticky)) {
     return fail(Error::denied,
-                "directory {} belongs to user {} and has mode {:o}: others could put a socket in the "
-                "agent's place; it must belong to {} or root and be writable by its owner alone",
+                "directory {} belongs to user {} and has mode {:o}: others could put files in the "
+                "place of the agent's; it must belong to {} or root and be writable by its owner alone",
                 directory, status.st_uid, status.st_mode & 07777, geteuid());
   }
   return {};

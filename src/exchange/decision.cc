@@ -71,14 +71,19 @@ Result<DecisionAnswer> read_answer(const plugin::Outputs& outputs, std::size_t m
 
 Decision::Decision(DecisionSettings settings) : settings_(std::move(settings)), states_(settings_.actuators.size()) {}
 
-std::shared_ptr<plugin::Call> Decision::on_view(const View& view, const DecisionScene& scene, const GaugeVisit& gauges,
-                                                TimeNs now) {
-  if (phase_ != Phase::idle) {
+Result<std::shared_ptr<plugin::Call>> Decision::on_view(const View& view, const DecisionScene& scene,
+                                                        const GaugeVisit& gauges, TimeNs now) {
+  if (!is_idle()) {
     ++counters_.lost;
     return nullptr;
   }
-  phase_ = Phase::calling;
   ++counters_.called;
+  if (const std::uint64_t bytes = view_bytes(view, scene); bytes > plugin::copied_bytes_max) {
+    ++counters_.failed;
+    return fail(Error::too_large, "a view of {} bytes, at most {} are given to a function", bytes,
+                plugin::copied_bytes_max);
+  }
+  phase_ = Phase::calling;
   shown_ = scene.held;
   shown_nonce_ = scene.held_nonce;
   shown_suspended_ns_ = scene.suspended_ns;
@@ -112,29 +117,46 @@ void Decision::on_failed() {
   phase_ = Phase::idle;
 }
 
-std::vector<Decision::Asked> Decision::on_answer(const DecisionAnswer& answer, TimeNs now) {
-  phase_ = Phase::setting;
-  all_in_force_ = true;
-  asked_.clear();
-  std::vector<Asked> asked;
-  const auto ask = [&](std::size_t actuator, const State& next) {
-    asked_.push_back({next_, actuator, next});
-    asked.push_back({next_++, settings_.actuators[actuator].number, next.value.value_or(0), next.until});
-  };
-  for (const DecisionAnswer::Setting& each : answer.settings) {
-    TimeNs until = each.until == 0 ? now + settings_.actuators[each.actuator].lease_ns : each.until;
-    if (each.granted) until = std::min(until, shown_.amount == 0 ? now : shown_.until);
-    if (until > now) ask(each.actuator, {each.value, each.granted, until + shown_suspended_ns_});
-  }
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    if (states_[i].value && states_[i].granted && std::ranges::find(asked_, i, &Pending::actuator) == asked_.end())
-      ask(i, {});
-  return asked;
+void Decision::ask(std::size_t actuator, const State& next, Step& step) {
+  asked_.push_back({next_, actuator, next});
+  step.asked.push_back({next_++, settings_.actuators[actuator].number, next.value.value_or(0), next.until});
 }
 
-std::optional<Decision::Followed> Decision::on_set(std::uint64_t number, const Result<std::uint64_t>& value) {
+Decision::Step Decision::on_answer(const DecisionAnswer& answer, TimeNs now) {
+  phase_ = Phase::lowering;
+  all_in_force_ = true;
+  asked_.clear();
+  raises_.clear();
+  Step step;
+  std::vector<bool> is_named(states_.size());
+  for (const DecisionAnswer::Setting& each : answer.settings) {
+    const DecisionActuator& actuator = settings_.actuators[each.actuator];
+    TimeNs until = now + actuator.lease_ns;
+    if (each.until != 0) until = std::min(until, each.until);
+    if (each.granted) until = std::min(until, shown_.amount == 0 ? now : shown_.until);
+    // What is below the least value would be set to that, which is more than was granted.
+    if (until <= now || (each.granted && each.value < actuator.min)) continue;
+    is_named[each.actuator] = true;
+    const State& state = states_[each.actuator];
+    const State next{std::min(each.value, actuator.max), until + shown_suspended_ns_, each.granted};
+    const bool is_known = state.is_sure && (!state.value || state.until > now + shown_suspended_ns_);
+    if (is_known && state.value && *next.value <= *state.value) {
+      ask(each.actuator, next, step);
+    } else {
+      // Of one of two values in force, neither counts: first the former setting.
+      if (!is_known) ask(each.actuator, {}, step);
+      raises_.emplace_back(each.actuator, next);
+    }
+  }
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    if (!is_named[i] && states_[i].granted) ask(i, {}, step);
+  if (step.asked.empty()) return go_on();
+  return step;
+}
+
+Decision::Step Decision::on_set(std::uint64_t number, const Result<std::uint64_t>& value) {
   const auto at = std::ranges::find(asked_, number, &Pending::number);
-  if (at == asked_.end()) return std::nullopt;
+  if (at == asked_.end()) return {};
   State& state = states_[at->actuator];
   if (value) {
     state = at->next;
@@ -143,22 +165,31 @@ std::optional<Decision::Followed> Decision::on_set(std::uint64_t number, const R
       state.value = *value;
     }
   } else {
-    // It may have either setting.
     ++counters_.unset;
     all_in_force_ = false;
+    state.is_sure = false;
     state.granted |= at->next.granted;
-    state.until = std::max(state.until, at->next.until);
-    if (!state.value) state.value = at->next.value;
+    if (value.error().code == Error::not_found) state.value.reset();  // the keeper has let it go
   }
   asked_.erase(at);
-  return finish();
+  return go_on();
 }
 
-std::optional<Decision::Followed> Decision::finish() {
-  if (phase_ != Phase::setting || !asked_.empty()) return std::nullopt;
+Decision::Step Decision::go_on() {
+  Step step;
+  if (!asked_.empty()) return step;
+  if (phase_ == Phase::lowering) {
+    phase_ = Phase::raising;
+    if (all_in_force_)
+      for (const auto& [actuator, next] : raises_) ask(actuator, next, step);
+    else
+      counters_.unset += raises_.size();
+    raises_.clear();
+    if (!asked_.empty()) return step;
+  }
+  if (phase_ == Phase::raising && all_in_force_) step.followed = Followed{shown_nonce_, shown_.number};
   phase_ = Phase::idle;
-  if (!all_in_force_) return std::nullopt;
-  return Followed{shown_nonce_, shown_.number};
+  return step;
 }
 
 }  // namespace offpath::exchange

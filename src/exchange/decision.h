@@ -1,11 +1,15 @@
 // Decisions of one exchange: a function of a plug-in that is called with each view, and what becomes of its answer. A
 // state machine like exchange.h; exchange_decisions.cc connects it to workers, grants and actuators.
 //
-//   idle --view--> calling --answer--> setting --all are in force--> idle
+//   idle --view--> calling --answer--> lowering --no error--> raising --all are in force--> idle
 //
-// A view that arrives while it is not idle is lost, and counted: nothing waits for the function. The grant that the
-// view showed is followed (Grants::on_user_goes_by) only after every setting is in force, those made under an earlier
-// grant and not repeated having been given up; so what others get next is no longer used here.
+// A view that arrives while it is not idle is lost, and counted: nothing waits for the function.
+//
+// Settings go out in two stages. Lowering: those made under an earlier grant and not repeated are given up, and lower
+// values are set. Raising: the others, only if all of the first stage were answered without an error. A leader counts
+// the larger of the earlier and the new grant for this member, so their sum here must never be that of both. The grant
+// that the view showed is followed (Grants::on_user_goes_by) only after every setting is in force; so what others get
+// next is no longer used here.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +40,7 @@ struct DecisionSettings {
 };
 
 struct DecisionCounters {
-  std::uint64_t called = 0, failed = 0;  // failed: the function, or its answer
+  std::uint64_t called = 0, failed = 0;  // failed: the function, its view, or its answer
   std::uint64_t lost = 0;                // views without a call
   std::uint64_t set = 0, unset = 0;      // settings in force; refused ones
 };
@@ -88,40 +92,48 @@ class Decision {
   struct Followed {
     std::uint64_t nonce, number;
   };
+  // To be carried out in any order; each is answered by on_set, perhaps at once.
+  struct Step {
+    std::vector<Asked> asked{};
+    std::optional<Followed> followed{};
+  };
 
   explicit Decision(DecisionSettings settings);
 
-  // The call with this view; null: it is lost.
-  [[nodiscard]] std::shared_ptr<plugin::Call> on_view(const View& view, const DecisionScene& scene,
-                                                      const GaugeVisit& gauges, TimeNs now);
+  [[nodiscard]] bool is_idle() const noexcept { return phase_ == Phase::idle; }  // no: the next view is lost
+  // The call with this view; null: it is lost. Error::too_large: it has more bytes than a worker takes; it counts as a
+  // call that failed.
+  [[nodiscard]] Result<std::shared_ptr<plugin::Call>> on_view(const View& view, const DecisionScene& scene,
+                                                              const GaugeVisit& gauges, TimeNs now);
   // The call has ended without a usable answer.
   void on_failed();
-  // Its settings, to be carried out in this order; each is answered by on_set, perhaps at once.
-  [[nodiscard]] std::vector<Asked> on_answer(const DecisionAnswer& answer, TimeNs now);
-  // Returns the grant to follow, once the last of them is in force.
-  [[nodiscard]] std::optional<Followed> on_set(std::uint64_t number, const Result<std::uint64_t>& value);
-  // Called after on_answer without any setting to carry out.
-  [[nodiscard]] std::optional<Followed> finish();
+  [[nodiscard]] Step on_answer(const DecisionAnswer& answer, TimeNs now);
+  // Of an earlier Step. Returns the next one, once this was the last of its stage.
+  [[nodiscard]] Step on_set(std::uint64_t number, const Result<std::uint64_t>& value);
 
   [[nodiscard]] const DecisionSettings& settings() const noexcept { return settings_; }
   [[nodiscard]] const DecisionCounters& counters() const noexcept { return counters_; }
 
  private:
   struct State {
-    std::optional<std::uint64_t> value{};  // set and not given up, as far as is known
+    std::optional<std::uint64_t> value{};  // in force, as the keeper has said; none: the former setting
+    TimeNs until = 0;                      // likewise, of CLOCK_BOOTTIME
     bool granted = false;                  // perhaps under a grant
-    TimeNs until = 0;                      // CLOCK_BOOTTIME
+    bool is_sure = true;                   // false: a later setting failed, and may be in force all the same
   };
   struct Pending {
     std::uint64_t number;
     std::size_t actuator;
     State next;  // once it is in force
   };
-  enum class Phase : std::uint8_t { idle, calling, setting } phase_ = Phase::idle;
+  enum class Phase : std::uint8_t { idle, calling, lowering, raising } phase_ = Phase::idle;
+  void ask(std::size_t actuator, const State& next, Step& step);
+  [[nodiscard]] Step go_on();
 
   DecisionSettings settings_;
-  std::vector<State> states_;  // by actuator
-  std::vector<Pending> asked_;
+  std::vector<State> states_;                          // by actuator
+  std::vector<Pending> asked_;                         // of this stage, not answered
+  std::vector<std::pair<std::size_t, State>> raises_;  // of the next one
   std::uint64_t next_ = 1;
   bool all_in_force_ = true;
   Grants::Held shown_{};  // by the view that is decided on

@@ -49,9 +49,8 @@ void put_view(const View& view, const DecisionScene& scene, std::uint64_t lost, 
   head.granted_until_ns = scene.held.amount == 0 ? 0 : scene.held.until;
   head.entry_count = view.entries.size();
   head.entries_at = sizeof head;
-  std::uint64_t bytes = sizeof head + view.entries.size() * sizeof(ofp_decision_entry);
-  to.reserve(bytes);
-  to.resize(bytes);
+  to.reserve(view_bytes(view, scene));
+  to.resize(sizeof head + view.entries.size() * sizeof(ofp_decision_entry));
   store(to.data(), head);
   std::uint64_t at = head.entries_at;
   for (const ViewEntry& entry : view.entries) {
@@ -100,6 +99,13 @@ void put_figures(const View& view, const std::vector<Reduction>& reductions, std
 }
 
 }  // namespace
+
+std::uint64_t view_bytes(const View& view, const DecisionScene& scene) {
+  std::uint64_t bytes = sizeof(ofp_decision_view) + view.entries.size() * sizeof(ofp_decision_entry);
+  for (const ViewEntry& entry : view.entries)
+    bytes += align_up(scene.members[entry.member].size(), 8) + align_up(entry.record.bytes.size(), 8);
+  return bytes;
+}
 
 DecisionInputs lay_out_decision(const View& view, const DecisionScene& scene, const GaugeVisit& gauges,
                                 std::uint64_t lost, TimeNs now) {

@@ -10,6 +10,8 @@ namespace offpath::exchange {
 struct DecisionInputs {
   std::vector<std::byte> view, gauges, figures, actuators;
 };
+// Of the input `view`.
+[[nodiscard]] std::uint64_t view_bytes(const View& view, const DecisionScene& scene);
 [[nodiscard]] DecisionInputs lay_out_decision(const View& view, const DecisionScene& scene, const GaugeVisit& gauges,
                                               std::uint64_t lost, TimeNs now);
 void add_actuator(const DecisionActuator& actuator, std::optional<std::uint64_t> value, std::vector<std::byte>& to);

@@ -58,9 +58,18 @@ struct Scene {
   }
   std::shared_ptr<plugin::Call> call() {
     const DecisionScene scene{members, 0, 100, {}, 1000, true, held, 99, suspended};
-    return decision.on_view(view, scene, gauges, now);
+    auto made = decision.on_view(view, scene, gauges, now);
+    EXPECT_TRUE(made) << made.error().message;
+    return made.value_or(nullptr);
   }
-  std::vector<Decision::Asked> answer(const plugin::Outputs& given) {
+  // Of `cpu`, in the next call; none: not held.
+  std::optional<std::uint64_t> shown_value() {
+    const auto made = call();
+    decision.on_failed();
+    const auto cpu = load<ofp_actuator_state>(made->inputs[3].data.data());
+    return cpu.is_held != 0 ? std::optional(cpu.value) : std::nullopt;
+  }
+  Decision::Step answer(const plugin::Outputs& given) {
     const auto read = read_answer(given, 2, 64, decision.settings().actuators);
     EXPECT_TRUE(read) << read.error().message;
     return decision.on_answer(*read, now);
@@ -127,12 +136,12 @@ TEST(Decision, ViewsDuringACallOrItsSettingsAreLost) {
   Scene scene;
   ASSERT_TRUE(scene.call());
   EXPECT_FALSE(scene.call());
-  const auto asked = scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0)})));
+  const auto asked = scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0)}))).asked;
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].actuator, 3u);
   EXPECT_EQ(asked[0].until, scene.now + scene.suspended + 10 * second_ns);  // CLOCK_BOOTTIME
   EXPECT_FALSE(scene.call());
-  EXPECT_TRUE(scene.decision.on_set(asked[0].number, 500));
+  EXPECT_TRUE(scene.decision.on_set(asked[0].number, 500).followed);
   const auto next = scene.call();
   ASSERT_TRUE(next);
   EXPECT_EQ(load<ofp_decision_view>(next->inputs[0].data.data()).lost, 2u);
@@ -142,15 +151,31 @@ TEST(Decision, ViewsDuringACallOrItsSettingsAreLost) {
   EXPECT_TRUE(scene.call());
 }
 
+TEST(Decision, AViewThatNoWorkerTakesIsNotLaidOut) {
+  Scene scene;
+  const auto large = std::make_shared<const std::vector<std::byte>>(plugin::copied_bytes_max);
+  scene.view.entries[0].record = {large, *large};
+  bool asked = false;
+  const DecisionScene shown{scene.members, 0, 100, {}, 1000, true, scene.held, 99, 0};
+  const auto call = scene.decision.on_view(scene.view, shown, [&](const GaugeVisitor&) { asked = true; }, scene.now);
+  ASSERT_FALSE(call);
+  EXPECT_EQ(call.error().code, Error::too_large);
+  EXPECT_FALSE(asked);
+  EXPECT_EQ(scene.decision.counters().failed, 1u);
+  EXPECT_TRUE(scene.decision.is_idle());
+}
+
 TEST(Decision, AGrantIsFollowedOnceAllSettingsAreInForce) {
   Scene scene;
   ASSERT_TRUE(scene.call());
-  const auto asked = scene.answer(outputs(
-      output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED), setting("io", 3, 0)})));
+  const auto asked = scene
+                         .answer(outputs(output<ofp_actuator_setting>(
+                             "settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED), setting("io", 3, 0)})))
+                         .asked;
   ASSERT_EQ(asked.size(), 2u);
   EXPECT_EQ(asked[0].until, scene.held.until + scene.suspended);
-  EXPECT_FALSE(scene.decision.on_set(asked[0].number, 500));
-  const auto followed = scene.decision.on_set(asked[1].number, 3);
+  EXPECT_FALSE(scene.decision.on_set(asked[0].number, 500).followed);
+  const auto followed = scene.decision.on_set(asked[1].number, 3).followed;
   ASSERT_TRUE(followed);
   EXPECT_EQ(followed->nonce, 99u);
   EXPECT_EQ(followed->number, 12u);
@@ -159,39 +184,113 @@ TEST(Decision, AGrantIsFollowedOnceAllSettingsAreInForce) {
 TEST(Decision, AGrantIsNotFollowedIfASettingFails) {
   Scene scene;
   ASSERT_TRUE(scene.call());
-  const auto asked =
-      scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED)})));
-  EXPECT_FALSE(scene.decision.on_set(asked[0].number, fail(Error::io, "no")));
+  const plugin::Outputs wanted =
+      outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED)}));
+  const auto asked = scene.answer(wanted).asked;
+  EXPECT_FALSE(scene.decision.on_set(asked[0].number, fail(Error::io, "no")).followed);
   EXPECT_EQ(scene.decision.counters().unset, 1u);
+  EXPECT_EQ(scene.shown_value(), std::nullopt);  // the keeper says that nothing is held
   // It may be in force all the same, so the next answer gives it up before its grant is followed.
   ASSERT_TRUE(scene.call());
-  const auto given_up = scene.answer({});
+  const auto given_up = scene.answer(wanted).asked;
   ASSERT_EQ(given_up.size(), 1u);
   EXPECT_EQ(given_up[0].actuator, 3u);
   EXPECT_EQ(given_up[0].until, 0);
+  const auto again = scene.decision.on_set(given_up[0].number, 0);
+  EXPECT_FALSE(again.followed);
+  ASSERT_EQ(again.asked.size(), 1u);
+  EXPECT_EQ(again.asked[0].value, 500u);
+  EXPECT_TRUE(scene.decision.on_set(again.asked[0].number, 500).followed);
+}
+
+TEST(Decision, LowerValuesAreInForceBeforeHigherOnesAreSet) {
+  Scene scene;
+  const auto decide = [&](std::uint64_t cpu, std::uint64_t io) {
+    EXPECT_TRUE(scene.call());
+    return scene
+        .answer(outputs(output<ofp_actuator_setting>(
+            "settings", {setting("cpu", cpu, 0, OFP_SETTING_GRANTED), setting("io", io, 0, OFP_SETTING_GRANTED)})))
+        .asked;
+  };
+  auto asked = decide(200, 8);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_FALSE(scene.decision.on_set(asked[0].number, 200).followed);
+  EXPECT_TRUE(scene.decision.on_set(asked[1].number, 8).followed);
+  asked = decide(500, 2);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].actuator, 5u);
+  const auto raised = scene.decision.on_set(asked[0].number, 2);
+  EXPECT_FALSE(raised.followed);
+  ASSERT_EQ(raised.asked.size(), 1u);
+  EXPECT_EQ(raised.asked[0].actuator, 3u);
+  EXPECT_TRUE(scene.decision.on_set(raised.asked[0].number, 500).followed);
+  // If the first stage fails there is no second one.
+  asked = decide(100, 9);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].actuator, 3u);
+  const auto ended = scene.decision.on_set(asked[0].number, fail(Error::io, "no"));
+  EXPECT_TRUE(ended.asked.empty());
+  EXPECT_FALSE(ended.followed);
+  EXPECT_EQ(scene.decision.counters().unset, 2u);
+  EXPECT_TRUE(scene.decision.is_idle());
+}
+
+TEST(Decision, AGrantBelowTheLeastValueSetsNothing) {
+  Scene scene;
+  ASSERT_TRUE(scene.call());
+  const auto step =
+      scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 99, 0, OFP_SETTING_GRANTED)})));
+  EXPECT_TRUE(step.asked.empty());
+  EXPECT_TRUE(step.followed);
+  ASSERT_TRUE(scene.call());
+  const auto free = scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 99, 0)})));
+  EXPECT_EQ(free.asked.size(), 1u);  // without a grant the keeper raises it to its least value
+}
+
+TEST(Decision, NoLeaseIsLongerThanTheActuatorsAndTheInputsSayWhatIsInForce) {
+  Scene scene;
+  ASSERT_TRUE(scene.call());
+  const auto asked =
+      scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, INT64_MAX)}))).asked;
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].until, scene.now + scene.suspended + 10 * second_ns);
+  (void)scene.decision.on_set(asked[0].number, 500);
+  EXPECT_EQ(scene.shown_value(), 500u);
+  // A failed setting leaves the one before it in force, until that one's lease ends.
+  scene.now += second_ns;
+  ASSERT_TRUE(scene.call());
+  const auto lower = scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 400, 0)}))).asked;
+  (void)scene.decision.on_set(lower[0].number, fail(Error::io, "no"));
+  EXPECT_EQ(scene.shown_value(), 500u);
+  scene.now += 9 * second_ns;
+  EXPECT_EQ(scene.shown_value(), std::nullopt);
 }
 
 TEST(Decision, WhatAnEarlierGrantAllowedIsGivenUpBeforeALaterOneIsFollowed) {
   Scene scene;
   ASSERT_TRUE(scene.call());
-  const auto asked = scene.answer(outputs(
-      output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED), setting("io", 3, 0)})));
-  EXPECT_FALSE(scene.decision.on_set(asked[0].number, 500));
-  EXPECT_TRUE(scene.decision.on_set(asked[1].number, 3));
+  const auto asked = scene
+                         .answer(outputs(output<ofp_actuator_setting>(
+                             "settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED), setting("io", 3, 0)})))
+                         .asked;
+  EXPECT_FALSE(scene.decision.on_set(asked[0].number, 500).followed);
+  EXPECT_TRUE(scene.decision.on_set(asked[1].number, 3).followed);
   scene.held = {0, 13, 1, 103 * second_ns};
   ASSERT_TRUE(scene.call());
   // It still wants it, but nothing is granted any more. The other setting is not bound to a grant, and stays.
   const auto next =
-      scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED)})));
+      scene.answer(outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 500, 0, OFP_SETTING_GRANTED)})))
+          .asked;
   ASSERT_EQ(next.size(), 1u);
   EXPECT_EQ(next[0].actuator, 3u);
   EXPECT_EQ(next[0].until, 0);
-  const auto followed = scene.decision.on_set(next[0].number, 0);
+  const auto followed = scene.decision.on_set(next[0].number, 0).followed;
   ASSERT_TRUE(followed);
   EXPECT_EQ(followed->number, 13u);
   ASSERT_TRUE(scene.call());
-  EXPECT_TRUE(scene.answer({}).empty());
-  EXPECT_TRUE(scene.decision.finish());
+  const auto nothing = scene.answer({});
+  EXPECT_TRUE(nothing.asked.empty());
+  EXPECT_TRUE(nothing.followed);
 }
 
 TEST(Decision, AnswersThatDoNotFitAreRefused) {

@@ -1,34 +1,18 @@
-// Functions that decide on views: their calls, what their answers change, and the interval that a warning names.
-#include <algorithm>
+// Functions that decide on views: their calls, and what their answers change.
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "base/config.h"
 #include "base/log.h"
 #include "exchange/exchange_service.h"
 #include "exchange/one_exchange.h"
 
 namespace offpath::exchange {
 
-namespace {
-
-constexpr TimeNs repeated_ns = 60 * second_ns;  // between two lines of the log about one thing
-
-// At most once a minute.
-bool is_due(TimeNs& logged_at, TimeNs now) {
-  if (logged_at != never && now - logged_at < repeated_ns) return false;
-  logged_at = now;
-  return true;
-}
-
-}  // namespace
-
 void ExchangeService::decide(One& one, const View& view, TimeNs now, service::Effects& out) {
   const Exchange& exchange = *one.exchange;
   const Grants* const grants = exchange.grants();
   std::vector<std::string> members;
-  for (const Place& each : one.places) members.push_back(each.name);
+  if (one.decision->is_idle())
+    for (const Place& each : one.places) members.push_back(each.name);
   const DecisionScene scene{.members = members,
                             .self = exchange.self(),
                             .interval_ns = exchange.options().interval_ns,
@@ -39,10 +23,11 @@ void ExchangeService::decide(One& one, const View& view, TimeNs now, service::Ef
                             .held_nonce = grants != nullptr ? grants->held_nonce() : 0,
                             .suspended_ns = suspended_before_};
   auto call = one.decision->on_view(view, scene, gauges_, now);
-  if (!call) return;
+  if (!call) return note_failure(one, call.error().message, now);
+  if (!*call) return;
   const std::uint64_t token = next_token();
   calls_.emplace(token, &one);
-  out.push_back(service::CallEffect{token, std::move(call)});
+  out.push_back(service::CallEffect{token, std::move(*call)});
 }
 
 void ExchangeService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects&) {
@@ -66,49 +51,36 @@ Status ExchangeService::carry_out_answer(One& one, const plugin::Outputs& output
   if (!answer.grants.empty() && grants == nullptr)
     return fail(Error::unsupported, "it has no grants (exchange.grant_total)");
   if (answer.record) {
-    if (!one.settings.source.empty())
-      return fail(Error::exists, "its records come from {} (exchange.source)", one.settings.source);
     if (options.schema) OFP_TRY(check_record(*answer.record, *options.schema));
     auto bytes = std::make_shared<const std::vector<std::byte>>(*answer.record);
     one.record = {bytes, *bytes};
     one.record_made_at = now;
   }
   for (const ofp_grant_target& each : answer.grants) grants->set_target(each.member, each.amount);
-  const std::vector<Decision::Asked> asked = one.decision->on_answer(answer, now);
-  if (asked.empty()) follow(one, one.decision->finish());
-  for (const Decision::Asked& each : asked)
-    set_actuator_(each.actuator, each.value, each.until,
-                  [this, &one, number = each.number](const Result<std::uint64_t>& value, TimeNs at) {
-                    follow(one, one.decision->on_set(number, value));
-                    if (!value) note_failure(one, value.error().message, at);
-                  });
+  take_step(one, one.decision->on_answer(answer, now));
   return {};
 }
 
-// What others get next was used here until now.
-void ExchangeService::follow(One& one, const std::optional<Decision::Followed>& grant) {
+void ExchangeService::take_step(One& one, const Decision::Step& step) {
+  // What others get next was used here until now.
   Grants* const grants = one.exchange ? one.exchange->grants() : nullptr;
-  if (grant && grants != nullptr) grants->on_user_goes_by(grant->nonce, grant->number);
+  if (step.followed && grants != nullptr) grants->on_user_goes_by(step.followed->nonce, step.followed->number);
+  for (const Decision::Asked& each : step.asked)
+    set_actuator_(each.actuator, each.value, each.until,
+                  [this, &one, number = each.number](const Result<std::uint64_t>& value, TimeNs at) {
+                    take_step(one, one.decision->on_set(number, value));
+                    if (value || !is_due(one.refusal_logged_at, at)) return;
+                    log(LogLevel::warning,
+                        "exchange {}: a setting was refused: {}; further ones are counted "
+                        "(settings_refused)",
+                        one.settings.options.name, value.error().message);
+                  });
 }
 
 void ExchangeService::note_failure(One& one, std::string_view why, TimeNs now) {
   if (!is_due(one.failure_logged_at, now)) return;
   log(LogLevel::warning, "exchange {}: a decision failed: {}; further failures are counted (decisions_failed)",
       one.settings.options.name, why);
-}
-
-void ExchangeService::watch_interval(One& one, const View& view, TimeNs now) {
-  const auto judged = one.interval_watch.on_view(
-      view, [&](MemberIndex member) { return member == one.exchange->self() || !one.exchange->is_dead(member); });
-  if (!judged) return;
-  one.interval_held_ns = judged->holds_ns;
-  if (judged->holds_ns == 0 || !is_due(one.interval_logged_at, now)) return;
-  const ExchangeOptions& options = one.settings.options;
-  log(LogLevel::warning,
-      "exchange {}: {} of the last {} views were complete in the interval of {}; it {} hold {} (exchange.interval, "
-      "with the deadline in proportion)",
-      options.name, judged->complete, judged->views, format_duration(options.interval_ns),
-      judged->is_measured ? "could" : "might", format_duration(judged->holds_ns));
 }
 
 }  // namespace offpath::exchange

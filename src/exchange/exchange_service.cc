@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "exchange/one_exchange.h"
 #include "wire/messages/message_kinds.h"
@@ -259,6 +260,20 @@ void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, 
   }
   if (effects.wants_local) begin_read(one, now, out);
   if (clock_ != nullptr) one.cost_ns += clock_() - began;
+}
+
+void ExchangeService::watch_interval(One& one, const View& view, TimeNs now) {
+  const auto judged = one.interval_watch.on_view(
+      view, [&](MemberIndex member) { return member == one.exchange->self() || !one.exchange->is_dead(member); });
+  if (!judged) return;
+  one.interval_held_ns = judged->holds_ns;
+  if (judged->holds_ns == 0 || !is_due(one.interval_logged_at, now)) return;
+  const ExchangeOptions& options = one.settings.options;
+  log(LogLevel::warning,
+      "exchange {}: {} of the last {} views were complete in the interval of {}; it {} hold {} (exchange.interval, "
+      "with the deadline in proportion)",
+      options.name, judged->complete, judged->views, format_duration(options.interval_ns),
+      judged->is_measured ? "could" : "might", format_duration(judged->holds_ns));
 }
 
 void ExchangeService::take_arrived(TimeNs now, service::Effects& out) {

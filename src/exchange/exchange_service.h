@@ -206,7 +206,7 @@ class ExchangeService final : public service::Service {
   void pull(const Subscriber& subscriber, const RecordReader::Pull& what, service::Effects& out);
   void decide(One& one, const View& view, TimeNs now, service::Effects& out);
   [[nodiscard]] Status carry_out_answer(One& one, const plugin::Outputs& outputs, TimeNs now);
-  static void follow(One& one, const std::optional<Decision::Followed>& grant);
+  void take_step(One& one, const Decision::Step& step);
   void note_failure(One& one, std::string_view why, TimeNs now);
   void watch_interval(One& one, const View& view, TimeNs now);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out);

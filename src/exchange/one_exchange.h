@@ -12,6 +12,13 @@
 
 namespace offpath::exchange {
 
+// Of lines of the log about one thing: at most one a minute.
+[[nodiscard]] inline bool is_due(TimeNs& logged_at, TimeNs now) noexcept {
+  if (logged_at != never && now - logged_at < 60 * second_ns) return false;
+  logged_at = now;
+  return true;
+}
+
 struct ExchangeService::One {
   explicit One(ExchangeSettings given);
 
@@ -31,7 +38,7 @@ struct ExchangeService::One {
   TimeNs cost_ns = 0;
   std::uint64_t last_epoch = 0;
   std::unique_ptr<Decision> decision;  // null: no function decides
-  TimeNs failure_logged_at = never;
+  TimeNs failure_logged_at = never, refusal_logged_at = never;
   IntervalWatch interval_watch;
   TimeNs interval_logged_at = never, interval_held_ns = 0;
 };

@@ -141,7 +141,7 @@ def test_a_slow_function_loses_views_and_delays_none(directory: Path) -> None:
 
 
 def test_a_function_that_crashes_changes_nothing_and_is_called_again(directory: Path) -> None:
-    with agent(directory, *configured(directory, "crash", '"power"')) as running:
+    with agent(directory, *configured(directory, "crash", '"power"', "90000000")) as running:
         assert until(lambda: load_of(running)["decisions_failed"] >= 3, PATIENCE_S)
         assert running.says("a decision failed")
         assert power_of(directory) == "125000000"
@@ -169,11 +169,39 @@ def test_settings_end_while_their_agent_is_stopped(directory: Path) -> None:
         assert until(lambda: power_of(directory) == "90000000", PATIENCE_S)
 
 
+def keeper_of(running: AgentProcess) -> int:
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and (process / "comm").read_text() == "offpath-keeper\n":
+                status = (process / "status").read_text()
+                if f"\nPPid:\t{running.pid}\n" in status:
+                    return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError("the agent has no keeper")
+
+
+def test_the_next_start_returns_what_a_killed_keeper_left(directory: Path) -> None:
+    with agent(directory, *configured(directory, "set", '"power"', "90000000")) as running:
+        assert until(lambda: power_of(directory) == "90000000", PATIENCE_S)
+        left = list((directory / "actuators").iterdir())
+        assert len(left) == 1 and left[0].stat().st_mode & 0o777 == 0o600
+        os.kill(keeper_of(running), signal.SIGKILL)
+        assert until(lambda: "the keeper of actuators" in running.log(), PATIENCE_S)
+        running.stop(signal.SIGKILL)
+    assert power_of(directory) == "90000000"
+    with agent(directory, *configured(directory, "tell", '"power"')) as running:
+        assert until(lambda: power_of(directory) == "125000000", PATIENCE_S)
+        assert until(lambda: not any((directory / "actuators").iterdir()), PATIENCE_S)
+
+
 def test_an_actuator_that_is_not_the_exchanges_is_not_set(directory: Path) -> None:
-    with agent(directory, *configured(directory, "overreach", '"power"')) as running:
+    with agent(directory, *configured(directory, "overreach", '"power", "frequency"', "90000000")) as running:
         assert until(lambda: load_of(running)["decisions_failed"] >= 3, PATIENCE_S)
         assert running.says("the exchange may set no actuator 'other'")
         assert power_of(directory, 1) == "30000000"
+        assert power_of(directory) == "125000000"  # nor those beside it
+        assert frequency_of(directory) == "3600000"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +210,7 @@ def test_an_actuator_that_is_not_the_exchanges_is_not_set(directory: Path) -> No
         (('decide = "decision/tell"', 'decide = "nothing/tell"'), "there is no [[plugin]] with the name 'nothing'"),
         (('actuators = ["power"]', 'actuators = ["fan"]'), "there is no [[actuator]] with the name 'fan'"),
         (('decide = "decision/tell"', 'decide = ""'), "only a function sets them"),
+        (('decide = "decision/tell"', 'decide = "decision/tell"\nsource = "host"'), "exchange.source is set as well"),
         (("min = 50_000_000", "min = 0"), "actuator power: values from 0"),
         (('where = "intel-rapl:0"', 'where = "../../etc"'), "is not a directory below"),
     ],

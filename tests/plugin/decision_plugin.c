@@ -25,32 +25,42 @@ static int32_t tell_late(ofp_context* context) {
   return tell(context);
 }
 
-static int32_t crash(ofp_context* context) {
-  (void)context;
-  abort();
-}
-
 /* Sets each actuator to what the arguments say, for as long as is allowed. */
-static int32_t set(ofp_context* context) {
+static ofp_actuator_setting* set_all(ofp_context* context, uint64_t* count) {
   char text[32] = {0};
   memcpy(text, context->arguments, context->arguments_bytes < sizeof text ? context->arguments_bytes : sizeof text - 1);
   const ofp_input* actuators = context->inputs[3];
-  const uint64_t count = actuators->bytes / sizeof(ofp_actuator_state);
-  ofp_actuator_setting* settings = context->output(context, "settings", count * sizeof *settings, 0);
-  if (settings == NULL) return 1;
-  for (uint64_t i = 0; i < count; ++i) {
-    memcpy(settings[i].name, ((const ofp_actuator_state*)actuators->data)[i].name, sizeof settings[i].name);
+  const uint64_t row_bytes = view_of(context)->actuator_bytes;
+  *count = actuators->bytes / row_bytes;
+  ofp_actuator_setting* settings = context->output(context, "settings", *count * sizeof *settings, 0);
+  for (uint64_t i = 0; settings != NULL && i < *count; ++i) {
+    const void* row = (const char*)actuators->data + i * row_bytes;
+    const ofp_actuator_state* actuator = row;
+    memcpy(settings[i].name, actuator->name, sizeof settings[i].name);
     settings[i].value = strtoull(text, NULL, 10);
   }
-  return tell(context);
+  return settings;
 }
 
-/* Sets one that the exchange may not set. */
+static int32_t set(ofp_context* context) {
+  uint64_t count = 0;
+  return set_all(context, &count) == NULL ? 1 : tell(context);
+}
+
+/* Crashes after its settings were made. */
+static int32_t crash(ofp_context* context) {
+  uint64_t count = 0;
+  set_all(context, &count);
+  abort();
+}
+
+/* Sets one that the exchange may not set in place of the last one, behind those that it may. */
 static int32_t overreach(ofp_context* context) {
-  ofp_actuator_setting* setting = context->output(context, "settings", sizeof *setting, 0);
-  if (setting == NULL) return 1;
-  strcpy(setting->name, "other");
-  setting->value = 60000000;
+  uint64_t count = 0;
+  ofp_actuator_setting* settings = set_all(context, &count);
+  if (settings == NULL || count < 2) return 1;
+  strcpy(settings[count - 1].name, "other");
+  settings[count - 1].value = 60000000;
   return 0;
 }
 

@@ -1,11 +1,13 @@
 // A budget that members share by decisions: the function of examples/12_cpu_budget, real exchanges, decisions and
 // keepers, in virtual time, under seeded cuts, kills, stops, lost and late messages, slow functions, late
-// keepers and refused settings.
+// keepers, refused settings and writes that fail. Each member has two actuators, between which its share moves.
 // What must hold at every moment: the sum of all limits, of members that are dead or stopped as well, is at most the
 // budget. And without faults the budget is used.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
+
+#include <array>
 
 #include "actuator/keeper.h"
 #include "base/file_bytes.h"
@@ -24,6 +26,7 @@ namespace {
 using namespace exchange;
 
 constexpr std::uint64_t floor_each = 100, total = 1000;  // thousandths of a core
+constexpr std::size_t actuators = 2;                     // of each member
 constexpr TimeNs late_max_ns = 10 * millisecond_ns;      // of a keeper; the example's settings end 20 ms early
 
 // One call of the example's function, as a worker makes it.
@@ -108,9 +111,9 @@ class BudgetSim {
 
  private:
   struct Node {
-    std::uint64_t limit = floor_each;  // in force
+    std::array<std::uint64_t, actuators> limits{floor_each / 2, floor_each / 2};  // in force
     std::unique_ptr<actuator::Keeper> keeper;
-    actuator::MemoryActuator* actuator = nullptr;
+    std::array<actuator::MemoryActuator*, actuators> actuator{};
     std::unique_ptr<Decision> decision;
     std::uint64_t epoch = 0;  // of the newest view it was given
     double wanted = 0;
@@ -125,12 +128,17 @@ class BudgetSim {
   void start(MemberIndex i) {
     Node& node = nodes_[i];
     std::vector<actuator::Keeper::Kept> kept;
-    auto made = std::make_unique<actuator::MemoryActuator>(node.limit);
-    node.actuator = made.get();
-    kept.push_back({std::move(made), "cpu", 1, 100'000, second_ns});
+    for (std::size_t j = 0; j < actuators; ++j) {
+      auto made = std::make_unique<actuator::MemoryActuator>(node.limits[j]);
+      node.actuator[j] = made.get();
+      kept.push_back({std::move(made), j == 0 ? "cpu" : "other", 1, 100'000, second_ns});
+    }
     node.keeper = std::make_unique<actuator::Keeper>(std::move(kept));
     node.decision = std::make_unique<Decision>(
-        DecisionSettings{"budget", "share", fmt::format("{}", floor_each), {{0, "cpu", 1, 100'000, second_ns}}});
+        DecisionSettings{"budget",
+                         "share",
+                         fmt::format("{}", floor_each),
+                         {{0, "cpu", 1, 100'000, second_ns}, {1, "other", 1, 100'000, second_ns}}});
     node.wanted = static_cast<double>(world_.below(3 * total));
     node.epoch = 0;
     node.call.reset();
@@ -182,6 +190,7 @@ class BudgetSim {
     }
   }
   void heal() {
+    is_healed_ = true;
     members_->fabric().set_cut(nullptr);
     members_->fabric().set_faults({});
     for (MemberIndex i = 0; i < count_; ++i) {
@@ -196,14 +205,17 @@ class BudgetSim {
     });
   }
   void step() {
-    std::uint64_t sum = 0;
     for (MemberIndex i = 0; i < count_; ++i) {
-      Node& node = nodes_[i];
       if (members_->runs(i)) turn(i);
       // Keepers live on while their agent is stopped. They may be late.
-      EXPECT_TRUE(node.keeper->on_time(local(i) - static_cast<TimeNs>(world_.below(late_max_ns))));
-      sum += node.limit;
+      EXPECT_TRUE(nodes_[i].keeper->on_time(local(i) - static_cast<TimeNs>(world_.below(late_max_ns))));
     }
+    look();
+  }
+  void look() {
+    std::uint64_t sum = 0;
+    for (const Node& node : nodes_)
+      for (const std::uint64_t limit : node.limits) sum += limit;
     highest_ = std::max(highest_, sum);
     ASSERT_LE(sum, floor_each * count_ + total) << "at " << members_->now();
   }
@@ -215,15 +227,26 @@ class BudgetSim {
     if (members_->now() < node.ends_at) return;
     node.ends_at = never;
     if (node.call) return end_call(i, now);
-    for (const Decision::Asked& each : std::exchange(node.asked, {})) {
-      Result<std::uint64_t> set = 0;
-      node.actuator->refuses = world_.chance(0.1);
-      if (each.until != 0)
-        set = node.keeper->set(each.actuator, each.value, each.until, now);
-      else
-        EXPECT_TRUE(node.keeper->give_up(each.actuator, now));
-      follow(i, node.decision->on_set(each.number, set));
+    while (!node.asked.empty() && !testing::Test::HasFatalFailure()) {
+      set_first(i, now);
+      look();
+      if (world_.chance(0.2)) break;  // the keeper is slow
     }
+  }
+  void set_first(MemberIndex i, TimeNs now) {
+    Node& node = nodes_[i];
+    const Decision::Asked each = node.asked.front();
+    node.asked.erase(node.asked.begin());
+    Result<std::uint64_t> set = 0;
+    actuator::MemoryActuator& actuator = *node.actuator[each.actuator];
+    actuator.refuses = !is_healed_ && world_.chance(0.05);
+    actuator.fails = !is_healed_ && world_.chance(0.05);
+    if (each.until != 0)
+      set = node.keeper->set(each.actuator, each.value, each.until, now);
+    else if (const Status given_up = node.keeper->give_up(each.actuator, now); !given_up)
+      set = tl::unexpected(given_up.error());
+    actuator.refuses = actuator.fails = false;
+    take(i, node.decision->on_set(each.number, set));
   }
   void give(MemberIndex i, const View& view, TimeNs now) {
     Node& node = nodes_[i];
@@ -244,8 +267,9 @@ class BudgetSim {
     sample.values.set(0, node.wanted);
     auto call =
         node.decision->on_view(view, scene, [&](const GaugeVisitor& visit) { visit(schema, sample, now); }, now);
-    if (!call) return;
-    node.call = std::move(call);
+    ASSERT_TRUE(call);
+    if (!*call) return;
+    node.call = std::move(*call);
     // Most answer at once, some after many intervals.
     const TimeNs takes = static_cast<TimeNs>(world_.below(world_.chance(0.1) ? 20 : 1) + 1) * options_.interval_ns / 4;
     node.ends_at = members_->now() + takes;
@@ -256,17 +280,32 @@ class BudgetSim {
     if (world_.chance(0.05)) return node.decision->on_failed();
     Called context(*call);
     ASSERT_EQ(offpath_plugin()->functions[0].function(&context), 0);
-    const auto answer = read_answer(context.outputs(), count_, 64, node.decision->settings().actuators);
+    auto answer = read_answer(context.outputs(), count_, 64, node.decision->settings().actuators);
     ASSERT_TRUE(answer) << answer.error().message;
     ASSERT_TRUE(answer->record);
     members_->publish(i, *answer->record);
     for (const ofp_grant_target& each : answer->grants) grants(i).set_target(each.member, each.amount);
-    node.asked = node.decision->on_answer(*answer, now);
-    if (node.asked.empty()) return follow(i, node.decision->finish());
-    node.ends_at = members_->now() + static_cast<TimeNs>(world_.below(static_cast<std::uint64_t>(5 * millisecond_ns)));
+    split(*answer);
+    take(i, node.decision->on_answer(*answer, now));
   }
-  void follow(MemberIndex i, const std::optional<Decision::Followed>& grant) {
-    if (grant) grants(i).on_user_goes_by(grant->nonce, grant->number);
+  // What the function sets, as settings of both, in either order.
+  void split(DecisionAnswer& answer) {
+    if (answer.settings.empty()) return;
+    DecisionAnswer::Setting one = answer.settings.front(), other = one;
+    one.value = floor_each / 2 + world_.below(one.value - floor_each + 1);
+    other.value -= one.value;
+    other.actuator = 1;
+    if (world_.chance(0.5)) std::swap(one, other);
+    answer.settings = {one, other};
+    if (!is_healed_ && world_.chance(0.1)) answer.settings.pop_back();
+  }
+  void take(MemberIndex i, const Decision::Step& step) {
+    Node& node = nodes_[i];
+    if (step.followed) grants(i).on_user_goes_by(step.followed->nonce, step.followed->number);
+    node.asked.insert(node.asked.end(), step.asked.begin(), step.asked.end());
+    if (!node.asked.empty())
+      node.ends_at =
+          members_->now() + static_cast<TimeNs>(world_.below(static_cast<std::uint64_t>(5 * millisecond_ns)));
   }
 
   link::SeededRandom world_;
@@ -277,6 +316,7 @@ class BudgetSim {
   std::vector<Node> nodes_;
   std::vector<std::string> names_;
   std::uint64_t highest_ = 0;  // sum of all limits
+  bool is_healed_ = false;
 };
 
 TEST(DecisionSim, TheSumIsNeverAboveTheBudget) {

@@ -33,9 +33,9 @@ std::span<const ConfigKey> actuator_keys() noexcept { return keys; }
 Result<ActuatorSettings> read_actuators(const Config& config,
                                         const std::function<std::string(const std::string&)>& placed) {
   ActuatorSettings settings;
-  settings.roots = {config.text("actuators.sysfs"), config.text("actuators.cgroups")};
-  for (const char* key : {"actuators.sysfs", "actuators.cgroups"})
-    if (!config.text(key).starts_with('/'))
+  settings.roots = {config.text("actuators.sysfs"), config.text("actuators.cgroups"), config.text("actuators.former")};
+  for (const char* key : {"actuators.sysfs", "actuators.cgroups", "actuators.former"})
+    if (const std::string& path = config.text(key); !path.empty() && !path.starts_with('/'))
       return bad_value(config, key, "'{}' is not an absolute path", config.text(key));
   for (const Config& one : config.list("actuator")) {
     actuator::ActuatorOptions made;

@@ -143,6 +143,8 @@ Status read_decisions(const Config& config, const std::vector<plugin::PluginOpti
         return bad_value(one, "exchange.actuators", "only a function sets them: exchange.decide is not set");
       continue;
     }
+    if (!exchanges[i].source.empty())
+      return bad_value(one, "exchange.decide", "exchange.source is set as well: the records would come from both");
     OFP_ASSIGN(exchanges[i].decides, parse_decision(one, decide, plugins, actuators));
     for (const exchange::DecisionActuator& each : exchanges[i].decides->actuators)
       if (!taken.insert(each.name).second)

@@ -184,6 +184,10 @@ constexpr ConfigKey keys[] = {
      "Directory of the files of power and cpufreq actuators ([[actuator]])."},
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
      "Directory of the cgroups of cpu and io actuators; with version 1 that of a controller."},
+    {"actuators.former", ConfigType::text, "",
+     "Directory of this user's own, for the former settings of actuators while others are in force: what a killed "
+     "keeper has left there is returned at the next start. Agents with the same directory never set the same limit. It "
+     "is created if its parent exists. Empty: actuators, beside the socket of agent.listen."},
     {"alarms.hook", ConfigType::texts, "",
      "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared. The OFFPATH_ALARM_* "
      "variables of its environment describe the alarm. It runs without a shell."},

@@ -178,12 +178,13 @@ inline constexpr Figure<exchange::DecisionCounters> decision_figures[] = {
     {"decisions", value<&exchange::DecisionCounters::called>, "exchange_decisions_total",
      "Calls of the function that decides on views."},
     {"decisions_failed", value<&exchange::DecisionCounters::failed>, "exchange_decisions_failed_total",
-     "Calls that failed, or whose answer was refused."},
+     "Calls that failed, whose view was too large, or whose answer was refused."},
     {"decisions_lost", value<&exchange::DecisionCounters::lost>, "exchange_decisions_lost_total",
      "Views that arrived during a call or its settings, and were not decided on."},
-    {"settings", value<&exchange::DecisionCounters::set>, "exchange_settings_total", "Settings of actuators in force."},
+    {"settings", value<&exchange::DecisionCounters::set>, "exchange_settings_total",
+     "Settings of actuators that came into force."},
     {"settings_refused", value<&exchange::DecisionCounters::unset>, "exchange_settings_refused_total",
-     "Settings of actuators that failed."},
+     "Settings of actuators that failed, or were left out because others did."},
 };
 // The metrics of exchanges with grants.
 inline constexpr Figure<ExchangeService::ExchangeStatus> grant_figures[] = {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "actuator/actuator.h"
-#include "base/text.h"
 
 namespace offpath::actuator {
 
@@ -14,24 +14,30 @@ class MemoryActuator final : public Actuator {
   // `setting` outlives it.
   explicit MemoryActuator(std::uint64_t& setting) : setting_(setting) {}
 
-  Result<std::string> hold() override { return fails ? Result<std::string>(failure()) : std::to_string(setting_); }
+  bool was_left() const override { return former_.has_value(); }
+  Status hold() override {
+    if (fails) return failure();
+    if (!former_) former_ = setting_;
+    return {};
+  }
   Status set(std::uint64_t value) override {
     if (fails || refuses) return failure();
     setting_ = value;
     return {};
   }
-  Status restore(const std::string& held) override {
+  Result<std::optional<std::string>> restore() override {
     if (fails) return failure();
-    setting_ = *number_of<std::uint64_t>(held);
-    return {};
+    setting_ = *former_;
+    return std::nullopt;
   }
-  void release() override {}
+  void release() override { former_.reset(); }
 
   bool fails = false, refuses = false;  // refuses: values only
 
  private:
   static tl::unexpected<Failure> failure() { return fail(Error::io, "a faulty actuator"); }
   std::uint64_t& setting_;
+  std::optional<std::uint64_t> former_{};
 };
 
 }  // namespace offpath::actuator
