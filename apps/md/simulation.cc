@@ -409,11 +409,12 @@ void Simulation::list_neighbours() {
     strayed_ = 0;
   }
   if (settings_.lists == Lists::clusters) {
-    return build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_,
-                          settings_.precision);
+    build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_, settings_.precision);
+  } else {
+    build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
+               settings_.precision);
   }
-  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
-             settings_.precision);
+  lost_coworker_.reset();
 }
 
 void Simulation::compute_forces() {

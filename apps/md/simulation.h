@@ -142,6 +142,7 @@ class Simulation {
   NeighbourList list_;
 
   std::unique_ptr<Coworker> coworker_;
+  std::unique_ptr<Coworker> lost_coworker_;  // until new lists are made: its own may be in use
   Offload next_mode_ = Offload::none, probed_ = Offload::none;
   bool chosen_later_ = false;  // --offload auto
   std::string coworker_lost_;
