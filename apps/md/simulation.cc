@@ -174,6 +174,11 @@ RestartHeader Simulation::restart_header() const {
   header.cut = settings_.cut;
   header.skin = settings_.skin;
   header.time_step = settings_.time_step;
+  const std::vector<double> parameters = forces_->parameters();
+  std::vector<double> masses = masses_;
+  masses.push_back(settings_.units.mvv_to_energy);
+  header.forces = checksum(std::as_bytes(std::span(parameters)));
+  header.masses = checksum(std::as_bytes(std::span(masses)));
   header.box = domain_.whole;
   if (thermostat_) {
     header.thermostat = thermostat_->rates();
@@ -198,6 +203,7 @@ void Simulation::save(const std::string& path) {
   write_restart(path, restart_header(), own, ranks_);
 }
 
+// On another number of ranks, what the order of sums and the choice of lists depend on may differ.
 void Simulation::check_same(const RestartHeader& there) const {
   const RestartHeader here = restart_header();
   const auto differs = [&](const std::string& what, double then, double now) {
@@ -205,13 +211,19 @@ void Simulation::check_same(const RestartHeader& there) const {
     throw BadInput(settings_.resume_file + ": written with " + what + " " + std::to_string(then) + ", this run has " +
                    std::to_string(now) + ": it would not continue with identical results");
   };
+  differs("mixed precision", there.mixed, here.mixed);
+  differs("cut-off", there.cut, here.cut);
+  differs("time step", there.time_step, here.time_step);
+  if (there.forces != here.forces || there.masses != here.masses) {
+    throw BadInput(settings_.resume_file + ": written with other " +
+                   (there.forces != here.forces ? "forces (potential, epsilon, sigma or mixing rule)" : "masses") +
+                   "; name what gave them: the data file, the table or the options");
+  }
+  if (there.ranks != here.ranks) return;
   differs("threads", there.threads, here.threads);
   differs("half lists", there.half, here.half);
-  differs("mixed precision", there.mixed, here.mixed);
   differs("lists of clusters", there.clusters, here.clusters);
-  differs("cut-off", there.cut, here.cut);
   differs("skin", there.skin, here.skin);
-  differs("time step", there.time_step, here.time_step);
   if (there.kernels != here.kernels) {
     throw BadInput(settings_.resume_file + ": written with the kernels " + std::string(there.kernels.data()) +
                    "; choose them with --kernels for identical results");
@@ -232,7 +244,7 @@ void Simulation::resume() {
   steps_done_ = there.step;
   atoms_in_all_ = there.atoms;
   const bool same_ranks = there.ranks == ranks_.count();
-  if (same_ranks) check_same(there);
+  check_same(there);
   std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(ranks_.count()));
   const RankOfPosition rank_of(there.box, ranks_.count());
   for (std::size_t part = 0; part < restart.parts.size(); ++part) {
@@ -270,6 +282,7 @@ void Simulation::resume() {
 
 void Simulation::make_thermostat() {
   if (settings_.nvt_temperature == 0) return;
+  if (atoms_in_all_ < 2) throw BadInput("--nvt: one atom has no temperature, because the box does not move");
   const double damping = settings_.nvt_damping > 0 ? settings_.nvt_damping : 100 * settings_.time_step;
   thermostat_.emplace(settings_.units.boltzmann * settings_.nvt_temperature, static_cast<double>(3 * atoms_in_all_ - 3),
                       damping, settings_.time_step);
@@ -409,11 +422,12 @@ void Simulation::list_neighbours() {
     strayed_ = 0;
   }
   if (settings_.lists == Lists::clusters) {
-    return build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_,
-                          settings_.precision);
+    build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_, settings_.precision);
+  } else {
+    build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
+               settings_.precision);
   }
-  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
-             settings_.precision);
+  lost_coworker_.reset();
 }
 
 void Simulation::compute_forces() {

@@ -142,14 +142,15 @@ class Simulation {
   NeighbourList list_;
 
   std::unique_ptr<Coworker> coworker_;
+  std::unique_ptr<Coworker> lost_coworker_;  // until new lists are made: its own may be in use
   Offload next_mode_ = Offload::none, probed_ = Offload::none;
   bool chosen_later_ = false;  // --offload auto
   std::string coworker_lost_;
   std::int64_t lists_by_coworker_ = 0, forces_by_coworker_ = 0;
   // The atoms' positions when the current list was made, and the one being made.
   Array<double> list_positions_, requested_positions_;
-  double strayed_ = 0, requested_strayed_ = 0;  // the largest distance of atoms from their bins at that time, over all
-                                                // ranks
+  double strayed_ = 0, requested_strayed_ = 0;  // the largest distance of this rank's atoms from their bins at that
+                                                // time
   bool list_requested_ = false;  // the same on all ranks, like the steps in which lists are requested and adopted
   bool list_too_large_ = false;  // for its room: the host makes one
   Motion moved_;                 // from list_positions_, in the last drift

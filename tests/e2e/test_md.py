@@ -177,6 +177,7 @@ def test_a_run_is_continued_on_another_number_of_ranks(tmp_path: Path):
     for launcher in (on_ranks(2), ()):
         found = rows(*exact, "-n", "200", "--resume", restart, launcher=launcher)
         assert found[200] == pytest.approx(expected[200], rel=5e-7)
+    assert "written with time step" in refusal(*exact, "-n", "200", "--dt", "0.004", "--resume", restart)
 
 
 def test_copper_is_that_of_lammps(tmp_path: Path):
@@ -272,6 +273,9 @@ def test_what_is_wrong_is_named(tmp_path: Path):
     assert f"{short}:5: the force style is missing" in refusal("-i", str(short))
     assert "cannot be read" in refusal("-p", "eam", "--potential_file", str(tmp_path / "none.eam"))
     assert "--offload needs --lists pairs" in refusal("-s", "4", "--lists", "clusters", "--offload", "force")
+    atom = tmp_path / "atom.data"
+    atom.write_text("x\n\n1 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n")
+    assert "--nvt: " in refusal("-f", str(atom), "--nvt", "1")
     assert "the time step is too large" in refusal("-s", "6", "--dt", "0.3", "-n", "200")
 
 
@@ -309,13 +313,13 @@ def test_lists_made_by_the_agent_miss_nothing(agent: AgentProcess, monkeypatch: 
 CELL = (4 / 0.8442) ** (1 / 3)
 
 
-def crystal_file(path: Path, cells: int, inside: Callable[[list[float]], bool]) -> None:
+def crystal_file(path: Path, cells: tuple[int, int, int], inside: Callable[[list[float]], bool]) -> None:
     """A data file of the lattice's atoms that are ``inside``, as seen from the middle of the box."""
     corners = ((0, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5))
-    places = itertools.product(range(cells), range(cells), range(cells), corners)
+    places = itertools.product(*map(range, cells), corners)
     atoms = [[CELL * (n + c) for n, c in zip(place[:3], place[3], strict=True)] for place in places]
-    kept = [atom for atom in atoms if inside([x - CELL * cells / 2 for x in atom])]
-    sides = "".join(f"0 {CELL * cells} {axis}lo {axis}hi\n" for axis in "xyz")
+    kept = [atom for atom in atoms if inside([x - CELL * n / 2 for x, n in zip(atom, cells, strict=True)])]
+    sides = "".join(f"0 {CELL * n} {axis}lo {axis}hi\n" for n, axis in zip(cells, "xyz", strict=True))
     lines = "".join(f"{n} 1 {x:.17g} {y:.17g} {z:.17g}\n" for n, (x, y, z) in enumerate(kept, 1))
     path.write_text(f"crystal\n\n{len(kept)} atoms\n1 atom types\n\n{sides}\nAtoms\n\n{lines}")
 
@@ -330,7 +334,7 @@ def test_lists_of_an_uneven_density_fit(
         "slab": lambda x: abs(x[2]) < 1.8 * CELL,
     }[shape]
     data = tmp_path / "data"
-    crystal_file(data, 12, inside)
+    crystal_file(data, (12, 12, 12), inside)
     exact = rows("-f", str(data), "-n", "200", "--every", "1")
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     done = ended("-f", str(data), "-n", "200", "--offload", "list")
@@ -338,6 +342,24 @@ def test_lists_of_an_uneven_density_fit(
     assert int(re.findall(r"by the agent: (\d+) lists", done.stdout)[0]) > 10
     last = [float(word) for word in re.findall(r"^200 .*", done.stdout, re.M)[0].split()[1:4]]
     assert last == pytest.approx(exact[200], rel=5e-7)
+
+
+@pytest.mark.parametrize("mode", ["list", "force"])
+def test_a_rank_without_atoms_keeps_its_agent(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
+):
+    """A slab of three cells at the end of a box of 24 by 6 by 6, which four ranks share along its length."""
+    data = tmp_path / "data"
+    crystal_file(data, (6, 6, 24), lambda x: x[2] < -9 * CELL)
+    exact = rows("-f", str(data), "-n", "100", "--every", "1")
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    words = ("-f", str(data), "-n", "100", "--every", "1", "--offload", mode)
+    done = ended(*words, launcher=on_ranks(4))
+    assert "continued without the agent" not in done.stderr
+    lists, forces = re.findall(r"by the agent: (\d+) lists, forces of (\d+)", done.stdout)[0]
+    assert int(lists if mode == "list" else forces) > 5
+    last = [float(word) for word in re.findall(r"^100 .*", done.stdout, re.M)[0].split()[1:4]]
+    assert last == pytest.approx(exact[100], rel=5e-7)
 
 
 def test_a_list_without_room_says_how_much_it_needs(agent: AgentProcess):
@@ -411,8 +433,8 @@ def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pyt
     assert "\n5000 " in out
 
 
-def ended(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
+def ended(*options: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
 
 
 def verdict(done: subprocess.CompletedProcess[str]) -> str:

@@ -215,6 +215,8 @@ void share_head(DataFile& data, Ranks& ranks) {
 LjTypes types_of(const DataFile& data, const Settings& settings) {
   LjTypes types;
   types.count = data.pairs.empty() ? 1 : static_cast<std::size_t>(data.types);
+  if (types.count > 1 && data.mass.empty())
+    throw BadInput(settings.data_file + ": several types of atoms, and no section Masses");
   types.mass = data.mass;
   types.mass.resize(types.count, settings.mass);
   types.epsilon.assign(types.count * types.count, settings.epsilon);

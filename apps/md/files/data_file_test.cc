@@ -76,6 +76,8 @@ TEST(DataFile, TypesAreMixedAndCutAlike) {
   EXPECT_EQ(types_of(data, settings).sigma[2], 1.25) << "given pairs are not mixed";
   settings.cut = 3;
   EXPECT_NE(refusal_of([&] { types_of(data, settings); }).find("a pair's cut-off of 2.5"), std::string::npos);
+  data.mass.clear();
+  EXPECT_NE(refusal_of([&] { types_of(data, settings); }).find("no section Masses"), std::string::npos);
 }
 
 TEST(DataFile, ATriclinicBoxIsRefusedByName) {

@@ -22,13 +22,7 @@ namespace {
 //   end-8   8      FNV-1a of everything before
 constexpr std::array<char, 8> magic{'O', 'F', 'P', 'M', 'D', 'R', 'S', 'T'};
 constexpr std::uint64_t version = 3;
-static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 160);
-
-std::uint64_t checksum(std::span<const char> bytes) {
-  std::uint64_t sum = 0xcbf29ce484222325;
-  for (const char byte : bytes) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return sum;
-}
+static_assert(sizeof(RestartAtom) == 80 && sizeof(RestartHeader) == 176);
 
 template <class T>
 void append(std::string& text, const T& value) {
@@ -72,6 +66,12 @@ class Reader {
 
 }  // namespace
 
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0xcbf29ce484222325;
+  for (const std::byte byte : bytes) sum = (sum ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3;
+  return sum;
+}
+
 void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own,
                    Ranks& ranks) {
   const std::vector<std::vector<std::byte>> parts = ranks.gather(std::as_bytes(std::span(own)));
@@ -83,7 +83,7 @@ void write_restart(const std::string& path, const RestartHeader& header, const s
     append(text, static_cast<std::uint64_t>(part.size() / sizeof(RestartAtom)));
     text.append(reinterpret_cast<const char*>(part.data()), part.size());
   }
-  append(text, checksum(text));
+  append(text, checksum(std::as_bytes(std::span(text))));
   write_whole(path, text);
 }
 
@@ -98,7 +98,7 @@ Restart read_restart(const std::string& path) {
   std::uint64_t sum = 0;
   if (text.size() < 16 + sizeof sum) throw BadInput(path + ": the file is cut short");
   std::memcpy(&sum, text.data() + summed, sizeof sum);
-  if (sum != checksum(std::span(text).first(summed)))
+  if (sum != checksum(std::as_bytes(std::span(text).first(summed))))
     throw BadInput(path + ": the file is cut short or damaged: its checksum is wrong");
   Reader in(path, std::span(text).first(summed).subspan(magic.size()));
   if (const auto found = in.take<std::uint64_t>(); found != version) {

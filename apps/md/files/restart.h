@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,16 @@
 
 namespace md {
 
-// Settings that have to be the same as in the run that wrote the file, for identical results.
+// FNV-1a.
+std::uint64_t checksum(std::span<const std::byte> bytes);
+
+// Settings that have to be the same as in the run that wrote the file: cut-off, time step, precision, forces and masses
+// on any number of ranks, the others on as many ranks, for identical results.
 struct RestartHeader {
   std::int64_t step = 0, atoms = 0;
   std::int32_t ranks = 1, threads = 1, half = 1, mixed = 0, clusters = 0, unused = 0;
   double cut = 0, skin = 0, time_step = 0;
+  std::uint64_t forces = 0, masses = 0;  // checksums of Forces::parameters, and of the masses by type with their units
   Box box;
   std::array<char, 16> kernels{};
   std::array<double, 3> thermostat{};  // Thermostat::rates

@@ -7,6 +7,7 @@
 #include "md/files/temporary_file.h"
 #include "md/ranks/thread_ranks.h"
 #include "md/simulation.h"
+#include "md/test_metal.h"
 
 namespace md {
 namespace {
@@ -92,9 +93,85 @@ TEST(Restart, TypesAndMassesComeFromTheDataFile) {
   resumed.start();
   while (resumed.steps_done() < 60) resumed.step();
   EXPECT_EQ(bits_of(whole), bits_of(resumed));
+  settings.mixing = Mixing::arithmetic;
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with other forces"), std::string::npos);
   settings.data_file.clear();
-  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("atoms of type 2, the potential has 1"),
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("name what gave them: the data file"),
             std::string::npos);
+}
+
+// Of one type, too: without its data file a run would have the mass and the pairs of the options.
+TEST(Restart, OtherPhysicsIsRefusedOnAnyNumberOfRanks) {
+  const TemporaryFile data(
+      "x\n\n2 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nMasses\n\n1 2\n\n"
+      "Pair Coeffs\n\n1 0.5 1.1\n\nAtoms\n\n1 1 1 1 1\n2 1 2 1 1\n");
+  Settings written;
+  written.data_file = data.path();
+  const TemporaryFile file;
+  OneRank one;
+  Simulation run(written, one);
+  run.start();
+  run.save(file.path());
+  written.resume_file = file.path();
+  for (const int count : {1, 2}) {
+    const auto refusal_with = [&](const auto& change) {
+      Settings settings = written;
+      change(settings);
+      return refusal_of(
+          [&] { ThreadRanks::run(count, [&](Ranks& ranks) { const Simulation resumed(settings, ranks); }); });
+    };
+    EXPECT_EQ(refusal_with([](Settings&) {}), "") << count;
+    const auto refused = [&](const std::string& why, const auto& change) {
+      EXPECT_NE(refusal_with(change).find(why), std::string::npos) << count << why << refusal_with(change);
+    };
+    const auto without_data = [](Settings& s, double mass, double epsilon) {
+      s.data_file.clear();
+      s.mass = mass;
+      s.epsilon = epsilon;
+      s.sigma = 1.1;
+    };
+    refused("written with other forces", [&](Settings& s) { without_data(s, 2, 1); });
+    refused("written with other masses", [&](Settings& s) { without_data(s, 1, 0.5); });
+    refused("written with other masses", [](Settings& s) { s.units = metal_units; });
+    refused("written with cut-off", [](Settings& s) { s.cut = 2; });
+    refused("written with time step", [](Settings& s) { s.time_step = 0.001; });
+    refused("written with mixed precision", [](Settings& s) { s.precision = Precision::mixed; });
+  }
+}
+
+TEST(Restart, AnotherTableIsRefused) {
+  Settings settings = box();
+  settings.cells = {4, 4, 4};
+  settings.potential = Potential::eam;
+  settings.units = metal_units;
+  settings.density = 4 / (3.6 * 3.6 * 3.6);
+  const std::string table = funcfl();
+  const TemporaryFile first(table), file;
+  settings.potential_file = first.path();
+  OneRank ranks;
+  Simulation run(settings, ranks);
+  run.start();
+  run.save(file.path());
+  settings.resume_file = file.path();
+  EXPECT_EQ(refusal_of([&] { Simulation(settings, ranks); }), "");
+  std::string other = table;
+  const std::size_t digit = other.find_last_of("123456789");
+  other[digit] = other[digit] == '9' ? '8' : '9';
+  const TemporaryFile second(other);
+  settings.potential_file = second.path();
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with other forces"), std::string::npos);
+}
+
+TEST(Thermostat, OneAtomIsRefused) {
+  const TemporaryFile data(
+      "x\n\n1 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n\nVelocities\n\n"
+      "1 0 0 0\n");
+  Settings settings;
+  settings.data_file = data.path();
+  OneRank ranks;
+  EXPECT_EQ(refusal_of([&] { Simulation(settings, ranks); }), "");
+  settings.nvt_temperature = 1;
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("--nvt: "), std::string::npos);
 }
 
 // The order of sums differs, nothing else.

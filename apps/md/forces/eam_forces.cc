@@ -71,6 +71,14 @@ PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* 
   return sums;
 }
 
+std::vector<double> EamForces::parameters() const {
+  std::vector<double> all{tables_.cut};
+  for (const auto* const tables : {&tables_.embedding, &tables_.density, &tables_.pair}) {
+    for (const Spline& table : *tables) table.append_points(all);
+  }
+  return all;
+}
+
 EamForces::EamForces(EamTables tables, const Kernels& kernels) : tables_(std::move(tables)), kernels_(kernels) {
   one_ = {tables_.density[0].table(), tables_.pair[0].table(), tables_.cut, false};
   one_.same_grid = one_.density.per_spacing == one_.pair.per_spacing && one_.density.last == one_.pair.last;

@@ -15,6 +15,7 @@ class EamForces : public Forces {
   [[nodiscard]] std::vector<double> masses() const override { return tables_.mass; }
   [[nodiscard]] double cut() const override { return tables_.cut; }
   [[nodiscard]] std::size_t types() const override { return tables_.elements; }
+  [[nodiscard]] std::vector<double> parameters() const override;
 
  private:
   EamTables tables_;

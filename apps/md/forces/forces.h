@@ -21,6 +21,8 @@ class Forces {
   [[nodiscard]] virtual std::vector<double> masses() const = 0;
   [[nodiscard]] virtual double cut() const = 0;
   [[nodiscard]] virtual std::size_t types() const = 0;  // of atoms that it supports
+  // All numbers that forces depend on, besides positions and types: equal for equal forces.
+  [[nodiscard]] virtual std::vector<double> parameters() const = 0;
 };
 
 // `types`: of Lennard-Jones atoms, if there are several.

@@ -12,6 +12,9 @@ class LjForces : public Forces {
   [[nodiscard]] std::vector<double> masses() const override { return {mass_}; }
   [[nodiscard]] double cut() const override { return potential_.cut; }
   [[nodiscard]] std::size_t types() const override { return 1; }
+  [[nodiscard]] std::vector<double> parameters() const override {
+    return {potential_.epsilon, potential_.sigma, potential_.cut};
+  }
 
  private:
   PairSums of_pairs(const PairList& pairs, bool with_sums, Atoms& atoms) const;

@@ -26,6 +26,12 @@ LjTypesForces::LjTypesForces(const LjTypes& types, double cut) : types_(types.co
   }
 }
 
+std::vector<double> LjTypesForces::parameters() const {
+  std::vector<double> all{cut_};
+  for (const Pair& pair : pairs_) all.insert(all.end(), {pair.twelve, pair.six});
+  return all;
+}
+
 PairSums LjTypesForces::compute(const PairList& list, const double* x, const std::uint8_t* type, double* f) const {
   std::fill(f + values * list.first, f + values * list.last, 0.0);
   PairSums sums;

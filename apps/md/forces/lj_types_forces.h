@@ -12,6 +12,7 @@ class LjTypesForces : public Forces {
   [[nodiscard]] std::vector<double> masses() const override { return mass_; }
   [[nodiscard]] double cut() const override { return cut_; }
   [[nodiscard]] std::size_t types() const override { return types_; }
+  [[nodiscard]] std::vector<double> parameters() const override;
 
  private:
   struct Pair {

@@ -19,4 +19,12 @@ Spline::Spline(std::span<const double> points, double spacing) : per_spacing_(1 
   }
 }
 
+void Spline::append_points(std::vector<double>& into) const {
+  into.push_back(per_spacing_);
+  for (const Cubic& cubic : cubics_) into.push_back(cubic.c0);
+  if (cubics_.empty()) return;
+  const Cubic& end = cubics_.back();
+  into.push_back(end.c0 + end.c1 + end.c2 + end.c3);
+}
+
 }  // namespace md

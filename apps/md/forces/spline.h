@@ -31,6 +31,8 @@ class Spline {
     const Cubic& c = cubics_[k];
     return {((c.c3 * p + c.c2) * p + c.c1) * p + c.c0, ((3 * c.c3 * p + 2 * c.c2) * p + c.c1) * per_spacing_};
   }
+  // The points and their spacing, after `into`.
+  void append_points(std::vector<double>& into) const;
   [[nodiscard]] double last() const { return static_cast<double>(cubics_.size()) / per_spacing_; }
   // For the kernels; valid as long as this.
   [[nodiscard]] EamTable table() const {

@@ -48,7 +48,10 @@ class AgentCoworker : public Coworker {
     guarded([&] {
       turn_ ^= 1;
       Lists& to = lists_[turn_];
-      to.make_room(channel_, own_, room_);
+      make_room(to.begin, sizeof(std::uint64_t) * (own_ + 1));
+      make_room(to.mutual, sizeof(std::int32_t) * own_);
+      make_room(to.count, sizeof(std::uint64_t));
+      make_room(to.neighbours, sizeof(std::int32_t) * room_);
       list_room_ = room_;
       const ListArguments arguments{own_,
                                     x.size() / values - own,
@@ -96,9 +99,8 @@ class AgentCoworker : public Coworker {
 
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     guarded([&] {
-      const std::size_t bytes = values * own * sizeof(double);
-      if (!forces_ || forces_->bytes().size() < bytes) forces_.emplace(channel_, bytes + bytes / 16);
-      if (!sums_) sums_.emplace(channel_, sizeof(PairSums));
+      make_room(forces_, values * own * sizeof(double));
+      make_room(sums_, sizeof(PairSums));
       const ForceArguments arguments{own,
                                      x.size() / values,
                                      potential,
@@ -138,16 +140,13 @@ class AgentCoworker : public Coworker {
  private:
   struct Lists {
     std::optional<offpath::Segment> begin, mutual, count, neighbours;
-    void make_room(const offpath::Channel& channel, std::size_t own, std::size_t entries) {
-      const auto room = [&](std::optional<offpath::Segment>& segment, std::size_t bytes) {
-        if (!segment || segment->bytes().size() < bytes) segment.emplace(channel, bytes + bytes / 16);
-      };
-      room(begin, 8 * (own + 1));
-      room(mutual, 4 * own);
-      room(count, 8);
-      room(neighbours, 4 * entries);
-    }
   };
+
+  // A rank may have no atoms; a segment has a byte at least.
+  void make_room(std::optional<offpath::Segment>& segment, std::size_t bytes) {
+    if (segment && segment->bytes().size() >= bytes) return;
+    segment.emplace(channel_, std::max<std::size_t>(bytes + bytes / 16, 64));
+  }
 
   // Entries for lists that have, or had a moment ago, so many neighbours.
   static std::size_t room_for(std::size_t neighbours) { return neighbours + neighbours / 4 + 4096; }

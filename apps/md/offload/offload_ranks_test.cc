@@ -87,6 +87,27 @@ TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
   }
 }
 
+// Lists of its own are in use when it dies, in some of these calls for that step still.
+TEST(OffloadLost, ListsInUseOutliveTheirCoworker) {
+  const Thermo expected = after(100, small_box(Offload::none));
+  for (const Dies when : {Dies::taking, Dies::asked_whether_done, Dies::waiting_for_pull, Dies::beginning_list}) {
+    for (const int count : {1, 2, 4}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(when)) + " on " + std::to_string(count));
+      ThreadRanks::run(count, [&](Ranks& ranks) {
+        CoworkerLife life{.answers_left = ranks.rank() == 0 ? 5 : std::numeric_limits<int>::max(), .when = when};
+        Simulation simulation(small_box(Offload::list), ranks, std::make_unique<MortalCoworker>(life));
+        simulation.start();
+        for (int step = 0; step < 100; ++step) simulation.step();
+        expect_near(simulation.thermo(), expected);
+        EXPECT_FALSE(simulation.has_coworker());
+        EXPECT_EQ(simulation.mode(), Offload::none);
+        EXPECT_EQ(simulation.coworker_lost(), ranks.rank() == 0 ? "it has died" : "another rank has lost its own");
+        EXPECT_GT(simulation.lists_by_coworker(), 0);
+      });
+    }
+  }
+}
+
 TEST(AutoOffloadRanks, AllChooseAlike) {
   ThreadRanks::run(2, [](Ranks& ranks) {
     Simulation simulation(small_box(Offload::automatic, 5), ranks, make_local_coworker());

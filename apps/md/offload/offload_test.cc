@@ -130,7 +130,7 @@ TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
 TEST(Offload, SeveralTypesAreRefusedForForcesAndListsWork) {
   const TemporaryFile data(
       "x\n\n3 atoms\n2 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\n"
-      "Pair Coeffs\n\n1 1 1\n2 0.5 1.1\n\nAtoms\n\n1 1 1 1 1\n2 2 2.1 1 1\n3 1 1 2.1 1\n");
+      "Masses\n\n1 1\n2 1\n\nPair Coeffs\n\n1 1 1\n2 0.5 1.1\n\nAtoms\n\n1 1 1 1 1\n2 2 2.1 1 1\n3 1 1 2.1 1\n");
   Settings settings = small_box(Offload::force);
   settings.data_file = data.path();
   OneRank ranks;

@@ -57,6 +57,7 @@ void check_list(const PairList& list, std::uint64_t neighbours, std::uint64_t al
         throw BadInput("a neighbour that does not exist");
     }
   }
+  if (atoms == 0) return;  // nothing is read, and there may be no atom that the spare entries could name
   for (std::uint64_t k = last; k < last + spare; ++k) {
     if (list.neighbours[k] < 0 || static_cast<std::uint64_t>(list.neighbours[k]) >= all)
       throw BadInput("a neighbour that does not exist");

@@ -43,7 +43,7 @@ double Simulation::list_margin() const {
 
 void Simulation::lose_coworker(const CoworkerLost& error) {
   coworker_lost_ = error.what();
-  coworker_.reset();
+  lost_coworker_ = std::move(coworker_);
 }
 
 bool Simulation::lost_on_any_rank() const {
@@ -53,8 +53,7 @@ bool Simulation::lost_on_any_rank() const {
 }
 
 void Simulation::go_on_without() {
-  if (coworker_) coworker_lost_ = "another rank has lost its own";
-  coworker_.reset();
+  if (coworker_) lose_coworker(CoworkerLost("another rank has lost its own"));
   list_requested_ = false;
   end_agreement();
   settings_.offload = next_mode_ = Offload::none;

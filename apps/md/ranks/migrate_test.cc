@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+
 #include "md/files/temporary_file.h"
+#include "md/ranks/pieces.h"
 #include "md/ranks/thread_ranks.h"
 
 namespace md {
@@ -31,6 +35,45 @@ TEST(Migrate, FartherThanTheNextRankOnlyIfAskedFor) {
               ThreadRanks::run(4, [](Ranks& ranks) { send_far(ranks, false); });
             }).find("1 atoms went further than the neighbouring rank's part"),
             std::string::npos);
+}
+
+// Not where it is on already.
+TEST(Migrate, SafeExchangeIsAdvisedWhereItIsOff) {
+  for (const bool safe : {true, false}) {
+    const std::string refusal = refusal_of([&] {
+      ThreadRanks::run(4, [&](Ranks& ranks) {
+        Box box;
+        box.high = {40, 1, 1};
+        Domain domain = make_domain(box, ranks.count(), ranks.rank());
+        domain.safe_exchange = safe;
+        Atoms atoms;
+        const std::array<double, 3> x{-50, 0.5, 0.5}, v{0, 0, 0};  // two boxes away: no rank has it
+        if (ranks.rank() == 0) atoms.add(7, 0, x.data(), v.data());
+        migrate(domain, ranks, atoms);
+      });
+    });
+    EXPECT_NE(refusal.find("1 atoms went further"), std::string::npos);
+    EXPECT_EQ(refusal.find("--safe_exchange") == std::string::npos, safe);
+  }
+}
+
+TEST(Pieces, OfBothSidesMakeTheWhole) {
+  for (const std::size_t size : {0U, 1U, 6U, 7U, 8U, 14U, 15U}) {
+    std::vector<std::byte> sent(size), received(size);
+    for (std::size_t k = 0; k < size; ++k) sent[k] = static_cast<std::byte>(k + 1);
+    std::deque<std::vector<std::byte>> under_way;
+    in_pieces(std::span<const std::byte>(sent), 7, [&](std::span<const std::byte> piece) {
+      EXPECT_LE(piece.size(), 7U);
+      under_way.emplace_back(piece.begin(), piece.end());
+    });
+    in_pieces(std::span(received), 7, [&](std::span<std::byte> piece) {
+      ASSERT_EQ(piece.size(), under_way.front().size());
+      std::copy(under_way.front().begin(), under_way.front().end(), piece.begin());
+      under_way.pop_front();
+    });
+    EXPECT_TRUE(under_way.empty()) << size;
+    EXPECT_EQ(received, sent);
+  }
 }
 
 TEST(Domain, EveryPositionIsOfTheRankThatHasIt) {

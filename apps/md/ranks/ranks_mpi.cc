@@ -6,6 +6,7 @@
 #include <string>
 
 #include "md/files/bad_input.h"
+#include "md/ranks/pieces.h"
 #include "md/ranks/ranks.h"
 
 namespace md {
@@ -66,7 +67,7 @@ class MpiRanks : public Ranks {
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes) override {
     std::vector<std::vector<std::byte>> all;
     if (rank_ != 0) {
-      MPI_Send(bytes.data(), bytes_of(bytes.size()), MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+      send(0, bytes);
       return all;
     }
     all.emplace_back(bytes.begin(), bytes.end());
@@ -76,10 +77,7 @@ class MpiRanks : public Ranks {
 
   std::vector<std::byte> scatter(const std::vector<std::vector<std::byte>>& parts) override {
     if (rank_ != 0) return receive(0);
-    for (int to = 1; to < count_; ++to) {
-      const std::vector<std::byte>& part = parts.at(static_cast<std::size_t>(to));
-      MPI_Send(part.data(), bytes_of(part.size()), MPI_BYTE, to, 1, MPI_COMM_WORLD);
-    }
+    for (int to = 1; to < count_; ++to) send(to, parts.at(static_cast<std::size_t>(to)));
     return parts.at(0);
   }
 
@@ -97,13 +95,21 @@ class MpiRanks : public Ranks {
   }
 
  private:
-  std::vector<std::byte> receive(int from) const {
-    MPI_Status status;
-    int size = 0;
-    MPI_Probe(from, 1, MPI_COMM_WORLD, &status);
-    MPI_Get_count(&status, MPI_BYTE, &size);
-    std::vector<std::byte> in(static_cast<std::size_t>(size));
-    MPI_Recv(in.data(), size, MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  // The size, then the bytes in pieces.
+  static void send(int to, std::span<const std::byte> bytes) {
+    const unsigned long long size = bytes.size();
+    MPI_Send(&size, 1, MPI_UNSIGNED_LONG_LONG, to, 1, MPI_COMM_WORLD);
+    in_pieces(bytes, piece_max, [&](std::span<const std::byte> piece) {
+      MPI_Send(piece.data(), bytes_of(piece.size()), MPI_BYTE, to, 1, MPI_COMM_WORLD);
+    });
+  }
+  static std::vector<std::byte> receive(int from) {
+    unsigned long long size = 0;
+    MPI_Recv(&size, 1, MPI_UNSIGNED_LONG_LONG, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::vector<std::byte> in(size);
+    in_pieces(std::span(in), piece_max, [&](std::span<std::byte> piece) {
+      MPI_Recv(piece.data(), bytes_of(piece.size()), MPI_BYTE, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    });
     return in;
   }
 

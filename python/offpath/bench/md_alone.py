@@ -4,8 +4,9 @@ is the fastest; with a whole core for the agent, and with the share of one that 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 from .control_group import ControlGroupError, bluefield_quota
@@ -57,8 +58,14 @@ def ratio_claim(
                  target is None or ratio >= target, median_interval(ratios), len(ratios), detail=detail)  # fmt: skip
 
 
+def third_core(cores: tuple[int, int]) -> int | None:
+    """A core for a second host thread, besides the host's and the agent's; None where there are two."""
+    return min(os.sched_getaffinity(0) - set(cores), default=None)
+
+
 def measure_alone(report: Report, cores: tuple[int, int], address: str, cells: int, steps: int, rounds: int) -> None:
-    """One host core beside one host core and an agent's. Two host cores and an agent's take three."""
+    """One host core beside one host core and an agent's; where there is a third core, two host cores and an agent's
+    beside two host cores, too."""
     host = cores[0]
     size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
     skins = fastest_skins(size, host, address, ("alone", "force", "list"))
@@ -67,13 +74,20 @@ def measure_alone(report: Report, cores: tuple[int, int], address: str, cells: i
         if skins[mode] != skins["alone"]:
             runs[f"alone, skin of {mode}"] = [*size, "--skin", str(skins[mode]), *MODES["alone"]]
     times = in_turns(runs, rounds, str(host), address)
+    third = third_core(cores)
     for mode in ("force", "list"):
         at = f"skins {skins[mode]:g} and {skins['alone']:g}, the fastest of {SKINS[0]:g}-{SKINS[-1]:g} for each"
-        note = "" if len(set(cores)) > 2 else "; two host cores and an agent's do not fit this machine"
+        note = "; two host cores and an agent's do not fit this machine" if third is None else ""
         peer = "one core alone, lists by displacement"
         report.claims.append(ratio_claim(f"md.{mode}_vs_alone", times[mode], peer, times["alone"], 1.10, at + note))
         same = times.get(f"alone, skin of {mode}", times["alone"])
         report.claims.append(ratio_claim(f"md.{mode}_vs_alone_same_skin", times[mode], peer, same, None))
+    if third is None:
+        return
+    both = in_turns({mode: [*runs[mode], "-t", "2"] for mode in skins}, rounds, f"{host},{third}", address)
+    for mode in ("force", "list"):
+        peer = "two cores alone, lists by displacement"
+        report.claims.append(ratio_claim(f"md.{mode}_vs_alone_two_cores", both[mode], peer, both["alone"], None))
 
 
 def predicted(found: dict[str, Any]) -> dict[str, dict[float, float]]:
@@ -108,8 +122,11 @@ def measure_card(
     report: Report, cores: tuple[int, int], sizes: tuple[int, int, int], auto: tuple[int, int, int]
 ) -> None:
     """The agent under a card's quota and half a core's: measured gain, model and break-even; auto beside the host alone
-    and beside the best. ``sizes``, ``auto``: cells, steps, rounds."""
-    size = ["-s", str(sizes[0]), "-n", str(sizes[1]), "--thermo", "0"]
+    and beside the best. ``sizes``, ``auto``: cells, steps, rounds. The host alone has the skin that is its fastest at
+    each size, the modes have the same."""
+    size, auto_size = (["-s", str(cells), "-n", str(steps), "--thermo", "0"] for cells, steps, _ in (sizes, auto))
+    for words in (size, auto_size):
+        words += ["--skin", str(fastest_skins(words, cores[0], "", ("alone",))["alone"])]
     with agent_with_functions(cores[1]) as agent:
         words = ["model", *size, "--measure", "0", "--intervals", ",".join(map(str, INTERVALS)),
                  "--agent-cores", ",".join(map(str, SHARES))]  # fmt: skip
@@ -123,32 +140,37 @@ def measure_card(
     for name, share in (("card", CARD), ("half", HALF)):
         try:
             with bluefield_quota(share) as quota, agent_with_functions(cores[1], tuple(quota)) as agent:
-                measure_share(report, cores[0], agent.address, name, share, sizes, auto, model)
+                shares = (name, share, model)
+                measure_share(report, cores[0], agent.address, shares, (size, sizes[2]), (auto_size, auto[2]))
         except ControlGroupError as error:
             raise ProgramError(str(error)) from error
 
 
+def peer_alone(words: list[str]) -> str:
+    skin = words[words.index("--skin") + 1]
+    return f"one core alone, lists by displacement, skin {skin}, its fastest of {SKINS[0]:g}-{SKINS[-1]:g}"
+
+
 def measure_share(
-    report: Report, core: int, address: str, name: str, share: float, sizes: tuple[int, int, int],
-    auto: tuple[int, int, int], model: dict[str, dict[float, float]],
+    report: Report, core: int, address: str, of: tuple[str, float, dict[str, dict[float, float]]],
+    sizes: tuple[list[str], int], auto: tuple[list[str], int],
 ) -> None:  # fmt: skip
-    cells, steps, rounds = sizes
-    size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
+    """``of``: the share's name, the share, what the model says. ``sizes``, ``auto``: a run's words, rounds."""
+    name, share, model = of
+    size, rounds = sizes
     times = in_turns({mode: [*size, *MODES[mode]] for mode in ("alone", "force", "list")}, rounds, str(core), address)
     for mode in ("force", "list"):
         told = f"the model says {model['alone'][share] / model[mode][share]:.3f}"
-        peer = f"one core alone; the agent has {100 * share:g} % of one"
+        peer = f"{peer_alone(size)}; the agent has {100 * share:g} % of one"
         report.claims.append(ratio_claim(f"md.{mode}_vs_alone_{name}", times[mode], peer, times["alone"], 1.03, told))
         won = median(gain(alone, ours) for alone, ours in zip(times["alone"], times[mode], strict=True))
         report.series.append(Series("md_card", f"{mode}, measured", "share of a core", "%", [share], [won]))
-    best = min(times, key=lambda mode: mean(times[mode]))
-    cells, steps, rounds = auto
-    size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
-    modes = dict.fromkeys(("alone", best, "auto"))
-    times = in_turns({mode: [*size, *MODES[mode]] for mode in modes}, rounds, str(core), address)
-    counted = f"{steps} steps with the cost of finding out"
+    size, rounds = auto
+    times = in_turns({mode: [*size, *words] for mode, words in MODES.items()}, rounds, str(core), address)
+    best = min((mode for mode in times if mode != "auto"), key=lambda mode: median(times[mode]))
+    counted = f"{size[size.index('-n') + 1]} steps with the cost of finding out"
     report.claims.append(
-        ratio_claim(f"md.auto_vs_alone_{name}", times["auto"], "one core alone", times["alone"], 0.97, counted)
+        ratio_claim(f"md.auto_vs_alone_{name}", times["auto"], peer_alone(size), times["alone"], 0.97, counted)
     )
     report.claims.append(
         ratio_claim(f"md.auto_vs_best_{name}", times["auto"], "the best mode", times[best], 0.95, f"{best}; {counted}")

@@ -161,30 +161,49 @@ def add_phases(report: Report, phases: list[tuple[int, int, dict[str, Any]]]) ->
         )
 
 
-def package_joules() -> float | None:
-    """The energy of all processor packages so far, as RAPL counts it; None where that is not readable."""
-    counters = sorted(RAPL.glob("intel-rapl:[0-9]*/energy_uj"))
+def package_counters() -> dict[Path, float] | None:
+    """The energy counters of the processor packages, in joules; None where they are not readable."""
     try:
-        joules = [int(path.read_text()) / 1e6 for path in counters if path.parent.name.count(":") == 1]
+        zones = [
+            each for each in sorted(RAPL.glob("intel-rapl:*")) if (each / "name").read_text().startswith("package")
+        ]
+        return {zone: int((zone / "energy_uj").read_text()) / 1e6 for zone in zones} or None
     except (OSError, ValueError):
         return None
-    return sum(joules) if joules else None
+
+
+def joules_between(before: dict[Path, float], after: dict[Path, float]) -> float:
+    """Of all packages; a counter that begins again does so at most once between."""
+    spent = 0.0
+    for zone, joules in after.items():
+        used = joules - before[zone]
+        spent += used if used >= 0 else used + int((zone / "max_energy_range_uj").read_text()) / 1e6
+    return spent
+
+
+def joules_of(words: list[str], core: int, address: str) -> float | None:
+    """That the machine spends while a run goes on; None where that is not readable."""
+    before = package_counters()
+    run_md(words, str(core), address)
+    after = package_counters()
+    return None if before is None or after is None else joules_between(before, after)
 
 
 def add_energy(
-    report: Report, name: str, words: list[str], mode: str, intervals: list[float], core: int, address: str
+    report: Report, name: str, size: tuple[int, int], mode: str, intervals: list[float], core: int, address: str
 ) -> None:
-    """Joules of a step of the whole machine, as measured; nothing where that cannot be."""
+    """Joules of a step of the whole machine, as measured; nothing where that cannot be. Start and end of a program are
+    the same for twice as many steps, so the difference is that of the steps."""
+    if package_counters() is None:
+        return
+    cells, steps = size
     joules = []
     for interval in intervals:
-        before = package_joules()
-        if before is None:
+        words = ["-s", str(cells), "--thermo", "0", "--every", f"{interval:g}", "--offload", mode]
+        once, twice = (joules_of([*words, "-n", str(n)], core, address) for n in (steps, 2 * steps))
+        if once is None or twice is None:
             return
-        run = run_md([*words, "--thermo", "0", "--every", f"{interval:g}", "--offload", mode], str(core), address)
-        after = package_joules()
-        if after is None or after < before:  # the counter has begun again
-            return
-        joules.append((after - before) / run["steps"])
+        joules.append((twice - once) / steps)
     report.series.append(Series("md_energy", name, "interval", "J a step", intervals, joules))
 
 
@@ -233,7 +252,7 @@ def measure_model(report: Report, cores: tuple[int, int], address: str, sizes: t
             for kind in ("measured", "predicted"):
                 y = [1e3 * row[f"{kind}_s"] for row in rows]
                 report.series.append(Series("md_fig14", f"{atoms}/{mode}/{kind}", "interval", "ms a step", x, y))
-            add_energy(report, f"{atoms}/{mode}", ["-s", str(cells), "-n", str(steps)], mode, x, core, address)
+            add_energy(report, f"{atoms}/{mode}", (cells, steps), mode, x, core, address)
             if mode != "none":
                 errors += [100 * abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows]
         # Another agent: its cores half, a quarter as fast as this one's; the share of its work that is parallel is

@@ -1,5 +1,5 @@
 """LAMMPS on the problems of ``offpath bench md``: STYLE CELLS STEPS. Prints atom-steps a second last. STYLE is one of
-Lennard-Jones, or ``eam``: a hot crystal of copper."""
+Lennard-Jones, or ``eam``, ``eam/opt``: a hot crystal of copper."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ lattice fcc 3.615
 region box block 0 {cells} 0 {cells} 0 {cells}
 create_box 1 box
 create_atoms 1 box
-pair_style eam
+pair_style {style}
 pair_coeff 1 1 {table}
 velocity all create 1600 87287 loop geom
 neighbor 1.0 bin
@@ -53,8 +53,9 @@ def main() -> None:
     style, cells, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     lammps = load_lammps()
     simulation = lammps.lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
-    problem = COPPER.format(cells=cells, table=copper_table(lammps.__file__)) if style == "eam" else None
-    simulation.commands_string(problem or PROBLEM.format(style=style, cells=cells))
+    problem = COPPER if style.startswith("eam") else PROBLEM
+    table = copper_table(lammps.__file__)
+    simulation.commands_string(problem.format(style=style, cells=cells, table=table))
     simulation.command("run 0 post no")
     began = time.perf_counter()
     simulation.command(f"run {steps} pre no post no")
