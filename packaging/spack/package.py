@@ -55,7 +55,7 @@ class Offpath(CMakePackage):
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame",
                    "src/telemetry/host_sampler", "src/host"]  # fmt: skip
         if agent:
-            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/plugin", "src/service",
+            folders = ["src/base", "src/actuator", "src/wire", "src/link", "src/channel", "src/plugin", "src/service",
                        "src/connections", "src/loop", "src/group", "src/frame", "src/mover", "src/pool", "src/sift",
                        "src/telemetry", "src/exchange", "src/task", "src/tcp", "src/host", "src/sockets",
                        "src/supervise", "src/agent"]  # fmt: skip
