@@ -2,10 +2,10 @@
 // lies in the area, behind the rings, under a lock shared by processes: a process that inherits the mapping by fork
 // continues with it. Nothing blocks.
 //
-// A call is a lock, a few stores and a check whether the agent sleeps. Payload goes straight into the flow's ring, and
-// out of it, more than 1 KiB without that lock: threads that copy so wait for each other only in the same direction of
-// the same flow. Any caller takes in the agent's events, for all processes. A process that is killed within a call leaves at worst its
-// current flow unchanged.
+// A call is a lock, a few stores and a check whether the agent sleeps. Payload goes straight into the flow's ring,
+// and out of it, more than 1 KiB without that lock: threads that copy so wait for each other only in the same
+// direction of the same flow. Any caller takes in the agent's events, for all processes. A process that is killed
+// within a call leaves at worst its current flow unchanged.
 //
 // Several processes: each has a number, and 0 made the area. The holders of a handle are the process that made it, or
 // accepted it from a listener, and children that have it from the start (add_process); close() and abort() end it when
