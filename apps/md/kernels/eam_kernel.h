@@ -101,7 +101,7 @@ void eam_densities(const EamPairs& tables, const PairList& list, const double* x
   using V = typename P::V;
   using M = typename P::M;
   using Loop = EamLoop<P>;
-  constexpr int spare = 16;
+  constexpr int spare_indices = 16;
   Loop loop(tables, x);
   for (std::size_t i = list.first; i < list.last; ++i) density[i] = 0;
   std::int32_t* out = near.neighbours;
@@ -114,7 +114,7 @@ void eam_densities(const EamPairs& tables, const PairList& list, const double* x
     out = append_near<P>(loop, listed, list.mutual[place], out);
     const std::int64_t mutual = out - found;
     out = append_near<P>(loop, listed + list.mutual[place], count - list.mutual[place], out);
-    for (int n = 0; n < spare; ++n) out[n] = static_cast<std::int32_t>(i);
+    for (int n = 0; n < spare_indices; ++n) out[n] = static_cast<std::int32_t>(i);
     near.begin[place] = static_cast<std::uint64_t>(found - near.neighbours);
     near.mutual[place] = static_cast<std::int32_t>(mutual);
     V sum = P::same(0);
