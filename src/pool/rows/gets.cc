@@ -80,7 +80,7 @@ void Gets::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
                    fmt::format("pool \"{}\": no member that lives is one of its members", definition->text)};
   if (!remote.waits && ask_any(number, remote, *definition, now, effects)) return;
   if (!wanted_later)
-    return looks_again(remote, *definition, now) ? ask_next(number, now, effects) : give_up(number, now, effects);
+    return begin_last_look(remote, *definition, now) ? ask_next(number, now, effects) : give_up(number, now, effects);
   remote.ask_all_again();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
   gets_.set_due(number, std::min(now + context_.options.retry_ns, remote.get.deadline));
@@ -110,8 +110,8 @@ bool Gets::ask_any(std::uint64_t number, RemoteGet& remote, const Definition& de
   return false;
 }
 
-// All have said no. Begins the last look, at the owners, if others were asked after them.
-bool Gets::looks_again(RemoteGet& remote, const Definition& definition, TimeNs now) const {
+// All have said no: the owners are asked once more. False if nobody else was asked, or that was the last look.
+bool Gets::begin_last_look(RemoteGet& remote, const Definition& definition, TimeNs now) const {
   if (remote.last_look || !context_.directory.is_settling(now)) return false;
   const std::vector<std::string> owners = Directory::owners(definition, remote.get.keys.first);
   const std::size_t looked_at = remote.tried.size();

@@ -79,7 +79,7 @@ class Gets {
                             const std::string& member, TimeNs now, Effects& effects);
   [[nodiscard]] bool ask_any(std::uint64_t number, RemoteGet& remote, const Definition& definition, TimeNs now,
                              Effects& effects);
-  [[nodiscard]] bool looks_again(RemoteGet& remote, const Definition& definition, TimeNs now) const;
+  [[nodiscard]] bool begin_last_look(RemoteGet& remote, const Definition& definition, TimeNs now) const;
   [[nodiscard]] std::vector<std::string> candidates_of(RemoteGet& remote, const Definition& definition) const;
   [[nodiscard]] bool is_here(const RemoteGet& remote) const;
   void serve_here(std::uint64_t number, TimeNs now, Effects& effects);
