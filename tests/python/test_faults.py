@@ -511,13 +511,23 @@ def test_a_thousand_open_close_cycles_without_growth_in_both_processes(own_agent
             opener.stdin.flush()
             assert opener.stdout.readline() == "done\n"
 
+        def least() -> dict[str, list[int]]:
+            """The least of some readings: the allocator gives the top of its heap back by megabytes, now and then."""
+            readings = []
+            for _ in range(10):
+                cycles(20)
+                within(A_SECOND, "a channel is still open", lambda: programs_of(own_agent) == [])
+                readings.append([descriptors_and_memory(pid) for pid in (opener.pid, own_agent.pid)])
+            of_opener, of_agent = (
+                [min(each) for each in zip(*reading, strict=True)] for reading in zip(*readings, strict=True)
+            )
+            return {"the program": of_opener, "the agent": of_agent}
+
         cycles(100)  # what is allocated once
-        before = {pid: descriptors_and_memory(pid) for pid in (opener.pid, own_agent.pid)}
+        before = least()
         cycles(1000)
-        within(A_SECOND, "a channel is still open", lambda: programs_of(own_agent) == [])
-        for pid, (descriptors, memory) in before.items():
-            descriptors_now, memory_now = descriptors_and_memory(pid)
-            whose = "the program" if pid == opener.pid else "the agent"
-            assert descriptors_now <= descriptors + 1, whose  # one for the page just served
+        now = least()
+        for whose, (descriptors, memory) in before.items():
+            assert now[whose][0] <= descriptors + 1, whose  # one for the page just served
             # 2 kB a cycle would be seen
-            assert memory_now <= memory + 2 * MIB, f"{whose}: {memory_now - memory} bytes more"
+            assert now[whose][1] <= memory + 2 * MIB, f"{whose}: {now[whose][1] - memory} bytes more"
