@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
 #include <memory>
 #include <thread>
@@ -39,6 +40,21 @@ TEST(MemoryReserve, IsGivenBackOnceBeforeAnAllocationFails) {
 }
 
 // Calls the handler as operator new does: once for each failed allocation.
+// Every agent has one: it costs address space, and a page of each piece.
+TEST(MemoryReserve, TakesNoPages) {
+  if (OFP_SANITIZED) GTEST_SKIP() << "the sanitizer's malloc touches memory";
+  const auto resident_bytes = [] {
+    std::ifstream file("/proc/self/statm");
+    std::size_t pages = 0, resident = 0;
+    file >> pages >> resident;
+    return resident * 4096;
+  };
+  const std::size_t before = resident_bytes();
+  const MemoryReserve reserve;
+  ASSERT_TRUE(MemoryReserve::is_whole());
+  EXPECT_LT(resident_bytes() - before, MemoryReserve::pieces_max * MemoryReserve::piece_bytes / 4);
+}
+
 TEST(MemoryReserve, GivesAProtectedThreadOneMoreTry) {
   const MemoryReserve reserve;
   in_a_thread([] {
