@@ -39,7 +39,7 @@ struct LinkTraits {
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
   std::string reason;    // a sentence that gives the reasons for these values
-  bool ordered = false;  // reads and writes take effect in the order of posting
+  bool ordered = false;  // reads and writes take effect in the order of posting, and so do the pieces of a write
   bool mapped =
       false;  // the agent maps segments, so that it sees a request in any of its rounds, at the cost of a load
 };
