@@ -207,6 +207,7 @@ Status LoopbackConnection::announce_segment(RegionId segment, const SegmentMemor
                      [this, segment] { return acknowledged_.contains(segment) || told_host_ || !host_alive_; });
   if (acknowledged_.erase(segment) > 0) return {};
   OFP_TRY(host_usable());
+  retire_segment(segment);  // in case the agent takes it later
   return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
 }
 
