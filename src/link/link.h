@@ -91,7 +91,8 @@ class AgentLink {
 
   // One logical transfer each; it completes by an event with `token`, and succeeds only if the host was alive after it.
   // Pieces are used only during the call; the memory that they name until the event. Reads and writes may complete in
-  // any order; writes become visible in the order of posting.
+  // any order; writes become visible in the order of posting. An ordered link may complete a write to the channel
+  // segment when it is on its way: a read that is posted later sees it.
   virtual void read(std::uint64_t token, std::span<const ReadPiece> pieces) = 0;
   virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
 
