@@ -280,8 +280,9 @@ void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
 }
 
 bool Mover::is_full(ChannelNumber number) const noexcept {
+  if (!queues_.may_be_full()) return false;
   const auto at = channels_.find(number);
-  return queues_.are_full(at == channels_.end() ? nullptr : at->second.get());
+  return at != channels_.end() && queues_.are_full(*at->second);
 }
 
 // Starts the request that the planner has decoded.

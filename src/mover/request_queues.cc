@@ -45,12 +45,12 @@ void RequestQueues::forget(const Channel& channel) noexcept {
   lacking_bytes_ -= channel.lacking_bytes;
 }
 
-bool RequestQueues::are_full(const Channel* channel) const noexcept {
-  const std::uint64_t lacking_max =
-      options_.lacking_bytes_max / (lacking_bytes_ < options_.all_lacking_bytes_max ? 1 : 16);
-  if (waiting_bytes_ < options_.waiting_bytes_max && lacking_bytes_ < lacking_max) return false;
-  return channel != nullptr &&
-         (channel->waiting_bytes >= options_.waiting_bytes_max || channel->lacking_bytes >= lacking_max);
+std::uint64_t RequestQueues::lacking_bytes_max() const noexcept {
+  return options_.lacking_bytes_max / (lacking_bytes_ < options_.all_lacking_bytes_max ? 1 : 16);
+}
+
+bool RequestQueues::are_full(const Channel& channel) const noexcept {
+  return channel.waiting_bytes >= options_.waiting_bytes_max || channel.lacking_bytes >= lacking_bytes_max();
 }
 
 }  // namespace offpath::mover

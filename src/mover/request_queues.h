@@ -23,10 +23,15 @@ class RequestQueues {
   void forget(const Channel& channel) noexcept;
 
   [[nodiscard]] bool lack_memory() const noexcept { return lacking_bytes_ > 0; }
-  // No more requests should be taken from the channel; null: from one that has none.
-  [[nodiscard]] bool are_full(const Channel* channel) const noexcept;
+  // Some channel may have so many that no more should be taken from it.
+  [[nodiscard]] bool may_be_full() const noexcept {
+    return waiting_bytes_ >= options_.waiting_bytes_max || lacking_bytes_ >= lacking_bytes_max();
+  }
+  [[nodiscard]] bool are_full(const Channel& channel) const noexcept;
 
  private:
+  [[nodiscard]] std::uint64_t lacking_bytes_max() const noexcept;  // of one channel
+
   const MoverOptions& options_;
   std::uint64_t waiting_bytes_ = 0, lacking_bytes_ = 0;  // of all channels
 };
