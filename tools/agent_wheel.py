@@ -1,7 +1,7 @@
 """The wheel of the agent alone, offpath-agent: its programs with a libarrow of their own, for any Python.
 
-The libarrow is a copy of the one in pyarrow, as in the Debian package. The compiler and the other libraries are those
-of this machine, whose glibc is the oldest that the wheel serves: libarrow's interface is that of GCC's C++ library.
+The libarrow is a copy of the one in pyarrow, as in the Debian package, and the wheel serves the systems that this
+libarrow does. older_system.py says how.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from building import FOLDER, ROOT, PackageError, run, run_building, version
+from client_wheel import Machine
+from older_system import linker_flags, make_glibc, make_libraries
 
 NAME = "offpath_agent"
-TAG = f"py3-none-linux_{os.uname().machine}"
 PACKAGE = ROOT / "python" / NAME
 LICENSES = [ROOT / "LICENSE", ROOT / "NOTICE"]
 
@@ -33,6 +34,10 @@ LIBRARIES = {
 }
 DEFINES = {"CMAKE_BUILD_TYPE": "Release", "OFFPATH_ARROW": "wheel", "OFFPATH_BUNDLE_ARROW": "ON", "OFFPATH_VERBS": "on",
            "OFFPATH_PYTHON": "OFF", "Python_EXECUTABLE": sys.executable}  # fmt: skip
+
+
+def tag(machine: Machine) -> str:
+    return f"py3-none-linux_{machine.processor}"
 
 
 def metadata() -> str:
@@ -74,16 +79,16 @@ def licenses() -> Iterator[tuple[str, Path]]:
         yield f"arrow/{each}", arrow / "licenses" / each
 
 
-def write_wheel(prefix: Path, folder: Path) -> Path:
+def write_wheel(prefix: Path, folder: Path, machine: Machine) -> Path:
     """The wheel of an installed prefix, as pip reads it."""
     info = f"{NAME}-{version()}.dist-info"
     texts = {
         "METADATA": metadata(),
-        "WHEEL": f"Wheel-Version: 1.0\nGenerator: offpath\nRoot-Is-Purelib: false\nTag: {TAG}\n",
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: offpath\nRoot-Is-Purelib: false\nTag: {tag(machine)}\n",
         "entry_points.txt": f"[console_scripts]\noffpath-agent = {NAME}:main\n",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"{NAME}-{version()}-{TAG}.whl"
+    wheel = folder / f"{NAME}-{version()}-{tag(machine)}.whl"
     record = ""
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as made:
 
@@ -105,18 +110,25 @@ def write_wheel(prefix: Path, folder: Path) -> Path:
     return wheel
 
 
-def build_agent(auditwheel: Path, excluded: tuple[str, ...], left_out: tuple[str, ...]) -> None:
-    """Makes build/package/agent/offpath_agent-VERSION-py3-none-manylinux_….whl."""
+def build_agent(
+    machine: Machine, zig: Path, auditwheel: Path, excluded: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    """Makes build/package/agent/offpath_agent-VERSION-py3-none-manylinux_2_28_….whl."""
     scratch, result = FOLDER / "agent-build", FOLDER / "agent"
     for old in (scratch, result):
         shutil.rmtree(old, ignore_errors=True)
+    glibc, libraries = make_glibc(zig, machine.target, scratch), make_libraries(machine.triplet, scratch)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]["define"]
-    defines = [f"-D{name}={value}" for name, value in (project | DEFINES).items()]
-    build, prefix, log = ROOT / "build/agent-wheel", scratch / "prefix", ROOT / "build/logs/package-agent.log"
-    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *defines, *(f"-D{each}" for each in left_out))
-    run_building(log, "cmake", "--build", build)
+    settings: dict[str, str | Path] = {**project, **DEFINES, **dict(each.split("=") for each in left_out)}
+    settings |= {f"CMAKE_{kind}_LINKER_FLAGS": linker_flags(glibc) for kind in ("EXE", "SHARED", "MODULE")}
+    settings |= {f"{name}_LIBRARY": libraries / f"lib{name.lower()}.a" for name in ("LZ4", "ZSTD")}
+    build, prefix = ROOT / "build/agent-wheel", scratch / "prefix"
+    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, "--fresh",
+        *(f"-D{name}={value}" for name, value in settings.items()), PKG_CONFIG_PATH=str(libraries))  # fmt: skip
+    run_building(ROOT / "build/logs/package-agent.log", "cmake", "--build", build)
     for component in ("programs", "sdk"):
         run("cmake", "--install", build, "--prefix", prefix, "--component", component, "--strip")
-    wheel = write_wheel(prefix, scratch)
-    run(auditwheel, "repair", *(word for pattern in excluded for word in ("--exclude", pattern)),
+    wheel = write_wheel(prefix, scratch, machine)
+    run(auditwheel, "repair", "--plat", machine.platform, "--only-plat",
+        *(word for pattern in excluded for word in ("--exclude", pattern)),
         "--wheel-dir", result, wheel, PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip

@@ -12,8 +12,10 @@ import agent_wheel
 import pytest
 import wheels
 from building import PackageError, version
+from client_wheel import HOST, Machine
 
 ROOT = Path(__file__).resolve().parent.parent
+HERE = Machine(HOST, Path("/"))
 
 
 @pytest.fixture
@@ -30,8 +32,8 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_pip_installs_it_and_its_command_starts_the_program(prefix: Path, tmp_path: Path) -> None:
-    wheel = agent_wheel.write_wheel(prefix, tmp_path)
-    assert wheel.name == f"offpath_agent-{version()}-{agent_wheel.TAG}.whl"
+    wheel = agent_wheel.write_wheel(prefix, tmp_path, HERE)
+    assert wheel.name == f"offpath_agent-{version()}-{agent_wheel.tag(HERE)}.whl"
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     pip = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
@@ -53,7 +55,7 @@ def test_pip_installs_it_and_its_command_starts_the_program(prefix: Path, tmp_pa
 def test_a_prefix_without_libarrow_is_refused(prefix: Path, tmp_path: Path) -> None:
     (prefix / "lib/offpath/libarrow.so.1").unlink()
     with pytest.raises(PackageError, match=r"lib/offpath/\*\.so"):
-        agent_wheel.write_wheel(prefix, tmp_path)
+        agent_wheel.write_wheel(prefix, tmp_path, HERE)
 
 
 def test_it_is_built_as_the_debian_package_is() -> None:

@@ -48,14 +48,14 @@ def apt(program: str, state: Path, architecture: str, present: tuple[str, ...] =
     return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
 
 
-def sources_of(suite: str, state: Path) -> list[str | Path]:
+def sources_of(suite: str, state: Path, kind: str = "deb") -> list[str | Path]:
     """Options by which apt knows this suite alone, from where this machine has its own."""
     told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages",
                "Origin: Debian", "Component: main")  # fmt: skip
     places = [line.split()[0] for line in told.splitlines() if "-" not in line.split()[1]]
     if not places:
         raise PackagesError("this machine's package sources have no release of Debian")
-    (state / "sources.list").write_text(f"deb {places[0]} {suite} main\n")
+    (state / "sources.list").write_text(f"{kind} {places[0]} {suite} main\n")
     return ["-o", f"Dir::Etc::sourcelist={state / 'sources.list'}", "-o", "Dir::Etc::sourceparts=-"]
 
 
@@ -75,6 +75,19 @@ def fetch_packages(
     keep = ("-o", "APT::Keep-Downloaded-Packages=true", "-o", "DPkg::Post-Invoke=", "-o", "APT::Update::Post-Invoke=")
     run(*get, *keep, "install", "-y", "--no-install-recommends", "--download-only", *names)
     return sorted(archives.glob("*.deb"))
+
+
+def fetch_source(name: str, installed: str, folder: Path) -> Path:
+    """The unpacked source package that a package of this machine was built from."""
+    version = run("dpkg-query", "-W", "-f=${source:Version}", installed)
+    suite = run("sh", "-c", '. /etc/os-release && printf %s "$VERSION_CODENAME"')
+    state = folder / "apt"
+    get = [*apt("apt-get", state, "amd64"), *sources_of(suite, state, "deb-src")]
+    run(*get, "update")
+    run(*get, "source", "--download-only", f"{name}={version}", cwd=folder)
+    (description,) = folder.glob("*.dsc")
+    run("dpkg-source", "--no-check", "-x", description, folder / name)
+    return folder / name
 
 
 WITHOUT = ("./usr/share/doc", "./usr/share/man", "./usr/share/locale")

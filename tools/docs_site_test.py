@@ -142,3 +142,21 @@ def test_every_metric_of_an_agent_is_on_its_page() -> None:
     ends_in_total = set(re.findall(r',\s*"(\w+_total)"', tables))
     assert len(ends_in_total) > 70
     assert sorted(name for name in ends_in_total if f"`offpath_{name}` | counter" not in page) == []
+
+
+def test_each_integration_has_a_page_and_a_row_in_the_readme() -> None:
+    """A row links to one section of a page that exists."""
+    section = (ROOT / "README.md").read_text().split("## With other programs\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| program |")]
+    linked = set()
+    for row in rows:
+        (link,) = re.findall(r"\]\(([^)]*)\)", row)
+        page, _, anchor = link.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^a-z0-9-]", "", each.lower().replace(" ", "-")) for each in headings}
+        assert not anchor or anchor in slugs, link
+        linked.add(Path(page).stem)
+    assert len(rows) >= 15
+    modules = {each.stem for each in (ROOT / "python/offpath/integrations").glob("*.py")} - {"__init__"}
+    programs = {each.name for each in (ROOT / "integrations").iterdir()}
+    assert modules | programs <= linked

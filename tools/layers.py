@@ -167,7 +167,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "doca_": ("src/link/doca/", "tests/doca_card/"),
     "rte_": ("src/tcp/port/dpdk_port",),
     "httplib.h": ("src/agent/",),
-    "prometheus/": ("src/agent/",),
     "spdlog/": ("src/agent/",),
     "CLI/": ("src/agent/", "bench/"),
     "toml++/": ("src/base/config",),

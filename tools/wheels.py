@@ -80,20 +80,22 @@ def build_wheel_aarch64() -> None:
     )  # fmt: skip
 
 
-def build_wheels_of_client(machine: Machine, folder: str) -> None:
-    program = auditwheel()
-    (zig,) = tools_folder().glob("lib/python3*/site-packages/ziglang/zig")
-    build_client(machine, folder, zig, program, NOT_IN_THE_WHEEL)
+HERE, AARCH64 = Machine(HOST, Path("/")), Machine("aarch64", SYSROOT)
+
+
+def zig() -> Path:
+    (found,) = tools_folder().glob("lib/python3*/site-packages/ziglang/zig")
+    return found
 
 
 def build_client_here() -> None:
-    build_wheels_of_client(Machine(HOST, Path("/")), "client")
+    build_client(HERE, "client", zig(), auditwheel(), NOT_IN_THE_WHEEL)
 
 
 def build_client_aarch64() -> None:
     run(sys.executable, ROOT / "tools" / "sysroot.py")
-    build_wheels_of_client(Machine("aarch64", SYSROOT), "client-aarch64")
+    build_client(AARCH64, "client-aarch64", zig(), auditwheel(), NOT_IN_THE_WHEEL)
 
 
 def build_wheel_of_agent() -> None:
-    build_agent(auditwheel(), OPENSSL, WHEEL_DEFINES)
+    build_agent(HERE, zig(), auditwheel(), OPENSSL, WHEEL_DEFINES)

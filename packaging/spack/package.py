@@ -41,7 +41,6 @@ class Offpath(CMakePackage):
         depends_on("spdlog")
         depends_on("cli11")
         depends_on("cpp-httplib@0.11:")
-        depends_on("prometheus-cpp@1:")
         depends_on("libseccomp")
         depends_on("lz4")
         depends_on("zstd")

@@ -430,7 +430,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->request_latencies = dispatcher_->latencies();
   status->buffers = dispatcher_->buffers().counters();
   status->used_bytes = dispatcher_->buffers().used_bytes();
-  status->free_bytes = dispatcher_->mover().memory_free_for_programs();
+  status->free_bytes = dispatcher_->mover().credit().memory_free_for_programs();
   status->reserved_bytes = dispatcher_->pools().reserved();
   status->table = dispatcher_->pools().table().counters();
   status->remote_pools = dispatcher_->pools().counters();

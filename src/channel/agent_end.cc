@@ -82,7 +82,10 @@ bool AgentEnd::poll(TimeNs now) {
   did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_) did |= flush(now);
   // Over a link that keeps their order, writes may be complete as soon as they are posted.
-  if (!closing_ && flushing_ > 0 && link_->traits().ordered) did |= take_link_events(now);
+  if (!closing_ && flushing_ > 0 && link_->traits().ordered) {
+    did |= take_link_events(now);
+    if (!closing_ && flushing_ == 0) did |= pay_wake();  // no other event may come before the loop sleeps
+  }
   if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
     sleep_ = Sleep::looking;
     post_look();
@@ -601,6 +604,7 @@ bool AgentEnd::fall_asleep(TimeNs now) {
     ++counters_.sleeps;
     return true;
   }
+  if (wake_owed_ && flushing_ == 0) return false;  // the next poll pays it
   // Over a link with delayed completion: write the flag, wait for the write, look once more, then sleep. The loop may
   // sleep at every stage, because each ends with an event of the link.
   switch (sleep_) {

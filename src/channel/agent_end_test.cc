@@ -501,6 +501,22 @@ TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyIsServedAsleepIfItComesWit
   EXPECT_FALSE(program_sees_sleep());
 }
 
+// Nothing else may happen before the loop sleeps: the poll that writes an answer wakes the program that waits for it.
+TEST_F(UnmappedLook, AnAnswerWhileTheAgentSleepsWakesItsProgramInTheSamePoll) {
+  link->keep_order();
+  background = true;
+  fall_asleep();
+  std::vector<std::byte> wake_request;
+  wire::encode(wire::WakeAt{0, wire::WakeWord::replies, 0}, wake_request);
+  ring.write(static_cast<std::uint8_t>(wire::EntryKind::wake_at), ++posted, wake_request);
+  wake(sent(0, 1, 1));
+  fall_asleep();
+  ASSERT_EQ(link->wakes, 0u);
+  end.reply(wire::ReplyKind::done, 7, wire::Done{});
+  end.poll(now += 100);
+  EXPECT_EQ(link->wakes, 1u);
+}
+
 // Three writes where only whole writes are ordered.
 TEST_F(UnmappedLook, AnAnswerIsWrittenInThreeStepsIfPiecesAreNotOrdered) {
   background = answers = true;

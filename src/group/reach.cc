@@ -414,7 +414,9 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
       late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
       continue;
     }
-    const Failure why = peer.end ? Failure{Error::timeout, "its ring had no room in time"} : peer.last_failure;
+    const Failure why = peer.end    ? Failure{Error::timeout, "its ring had no room in time"}
+                        : peer.lent ? Failure{Error::timeout, "the memory for its requests was not made in time"}
+                                    : peer.last_failure;
     late.emplace_back(std::move(peer.queued.extract(number).mapped()), naming(text_of(peer), why));
   }
   for (auto& [request, why] : late) finish(std::move(request), tl::unexpected(why), now);

@@ -24,7 +24,7 @@ constinit thread_local std::atomic<std::uint64_t>* progress_of_thread = nullptr;
 void give_way() noexcept {
   const sched_param none{};
   sched_setscheduler(0, SCHED_BATCH, &none);
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
+  setpriority(PRIO_PROCESS, 0, 10);  // of this thread alone
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "loop/loop.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -84,7 +86,9 @@ int Loop::wait_for_events(std::span<epoll_event> events, TimeNs wait) {
   auto room = static_cast<int>(events.size());
   if (whole_nanoseconds_) {
     timespec timeout{wait / second_ns, wait % second_ns};
-    int ready = epoll_pwait2(epoll_.get(), events.data(), room, wait == never ? nullptr : &timeout, nullptr);
+    // By number: glibc has it from 2.35 on, kernels from 5.11 on.
+    const auto ready = static_cast<int>(::syscall(SYS_epoll_pwait2, epoll_.get(), events.data(), room,
+                                                  wait == never ? nullptr : &timeout, nullptr, std::size_t{0}));
     if (ready >= 0 || errno != ENOSYS) return ready;
     whole_nanoseconds_ = false;
   }

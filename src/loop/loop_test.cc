@@ -1,16 +1,26 @@
 #include "loop/loop.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "loop/mailbox.h"
+#include "testing/link/emulated.h"
 
 namespace offpath::loop {
 namespace {
@@ -264,6 +274,37 @@ TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
   EXPECT_EQ(loop->counters().sleeps, 0u);
   EXPECT_GT(loop->counters().asleep_ns, 0);
+}
+
+// In a child whose seccomp filter answers as such a kernel does.
+TEST(LoopTest, AKernelWithoutEpollPwait2WaitsWholeMilliseconds) {
+  OFP_NEEDS_KERNEL("seccomp");
+  const pid_t child = fork();
+  if (child == 0) {
+    sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(lines), lines};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+      _exit(2);
+    auto loop = Loop::make({});
+    if (!loop) _exit(3);
+    const TimeNs due = monotonic_ns() + 20 * millisecond_ns + 1;
+    TimeNs fired = never;
+    (*loop)->timers().start(due, [&](TimeNs, TimeNs now) {
+      fired = now;
+      (*loop)->stop();
+    });
+    (*loop)->run();
+    const LoopCounters counted = (*loop)->counters();
+    _exit(fired >= due && counted.sleeps > 0 && counted.sleeps < 10 ? 0 : 4);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "frame/parse.h"
-#include "mover/operation.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
 
@@ -21,7 +20,12 @@ constexpr std::uint32_t used_mask = (1u << 31) - 1;
 }  // namespace
 
 Mover::Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store)
-    : options_(options), cache_(std::move(cache)), store_(store) {}
+    : options_(options),
+      cache_(std::move(cache)),
+      store_(store),
+      queues_(options_),
+      credit_(options_, *cache_, queues_, counters_, latencies_.credit),
+      planner_(options_, *cache_, store_, credit_) {}
 
 Mover::~Mover() = default;
 
@@ -40,17 +44,16 @@ void Mover::on_channel_closed(ChannelNumber number, TimeNs now, Effects& effects
   if (at == channels_.end()) return;
   for (std::uint32_t stream = 0; stream < at->second->streams.size(); ++stream)
     if (at->second->streams[stream]) release(*at->second, stream, now);
-  waiting_bytes_ -= at->second->waiting_bytes;
-  lacking_bytes_ -= at->second->lacking_bytes;
+  queues_.forget(*at->second);
   channels_.erase(at);
   on_memory_freed(now, effects);
 }
 
-Mover::Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexcept {
+Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexcept {
   return stream < channel.streams.size() ? channel.streams[stream].get() : nullptr;
 }
 
-Mover::Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t ticket, Effects& effects) {
+Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t ticket, Effects& effects) {
   Stream* stream = find_stream(channel, number);
   if (stream != nullptr && !stream->closing) return stream;
   effects.push_back(service::FailEffect{
@@ -84,7 +87,7 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
 
 // ---- operations
 
-Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
+Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
   if (spare_.empty()) {
     OFP_ASSERT(operations_.size() < 1u << place_bits);
     spare_.push_back(static_cast<std::uint32_t>(operations_.size()));
@@ -110,7 +113,7 @@ Mover::Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now)
   return operation;
 }
 
-Mover::Operation* Mover::find_operation(std::uint64_t token) noexcept {
+Operation* Mover::find_operation(std::uint64_t token) noexcept {
   const std::uint64_t place = token & ((1u << place_bits) - 1);
   Operation* operation = place < operations_.size() ? operations_[place].get() : nullptr;
   return operation != nullptr && operation->number == (token & number_mask) ? operation : nullptr;
@@ -134,59 +137,35 @@ void Mover::recycle(Operation* operation) {
 }
 
 void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  if (auto status = wire::decode(request.payload, send_); !status) {
+  if (auto status = planner_.decode_send(request.payload); !status) {
     effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
-  Stream* stream = stream_of(channel, send_.stream, request.ticket, effects);
+  Stream* stream = stream_of(channel, planner_.send().stream, request.ticket, effects);
   if (stream == nullptr) return;
   Operation& operation = begin(*stream, request.ticket, now);
   operation.kind = Operation::Kind::send;
-  operation.row_key = send_.row_key;
-  operation.column_key = send_.column_key;
-  operation.rows = send_.rows;
-  operation.charge = send_.charge;
+  operation.row_key = planner_.send().row_key;
+  operation.column_key = planner_.send().column_key;
+  operation.rows = planner_.send().rows;
+  operation.charge = planner_.send().charge;
   ++counters_.sends;
   ++stream->sent;
-  queue(operation, take_set(*stream, operation), request.payload, now, effects);
-}
-
-// Buffer sets are remembered in ring order, even when a request is planned later.
-Status Mover::take_set(Stream& stream, Operation& operation) {
-  if (send_.set == 0) return {};
-  stream.sets.resize(wire::sets_max);
-  std::shared_ptr<BufferSet>& set = stream.sets[send_.set - 1];
-  if (!send_.buffers.empty()) {
-    std::uint64_t& taken = stream.channel->sets_bytes;
-    const std::uint64_t without = taken - (set ? wire::set_bytes(set->buffers.size()) : 0);
-    const std::uint64_t with = without + wire::set_bytes(send_.buffers.size());
-    if (with > wire::sets_bytes_max)
-      return fail(Error::too_large, "buffer sets of {} bytes on this channel, at most {} are allowed", with,
-                  wire::sets_bytes_max);
-    taken = with;
-    set = std::make_shared<BufferSet>();
-    set->rows = send_.rows;
-    set->buffers = send_.buffers;
-  }
-  if (!set) return fail(Error::invalid, "buffer set {} is unknown", send_.set);
-  if (set->rows != send_.rows)
-    return fail(Error::invalid, "{} rows; buffer set {} has {}", send_.rows, send_.set, set->rows);
-  operation.set = set;
-  return {};
+  queue(operation, planner_.take_set(*stream, operation), request.payload, now, effects);
 }
 
 void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  if (auto status = wire::decode(request.payload, move_); !status) {
+  if (auto status = planner_.decode_move(request.payload); !status) {
     effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
-  Stream* stream = stream_of(channel, move_.stream, request.ticket, effects);
+  Stream* stream = stream_of(channel, planner_.move().stream, request.ticket, effects);
   if (stream == nullptr) return;
   Operation& operation = begin(*stream, request.ticket, now);
-  operation.kind = move_.update ? Operation::Kind::update : Operation::Kind::create;
-  operation.row_key = move_.row_key;
-  operation.column_key = move_.column_key;
-  operation.charge = move_.charge;
+  operation.kind = planner_.move().update ? Operation::Kind::update : Operation::Kind::create;
+  operation.row_key = planner_.move().row_key;
+  operation.column_key = planner_.move().column_key;
+  operation.charge = planner_.move().charge;
   ++counters_.moves;
   ++stream->sent;
   queue(operation, {}, request.payload, now, effects);
@@ -223,7 +202,7 @@ void Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& 
       why = fmt::format(
           "the batch needs {} bytes of the agent's memory, {} more than are free; drop frames, or open "
           "the stream with `keep`",
-          first.charge, lacking_of(*stream));
+          first.charge, credit_.lacking_of(*stream));
     else
       why = store_.why_waits(service::token_of(service::ServiceId::mover, first.number));
   }
@@ -234,11 +213,39 @@ void Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& 
         service::FailEffect{channel.number, request.ticket, wire::any_reply, {Error::timeout, std::move(why)}});
 }
 
-// send_ or move_ is decoded from `request`. Nothing is planned or taken before it may be pulled.
+void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::NeedCredit need{};
+  if (auto status = wire::decode(request.payload, need); !status) {
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    return;
+  }
+  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
+  if (stream == nullptr) return;
+  const bool gives_up = credit_.ask(*stream, need.total, now, effects);
+  start_waiting(channel, now, effects);
+  if (gives_up) on_memory_freed(now, effects);  // others may have waited behind it
+}
+
+// A batch that fails at once frees memory again: then the outermost call goes on, however many fail.
+void Mover::on_memory_freed(TimeNs now, Effects& effects) {
+  freed_again_ = true;
+  if (std::exchange(is_serving_, true)) return;
+  while (std::exchange(freed_again_, false))
+    for (const ChannelNumber number : credit_.serve_queue(now, effects))
+      if (const auto channel = channels_.find(number); channel != channels_.end())
+        start_waiting(*channel->second, now, effects);
+  is_serving_ = false;
+}
+
+void Mover::keep_for_members(std::uint64_t bytes, TimeNs now, Effects& effects) {
+  if (credit_.keep_for_members(bytes)) on_memory_freed(now, effects);
+}
+
+// The planner has decoded `request`. Nothing is planned or taken before it may be pulled.
 void Mover::queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
   Channel& channel = *stream.channel;
-  auto has_memory = spend(operation);
+  auto has_memory = credit_.spend(operation);
   if (taken && !has_memory) taken = tl::unexpected(std::move(has_memory).error());
   if (!taken) {
     fail_operation(operation, std::move(taken).error(), effects);
@@ -247,66 +254,42 @@ void Mover::queue(Operation& operation, Status taken, Bytes request, TimeNs now,
   }
   if (*has_memory && channel.waiting.empty() && channel.may_pull()) return start(operation, now, effects);
   operation.request.assign(request.begin(), request.end());
-  const std::uint64_t cost = waiting_cost(request.size());
   stream.waiting += operation.charge;
   if (*has_memory) {
-    claim(operation);
-    channel.waiting_bytes += cost;
-    waiting_bytes_ += cost;
-    channel.waiting.push_back(&operation);
+    credit_.claim(operation);
+    queues_.wait_for_pull(operation);
     return;
   }
-  channel.lacking_bytes += cost;
-  lacking_bytes_ += cost;
-  stream.lacking.push_back(&operation);
-  serve_or_queue(stream, now, effects);
+  queues_.wait_for_memory(operation);
+  credit_.serve_or_queue(stream, now, effects);
   start_waiting(channel, now, effects);
 }
 
 void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
-  while (!channel.waiting.empty() && channel.may_pull()) {
-    Operation& operation = *channel.waiting.front();
-    channel.waiting.pop_front();
-    channel.waiting_bytes -= waiting_cost(operation.request.size());
-    waiting_bytes_ -= waiting_cost(operation.request.size());
-    const Status decoded = operation.kind == Operation::Kind::send ? wire::decode(operation.request, send_)
-                                                                   : wire::decode(operation.request, move_);
+  while (channel.may_pull()) {
+    Operation* const next = queues_.next_pull(channel);
+    if (next == nullptr) return;
+    Operation& operation = *next;
+    const Status decoded = operation.kind == Operation::Kind::send ? planner_.decode_send(operation.request)
+                                                                   : planner_.decode_move(operation.request);
     OFP_ASSERT(decoded);  // it was decodable when it arrived
     operation.stream->waiting -= operation.charge;
-    end_claim(operation);
+    credit_.end_claim(operation);
     start(operation, now, effects);
   }
 }
 
 bool Mover::is_full(ChannelNumber number) const noexcept {
-  const std::uint64_t lacking_max =
-      options_.lacking_bytes_max / (lacking_bytes_ < options_.all_lacking_bytes_max ? 1 : 16);
-  if (waiting_bytes_ < options_.waiting_bytes_max && lacking_bytes_ < lacking_max) return false;
+  if (!queues_.may_be_full()) return false;
   const auto at = channels_.find(number);
-  return at != channels_.end() &&
-         (at->second->waiting_bytes >= options_.waiting_bytes_max || at->second->lacking_bytes >= lacking_max);
+  return at != channels_.end() && queues_.are_full(*at->second);
 }
 
-Status Mover::plan_request(Stream& stream, Operation& operation) {
-  const bool send = operation.kind == Operation::Kind::send;
-  std::uint64_t& charge = send ? send_.charge : move_.charge;
-  const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
-  if (charge < of_keys)
-    return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
-  charge -= of_keys;  // the rest is for the object
-  // Steps after the pull of other destinations use the plan of a batch, which a move does not have.
-  if (!send && stream.destination != wire::Destination::native)
-    return fail(Error::invalid, "destination {}: moves need a stream with destination native",
-                wire::destination_name(stream.destination));
-  if (!send) return plan_move(stream, operation);
-  return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
-}
-
-// Starts the request in send_ or move_.
+// Starts the request that the planner has decoded.
 void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
-  Status planned = plan_request(stream, operation);
-  if (!stream.hungry) extend(stream, effects);
+  Status planned = planner_.plan(stream, operation);
+  if (!stream.hungry) credit_.extend(stream, effects);
   if (!planned) {
     fail_operation(operation, std::move(planned).error(), effects);
     settle(stream, now, effects);
@@ -387,71 +370,13 @@ void Mover::finish_pulled(TimeNs now, Effects& effects) {
 
 // The remaining work after the bytes have arrived: small work is done at once, large work in a job.
 void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
-  std::uint64_t changed = operation.arrow ? operation.buffer.length() : 0;  // only the messages of Arrow bytes are read
-  if (operation.kind == Operation::Kind::create)
-    for (const frame::Gap& gap : operation.uncovered) changed += gap.bytes;
-  if (operation.placed()) {
-    for (const frame::Gap& gap : operation.plan().gaps) changed += gap.bytes;
-    for (const Operation::Slice& slice : operation.slices)
-      changed += operation.plan().blocks[slice.block].read_bytes(slice.row_end - slice.row_begin);
-    for (const frame::Step& step : operation.plan().steps)
-      changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
-                                                                                                       : step.count * 8;
-  }
-  if (operation.serialiser == nullptr && operation.packing == nullptr && changed <= options_.inline_bytes_max) {
-    finished(operation, finish_bytes(operation, *cache_), now, effects);
+  if (operation.serialiser == nullptr && operation.packing == nullptr &&
+      operation.bytes_to_finish() <= options_.inline_bytes_max) {
+    finished(operation, operation.finish(*cache_), now, effects);
     return;
   }
   effects.push_back(service::JobEffect{service::token_of(service::ServiceId::mover, operation.number),
-                                       [&operation, cache = cache_] { return finish_bytes(operation, *cache); }});
-}
-
-// Uses only the operation: it may run in a job.
-Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
-  if (operation.kind == Operation::Kind::update) return {};
-  // Bytes of an earlier frame must not show where no piece was written.
-  if (operation.kind == Operation::Kind::create)
-    for (const frame::Gap& gap : operation.uncovered) std::memset(operation.buffer.data() + gap.offset, 0, gap.bytes);
-  if (operation.placed()) {
-    const MutableBytes frame = operation.buffer.bytes();
-    const frame::Plan& plan = operation.plan();
-    operation.split_slices();
-    frame::write_head(*operation.form, plan, frame);
-    if (&plan == &operation.own_plan) OFP_TRY(frame::finish(*operation.form, operation.own_plan, frame));
-    operation.scratch = {};
-  }
-  if (operation.serialiser) {
-    const auto buffer = std::make_shared<Buffer>(std::move(operation.buffer));
-    OFP_ASSIGN(operation.frame, operation.serialiser->serialise(operation.plan(), buffer, cache, operation.user));
-    return {};
-  }
-  operation.frame = std::make_shared<Frame>();
-  operation.frame->bytes = operation.buffer.length();
-  operation.frame->buffer = std::move(operation.buffer);
-  operation.frame->arrow = operation.placed() || operation.arrow;
-  // Plain rows of bytes have none, unless the bytes are Arrow, which has its own.
-  if (operation.placed()) operation.frame->rows = operation.rows;
-  if (operation.arrow) operation.frame->rows = frame::count_rows(operation.frame->buffer.bytes()).value_or(0);
-  operation.frame->updatable = operation.kind == Operation::Kind::create;
-  return operation.packing ? pack(operation, cache) : Status{};
-}
-
-// Moves the frame to memory of the size that it needs. A frame of which no buffer shrank keeps its pages; so does one
-// that would become larger, so no frame outgrows its charge.
-Status Mover::pack(Operation& operation, BufferCache& cache) {
-  const Packing& packing = *operation.packing;
-  const frame::Plan& plan = operation.plan();
-  Frame& frame = *operation.frame;
-  frame::PackedFrame packed;
-  OFP_ASSIGN(const Buffer scratch, cache.take(frame::packing_bytes(*packing.compressor, plan), operation.user));
-  OFP_TRY(frame::pack(*packing.form, *packing.compressor, plan, frame.buffer.bytes(), scratch.bytes(), packed));
-  const std::uint64_t bytes = packed.plan.frame_bytes;
-  if (packed.compressed == 0 || bytes >= frame.bytes) return {};
-  OFP_ASSIGN(Buffer smaller, cache.take(bytes, operation.user));
-  frame::write_packed(*packing.form, packed, smaller.bytes());
-  frame.buffer = std::move(smaller);
-  frame.bytes = bytes;
-  return {};
+                                       [&operation, cache = cache_] { return operation.finish(*cache); }});
 }
 
 void Mover::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
@@ -579,7 +504,7 @@ std::vector<Mover::StreamStatus> Mover::streams(TimeNs now) const {
                      .pid = channel->client.pid,
                      .ranks = stream->ranks,
                      .rank = stream->rank,
-                     .credit_lacking = stream->hungry ? required_of(*stream) : 0,
+                     .credit_lacking = stream->hungry ? Credit::required_of(*stream) : 0,
                      .lacking_since = stream->hungry_since,
                      .form = stream->form});
     }

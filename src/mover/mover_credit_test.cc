@@ -259,7 +259,8 @@ TEST(Credit, IsTakenBackFromTheUserThatAsksFirst) {
   for (int i = 0; i < 8; ++i) of_other.push_back(programs.open(2));
   std::uint64_t credit = 0;
   for (const auto& stream : programs.mover->streams(0)) credit += stream.credit_left;
-  const std::uint64_t free = programs.mover->memory_unused(), before = programs.mover->counters().promised_bytes;
+  const std::uint64_t free = programs.mover->credit().memory_unused(),
+                      before = programs.mover->counters().promised_bytes;
   ASSERT_EQ(credit, before) << "all of it is promised";
   ASSERT_TRUE(programs.post(programs.open(1), free + 2 * mebibyte));
   // What the others of user 2 have been promised is there: they send without a wait.
@@ -347,15 +348,16 @@ TEST(Credit, ABatchThatNeedsWhatIsKeptForMembersMayUseIt) {
   const ChannelNumber one = programs.open(0);
   const std::uint64_t promised = programs.mover->counters().promised_bytes;
   ASSERT_GT(promised, 2 * mebibyte / 8);
-  EXPECT_TRUE(programs.post(one, programs.mover->memory_max_for_programs() + promised / 2)) << "else it waits for ever";
+  EXPECT_TRUE(programs.post(one, programs.mover->credit().memory_max_for_programs() + promised / 2))
+      << "else it waits for ever";
 }
 
 TEST(Credit, ManyBatchesThatFailAtOnceNeedNoStack) {
   Programs programs({.memory_bytes_max = 8 * mebibyte});
   const ChannelNumber idle = programs.open(0), other = programs.open(0);
   while (programs.post(other, 500 << 10)) programs.end_pulls();
-  ASSERT_TRUE(programs.mover->make_free(programs.mover->memory_reach_for_programs()));
-  programs.keep_for_members(programs.mover->memory_unused());
+  ASSERT_TRUE(programs.mover->credit().make_free(programs.mover->credit().memory_reach_for_programs()));
+  programs.keep_for_members(programs.mover->credit().memory_unused());
   constexpr std::size_t count = 20'000;
   const std::uint64_t credit = programs.all[idle].credit;
   std::size_t posted = 0;
@@ -372,8 +374,8 @@ TEST(Credit, ChannelsKeepFewerRequestsWhenAllOfThemKeepMany) {
       {.memory_bytes_max = 8 * mebibyte, .lacking_bytes_max = 64 << 10, .all_lacking_bytes_max = 32 << 10});
   const ChannelNumber one = programs.open(0), other = programs.open(0), full = programs.open(0);
   while (programs.post(full, 500 << 10)) programs.end_pulls();
-  ASSERT_TRUE(programs.mover->make_free(programs.mover->memory_reach_for_programs()));
-  programs.keep_for_members(programs.mover->memory_unused());
+  ASSERT_TRUE(programs.mover->credit().make_free(programs.mover->credit().memory_reach_for_programs()));
+  programs.keep_for_members(programs.mover->credit().memory_unused());
   for (int i = 0; i < 3; ++i) programs.post_one_that_fails(one);
   EXPECT_FALSE(programs.mover->is_full(one)) << "alone it may keep more";
   for (int i = 0; i < 20; ++i) programs.post_one_that_fails(other);
@@ -398,17 +400,17 @@ TEST(Credit, AProgramThatEndsLeavesNothingOfBatchesThatLackMemory) {
   EXPECT_EQ(programs.mover->counters().promised_bytes, 0u);
   EXPECT_EQ(programs.mover->counters().claimed_bytes, 0u);
   EXPECT_EQ(programs.mover->counters().operations, 0u);
-  EXPECT_EQ(programs.mover->memory_unused(), 8 * mebibyte);
+  EXPECT_EQ(programs.mover->credit().memory_unused(), 8 * mebibyte);
 }
 
 TEST(Credit, OtherServicesGetWhatIsOnlyPromised) {
   Programs programs({.memory_bytes_max = 8 * mebibyte});
   for (int i = 0; i < 40; ++i) (void)programs.open(static_cast<uid_t>(i % 3));
-  ASSERT_LT(programs.mover->memory_free(), mebibyte);
-  EXPECT_TRUE(programs.mover->make_free(7 * mebibyte));
-  EXPECT_GE(programs.mover->memory_free(), 7 * mebibyte);
+  ASSERT_LT(programs.mover->credit().memory_free(), mebibyte);
+  EXPECT_TRUE(programs.mover->credit().make_free(7 * mebibyte));
+  EXPECT_GE(programs.mover->credit().memory_free(), 7 * mebibyte);
   const Buffer taken = programs.cache->take(7 * mebibyte, 0).value();
-  EXPECT_FALSE(programs.mover->make_free(2 * mebibyte));
+  EXPECT_FALSE(programs.mover->credit().make_free(2 * mebibyte));
 }
 
 // Any programs, in any order: memory is never exceeded, no batch is lost or passed, and all end as memory is freed.

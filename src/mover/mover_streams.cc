@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "mover/mover.h"
-#include "mover/operation.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
 
@@ -13,8 +12,6 @@ using wire::Compression;
 using wire::Destination;
 
 namespace {
-
-constexpr std::uint64_t reach_share = 64;
 
 std::uint64_t charge_base_of(const frame::Template* form) {
   if (form == nullptr) return page_bytes;
@@ -32,11 +29,10 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
   if (counters_.streams_open >= options_.streams_max)
     return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
-  if (const auto own = accounts_.find(channel.client.user);
-      own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
+  if (const uid_t user = channel.client.user; credit_.streams_of(user) >= options_.user_streams_max)
     return fail(Error::too_large,
                 "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
-                own->second.streams_open, own->first);
+                credit_.streams_of(user), user);
   if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
   if (open.ranks > 0 && open.rank >= open.ranks)
     return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks", open.name, open.rank, open.ranks);
@@ -106,30 +102,13 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, TimeNs 
   if (stream->ranks > 1) store_.rank_began(stream->pool, stream->rank);
   names_.emplace(Claim{channel.client.user, stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
-  stream->account = &accounts_[channel.client.user];
-  ++stream->account->streams_open;
-  // Room for two of the stream's largest batches, but at most an eighth of the free memory, so that later streams find
-  // room too. If idle streams have all of it, the window can still grow to a part of what they would return.
-  const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
-  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)),
-                            std::max(memory_free_for(channel.client.user) / 8,
-                                     reach_of(*stream, set_aside_left() + kept_bytes_) / reach_share));
+  const std::uint64_t largest = stream->form ? planner_.largest_frame_bytes(*stream) : 0;
   effects.push_back(service::LineEffect{service::LineEffect::Word::reset, channel.number, stream->id, 0});
-  extend(*stream, effects);
+  credit_.open(*stream, largest, effects);
   effects.push_back(
       service::ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
   Stream& opened = *(channel.streams[stream->id] = std::move(stream));
   if (opened.form) prepare_buffer(opened, largest, effects);
-}
-
-// For columns of fixed width; 0 if the number of rows does not give the size.
-std::uint64_t Mover::largest_frame_bytes(const Stream& stream) {
-  const frame::Layout& layout = stream.form->layout;
-  if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
-  plain_.assign(layout.columns.size(), {.address = page_bytes});  // any address: only lengths matter here
-  frame::Plan plan;
-  if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
-  return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
 }
 
 // Makes the next batch's buffer in a job, before it is needed.
@@ -171,20 +150,17 @@ void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs
 void Mover::release(Channel& channel, std::uint32_t number, TimeNs now) {
   Stream& stream = *channel.streams[number];
   for (Operation* operation : stream.operations) {
-    end_claim(*operation);
+    credit_.end_claim(*operation);
     operation->stream = nullptr;
     if (operation->state != Operation::State::finishing) recycle(operation);  // otherwise its job still runs
   }
   for (const auto& set : stream.sets)
     if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
-  if (stream.hungry) leave_queue(stream, now);
   names_.erase(Claim{channel.client.user, stream.name, stream.rank});
   if (stream.ranks > 1) store_.rank_ended(stream.pool, stream.rank, channel.client);
   store_.leave(stream.pool);
-  promise_less(stream, stream.promised);
-  unlist(stream);
+  credit_.close(stream, now);
   --counters_.streams_open;
-  if (--stream.account->streams_open == 0) accounts_.erase(channel.client.user);
   channel.streams[number].reset();
 }
 

@@ -216,11 +216,11 @@ TEST_F(MoverTest, AUserWithHisShareOfFramesGetsNoCreditAndOthersDo) {
   mover->on_channel_open(of_other, {"other", other_user, 2}, 4, 0);
   std::vector<Buffer> kept;
   for (std::uint64_t i = 0; i < share; ++i) kept.push_back(cache->take(8192, 0).value());
-  EXPECT_EQ(mover->memory_free_for(0), 0u);
+  EXPECT_EQ(mover->credit().memory_free_for(0), 0u);
   other = 0;
   request(wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = 6ull << 30});
   EXPECT_EQ(other, 0u) << "credit is held back";
-  EXPECT_GT(mover->memory_lacking(), 0u);
+  EXPECT_GT(mover->credit().memory_lacking(), 0u);
 
   const auto ask = [&](wire::EntryKind kind, const auto& message) {
     std::vector<std::byte> payload;
@@ -342,7 +342,7 @@ TEST(SmallObjects, SeventyThousandOfOneProgramTakeTensOfMappings) {
     ASSERT_EQ(frame->bytes, 8 + std::stoull(key) % 4089);
     ASSERT_EQ(load<std::uint64_t>(frame->buffer.data()), std::stoull(key));
   }
-  EXPECT_GT(mover.memory_free_for(2), 0u) << "another user";
+  EXPECT_GT(mover.credit().memory_free_for(2), 0u) << "another user";
   EXPECT_TRUE(cache->take(1 << 20, 2));
 }
 

@@ -79,8 +79,8 @@ TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   constexpr std::uint64_t share = 1 << 20;
   make(0, {.memory_bytes_max = 4 * share, .user_bytes_max = share});
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
-  EXPECT_EQ(mover->memory_free_for(other_user), share);
-  EXPECT_LT(mover->memory_free_for(first_user), share);  // its stream was granted credit
+  EXPECT_EQ(mover->credit().memory_free_for(other_user), share);
+  EXPECT_LT(mover->credit().memory_free_for(first_user), share);  // its stream was granted credit
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share + 1});
   EXPECT_TRUE(credit.empty());  // it waits
   open_other(0);
@@ -173,13 +173,13 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   constexpr std::uint64_t memory = 4 << 20;
   make(0, {.memory_bytes_max = memory});
   std::uint64_t aside = 0;
-  mover->set_aside([&aside] { return Mover::Aside{aside, aside}; });
-  const std::uint64_t unused = mover->memory_unused();
-  EXPECT_EQ(mover->memory_free(), unused);
+  mover->credit().set_aside([&aside] { return Credit::Aside{aside, aside}; });
+  const std::uint64_t unused = mover->credit().memory_unused();
+  EXPECT_EQ(mover->credit().memory_free(), unused);
   aside = unused / 2;
-  EXPECT_EQ(mover->memory_free(), unused - aside);
-  EXPECT_EQ(mover->memory_max_for_programs(), memory - aside);
-  EXPECT_EQ(mover->memory_unused(), unused);
+  EXPECT_EQ(mover->credit().memory_free(), unused - aside);
+  EXPECT_EQ(mover->credit().memory_max_for_programs(), memory - aside);
+  EXPECT_EQ(mover->credit().memory_unused(), unused);
   const std::uint64_t total = mover->counters().promised_bytes + unused - aside + 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_TRUE(credit.empty()) << "one byte more than there is beside it";
@@ -192,17 +192,17 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   EXPECT_EQ(mover->streams(0)[0].lacking_since, never) << "it has what it asked for";
   EXPECT_EQ(mover->streams(0)[0].credit_lacking, 0u);
   aside = memory;
-  EXPECT_EQ(mover->memory_free(), 0u) << "more than there is";
+  EXPECT_EQ(mover->credit().memory_free(), 0u) << "more than there is";
 }
 
 TEST_F(TwoUsers, ABatchLargerThanAllThatProgramsMayHaveBesideItTakesWhatIsForMembers) {
   constexpr std::uint64_t memory = 4 << 20;
   make(0, {.memory_bytes_max = memory});
-  mover->set_aside([] { return Mover::Aside{1 << 20, 1 << 20}; });
+  mover->credit().set_aside([] { return Credit::Aside{1 << 20, 1 << 20}; });
   mover->keep_for_members(1 << 20, 0, effects);
-  ASSERT_EQ(mover->memory_max_for_programs(), 2u << 20);
+  ASSERT_EQ(mover->credit().memory_max_for_programs(), 2u << 20);
   const std::uint64_t total = mover->counters().promised_bytes + (2 << 20) + page_bytes;
-  ASSERT_LE(total - mover->counters().promised_bytes, mover->memory_free());
+  ASSERT_LE(total - mover->counters().promised_bytes, mover->credit().memory_free());
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_GE(credit[channel], total) << "else it would wait for ever";
 }

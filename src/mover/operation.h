@@ -1,4 +1,4 @@
-// The mover's state of a stream and of a running request. Included only by mover*.cc.
+// The mover's state of a stream, of a channel and of a running request.
 #pragma once
 
 #include <deque>
@@ -7,12 +7,24 @@
 #include <vector>
 
 #include "frame/plan.h"
+#include "mover/agent_serialise.h"
 #include "mover/body_compressor.h"
-#include "mover/mover.h"
+#include "mover/options.h"
+#include "mover/rate_ring.h"
+#include "mover/store.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
 namespace offpath::mover {
+
+using service::Buffer;
+using service::BufferCache;
+using service::ChannelNumber;
+using service::Frame;
+
+struct Account;  // of a user, see credit.h
+struct Channel;
+struct Operation;
 
 // The part of a token below its top byte. Preparations have numbers that no operation reaches.
 inline constexpr std::uint64_t number_mask = (1ull << 56) - 1;
@@ -20,11 +32,10 @@ inline constexpr unsigned place_bits = 24;
 inline constexpr std::uint64_t preparation_flag = 1ull << 55;
 inline constexpr std::uint64_t drop_number = 1ull << 54;
 
-// Of the agent's memory, for a request that waits.
-constexpr std::uint64_t waiting_cost(std::uint64_t request_bytes) noexcept { return 1024 + request_bytes; }
+inline constexpr std::uint64_t plain_alignment = 64;  // of the buffers of plain bytes, and of slices in scratch
 
 // Buffers that a program sends repeatedly, named once (wire::Send::set). Waiting requests keep the set that they named.
-struct Mover::BufferSet {
+struct BufferSet {
   std::uint64_t rows = 0;
   std::vector<wire::BufferRef> buffers;
   bool planned = false;  // `plan` serves every batch of the set: it does not depend on the bytes that arrive
@@ -32,12 +43,12 @@ struct Mover::BufferSet {
 };
 
 // The compression of a stream's frames.
-struct Mover::Packing {
+struct Packing {
   std::shared_ptr<const frame::Template> form;  // of the compressed frames
   std::shared_ptr<const frame::BodyCompressor> compressor;
 };
 
-struct Mover::Stream {
+struct Stream {
   Channel* channel = nullptr;
   Account* account = nullptr;  // of the channel's user
   std::uint32_t id = 0;
@@ -67,7 +78,7 @@ struct Mover::Stream {
   std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null if never named
 };
 
-struct Mover::Channel {
+struct Channel {
   ChannelNumber number = 0;
   Client client;
   std::vector<std::unique_ptr<Stream>> streams;  // by number
@@ -81,7 +92,7 @@ struct Mover::Channel {
   [[nodiscard]] bool may_pull() const noexcept { return pulls == 0 || pulling_bytes < pull_ahead_bytes; }
 };
 
-struct Mover::Operation {
+struct Operation {
   enum class Kind : std::uint8_t { send, create, update, step_end, close };
   // queued: waits for memory, or for room among the pulls; waiting: waits for earlier operations
   enum class State : std::uint8_t { queued, pulling, finishing, waiting, over };
@@ -132,6 +143,13 @@ struct Mover::Operation {
   // The pieces of the next slices, as many as fit into scratch.
   void next_slices();
   void split_slices();
+  // The bytes that finish() writes or reads, as a measure of its work.
+  [[nodiscard]] std::uint64_t bytes_to_finish() const;
+  // Makes the frame of the bytes that have arrived. It uses only the operation: it may run in a job.
+  [[nodiscard]] Status finish(BufferCache& cache);
+
+ private:
+  [[nodiscard]] Status pack(BufferCache& cache);
 };
 
 }  // namespace offpath::mover

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -28,13 +30,18 @@ namespace {
 
 constexpr int end_wait_ms = 1000;  // from SIGKILL to the end
 
+constexpr std::pair<int, std::string_view> signals[] = {
+    {SIGABRT, "ABRT"}, {SIGALRM, "ALRM"}, {SIGBUS, "BUS"},   {SIGFPE, "FPE"},   {SIGHUP, "HUP"},
+    {SIGILL, "ILL"},   {SIGINT, "INT"},   {SIGKILL, "KILL"}, {SIGPIPE, "PIPE"}, {SIGQUIT, "QUIT"},
+    {SIGSEGV, "SEGV"}, {SIGSYS, "SYS"},   {SIGTERM, "TERM"}, {SIGTRAP, "TRAP"}, {SIGXCPU, "XCPU"}};
+
 }  // namespace
 
 std::string exit_text(const Exit& exit) {
   if (!exit.by_signal) return fmt::format("exited with {}", exit.value);
-  const char* name = sigabbrev_np(exit.value);
-  const std::string text =
-      name == nullptr ? fmt::format("was killed by signal {}", exit.value) : fmt::format("was killed by SIG{}", name);
+  const auto* const found = std::ranges::find(signals, exit.value, [](const auto& each) { return each.first; });
+  const std::string text = found == std::end(signals) ? fmt::format("was killed by signal {}", exit.value)
+                                                      : fmt::format("was killed by SIG{}", found->second);
   return exit.value == SIGKILL ? text + ", which the agent did not send (no memory left?)" : text;
 }
 

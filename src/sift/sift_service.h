@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/due_times.h"
 #include "channel/ring.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/members/pools.h"
 #include "service/service.h"
 #include "sift/kept/unread_pools.h"

@@ -6,7 +6,11 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+
+#include <csignal>
+#include <cstddef>
 
 #include "base/status.h"
 
@@ -63,10 +67,19 @@ OFP_KERNEL_CALL(epoll_create, int(int))
 OFP_KERNEL_CALL(epoll_create1, int(int))
 OFP_KERNEL_CALL(epoll_ctl, int(int, int, int, epoll_event*))
 OFP_KERNEL_CALL(epoll_pwait, int(int, epoll_event*, int, int, const sigset_t*))
-OFP_KERNEL_CALL(epoll_pwait2, int(int, epoll_event*, int, const timespec*, const sigset_t*))
 OFP_KERNEL_CALL(fcntl, int(int, int, ...))
 OFP_KERNEL_CALL(ioctl, int(int, unsigned long, ...))
 
+OFP_KERNEL_CALL(syscall, long(long, ...))
+
 #undef OFP_KERNEL_CALL
+
+// glibc has it from 2.35 on. By number it may fail with ENOSYS like the C library's, but is no cancellation point.
+inline int epoll_pwait2(int epoll, epoll_event* events, int room, const timespec* limit, const sigset_t* mask) {
+  using Call = int(int, epoll_event*, int, const timespec*, const sigset_t*);
+  static auto* const call = reinterpret_cast<Call*>(::dlsym(RTLD_NEXT, "epoll_pwait2"));
+  if (call != nullptr) return call(epoll, events, room, limit, mask);
+  return static_cast<int>(syscall(SYS_epoll_pwait2, epoll, events, room, limit, mask, std::size_t{_NSIG / 8}));
+}
 
 }  // namespace offpath::sockets::kernel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,7 +15,7 @@ class ThreadWatch {
  public:
   // Watches the calling thread, if it is the process's first. A thread that ends by itself is no longer watched.
   void begin() noexcept {
-    if (::gettid() != ::getpid() || watches_.load()) return;
+    if (::syscall(SYS_gettid) != ::getpid() || watches_.load()) return;
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);

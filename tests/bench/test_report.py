@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from offpath.bench import control_group, finish, link, md
+from offpath.bench import command_of, control_group, finish, link, md
 from offpath.bench.move import CLAIMS, add_missing
 from offpath.bench.report import CLAIM_KEYS, PAIRS_MIN, Claim, Report, ReportError, Series
 from rich.console import Console
@@ -203,3 +203,8 @@ def test_absorb_keeps_commit_and_machine_of_those_that_know_them():
     report.absorb(Report("move", "", "", [holding("move.other")]))
     assert (report.commit, report.machine) == ("1a2b3c", "two cores")
     assert len(report.claims) == 2
+
+
+def test_a_run_is_kept_with_its_command():
+    typed = ["bench", "md", "--part", "alone", "--json", "run.json", "--out=figures", "--check", "--quick"]
+    assert command_of(typed) == "offpath bench md --part alone --quick"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from agent_process import agent, until
+from unpacked_programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "packaging" / "monitoring"
@@ -99,12 +99,11 @@ def test_alerts_ask_for_what_there_is(metrics: str) -> None:
     assert wrong_labels(asked, metrics) == []
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
 @pytest.mark.parametrize("what", ["rules", "config", "metrics"])
 def test_prometheus_takes_them(what: str, metrics: str) -> None:
     given = {"rules": "offpath-alerts.yml", "config": "prometheus.yml"}
     checked = subprocess.run(
-        ["promtool", "check", what, *([MONITORING / given[what]] if what in given else [])],
+        [program("promtool"), "check", what, *([MONITORING / given[what]] if what in given else [])],
         input=metrics, capture_output=True, text=True,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import offpath.view.paths
 import pyarrow as pa
 import pytest
 from agent_process import agent
+from offpath.group_view import look
 from offpath.view import Pictures, ViewServer
+from offpath.view.server import SCRIPTS
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 SCHEMA = pa.schema([("x", pa.float64()), ("y", pa.int32()), ("name", pa.string())])
@@ -207,6 +210,69 @@ def test_gauges_of_programs_are_listed(viewed: Viewed) -> None:
         assert [(each["name"].split()[-2:], each["value"]) for each in listed] == [(["solver", "residual"], 0.25)]
 
 
+def drawn(viewed: Viewed, tmp_path: Path) -> str:
+    """The page after its first seconds. Fails if the browser's console says anything."""
+    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+               f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000", "--timeout=20000",
+               "--dump-dom", viewed.server.url]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+def test_a_thousand_columns_and_a_hundred_agents(
+    viewed: Viewed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = look(viewed.server.pictures._http)
+    (own,) = seen.statuses.values()
+    names = [f"agent{i}" for i in range(100)]
+    seen.members = [{**seen.members[0], "name": name, "state": "alive"} for name in names]
+    monkeypatch.setattr(offpath.view.pictures, "look", lambda _: seen)
+    columns = {f"c{i}": np.arange(10.0) * i for i in range(1000)}
+    viewed.pool.put(pa.table(columns), "step0")
+    status = {**own, "pools": [{"name": viewed.pool.name}]}
+    seen.statuses = {name: status for name in names}
+    page = drawn(viewed, tmp_path)
+    assert "100 agents, 1 pool" in page and page.count("<progress") == 100
+    assert page.count("<td>double</td>") == 1000 and page.count('<option value="c999"') == 2  # of x and of y
+    assert "step step0: 10 of 10 rows" in page
+    assert 'id="alarm" role="alert" hidden' in page
+
+
+class Controls(HTMLParser):
+    """What a keyboard reaches: choices in their labels, and tables that scroll."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.kinds: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        assert not [name for name in told if name.startswith("on")], "the page acts on a pointer alone"
+        if tag in ("select", "input"):
+            assert "label" in self.open, told
+            self.kinds.append(tag)
+        if "scroll" in (told.get("class") or "").split():
+            assert told["tabindex"] == "0" and told["aria-label"], told
+            self.kinds.append("scroll")
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open.pop() != tag:
+            pass
+
+
+def test_a_keyboard_reaches_everything(viewed: Viewed) -> None:
+    kinds = Controls(viewed.get("")[2].decode()).kinds
+    assert [kinds.count(each) for each in ("select", "input", "scroll")] == [8, 1, 4]
+    scripts = [viewed.get(name)[2] for name in SCRIPTS]
+    assert not any(word in script for script in scripts for word in (b"onclick", b'"click"', b'"pointer', b'"mouse'))
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
 def test_a_step_that_arrives_is_drawn(viewed: Viewed, tmp_path: Path) -> None:
     viewed.put("step0")
@@ -218,17 +284,13 @@ def test_a_step_that_arrives_is_drawn(viewed: Viewed, tmp_path: Path) -> None:
     gauges = viewed.session.gauges("solver", ["residual"])
     gauges["residual"] = 0.25
     assert viewed.gauges()
-    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-               f"--user-data-dir={tmp_path / 'browser'}", "--virtual-time-budget=8000", "--timeout=20000",
-               "--dump-dom", viewed.server.url]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    page = drawn(viewed, tmp_path)
     assert following.arrives is None, "the page asked again"
-    assert "step step1: " in done.stdout and "of 1234 rows" in done.stdout
-    assert "CONSOLE" not in done.stderr, done.stderr
-    assert 'id="alarm" role="alert" hidden' in done.stdout
-    assert "1 agent, 1 pool" in done.stdout and "<td>int32</td>" in done.stdout
-    assert "step from 0 to 4" in done.stdout and "10 (5 steps)" in done.stdout
-    assert "<th>power (watts)</th>" in done.stdout and "<td style=" in done.stdout
-    assert "solver residual</td>" in done.stdout
+    assert "step step1: " in page and "of 1234 rows" in page
+    assert 'id="alarm" role="alert" hidden' in page
+    assert "1 agent, 1 pool" in page and "<td>int32</td>" in page
+    assert "step from 0 to 4" in page and "10 (5 steps)" in page
+    assert "<th>power (watts)</th>" in page and "<td style=" in page
+    assert "solver residual</td>" in page
     publisher.close()
     gauges.close()

@@ -18,7 +18,7 @@ from pythons import Python, builders, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "build" / "package"
-GLIBC_MAX = (2, 28)
+GLIBC_MAX, GLIBCXX_MAX, CXXABI_MAX = (2, 28), (3, 4, 25), (1, 3, 11)  # of manylinux_2_28
 
 # pyarrow: the oldest that the client takes and this Python has, one between, and the newest.
 OLDEST, BETWEEN = "16.1.0", "21.0.0"
@@ -172,10 +172,20 @@ def test_both_wheels_run_a_simulation(tmp_path: Path) -> None:
     assert Path(found) == site / "offpath_agent/bin/offpath-agent"
 
 
-def test_the_agents_wheel_is_for_any_python() -> None:
-    assert re.search(r"-py3-none-manylinux_2_\d+_(x86_64|aarch64)\.whl$", agent().name), agent().name
-    names = [Path(name).name for name in zipfile.ZipFile(agent()).namelist()]
-    assert any(name.startswith("libarrow.so") for name in names)
-    assert [name for name in names if re.match(r"lib(ssl|crypto|parquet)\b", name)] == []
+def test_the_agents_wheel_is_for_any_python_and_glibc_2_28(tmp_path: Path) -> None:
+    """Its own programs and libraries, and those that it brings. What each asks of a system is named."""
+    assert re.search(rf"-py3-none-manylinux_2_28_{os.uname().machine}\.whl$", agent().name), agent().name
+    zipfile.ZipFile(agent()).extractall(tmp_path)
+    files = {file.name: file for file in tmp_path.rglob("*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"}
+    assert any(name.startswith("libarrow.so") for name in files)
+    assert [name for name in files if re.match(r"lib(ssl|crypto|parquet|stdc\+\+)\b", name)] == []
     worker, program = (f"offpath-{each}" for each in ("worker", "agent"))
-    assert {worker, program, "offpath-sampler", "liboffpath_sockets.so"} <= set(names)
+    assert {worker, program, "offpath-sampler", "liboffpath_sockets.so"} <= set(files)
+    newest = {"GLIBC": GLIBC_MAX, "GLIBCXX": GLIBCXX_MAX, "CXXABI": CXXABI_MAX}
+    for name, file in files.items():
+        for symbol, kind, version in re.findall(
+            r"(\S+)@(GLIBC|GLIBCXX|CXXABI)_([\d.]+) \(", run("readelf", "-W", "--dyn-syms", file)
+        ):
+            assert tuple(map(int, version.split("."))) <= newest[kind], (name, symbol, kind, version)
+        if not name.startswith("libarrow"):
+            assert "libstdc++" not in run("readelf", "-d", file), f"{name}: the C++ library is linked in"

@@ -52,7 +52,7 @@ def test_it_says_on_what_it_runs(wheel: Path) -> None:
 def test_it_brings_no_second_libarrow_and_no_openssl(wheel: Path) -> None:
     names = [os.path.basename(name) for name in zipfile.ZipFile(wheel).namelist()]
     assert [name for name in names if re.match(r"lib(arrow|parquet|ssl|crypto)\b", name)] == []
-    assert any(name.startswith("libspdlog") for name in names)  # what it needs besides comes along
+    assert any(name.startswith("libcpp-httplib") for name in names)  # what it needs besides comes along
 
 
 def test_an_embedded_agent_end_to_end(environment: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_embedded_agent_end_to_end(environment: Path) -> None:
     assert site.is_relative_to(environment) and Path(agent) == site / "offpath/bin/offpath-agent"
     libraries = {line.split()[-1] for line in maps.splitlines() if ".so" in line}
     assert any(path.startswith(f"{site}/pyarrow/libarrow.so") for path in libraries), libraries
-    assert any(path.startswith(f"{site}/offpath.libs/libspdlog") for path in libraries), libraries
+    assert any(path.startswith(f"{site}/offpath.libs/libcpp-httplib") for path in libraries), libraries
     assert [path for path in libraries if str(ROOT) in path] == []
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
@@ -80,6 +81,18 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(width=160)
 
 
+def command_of(arguments: Sequence[str]) -> str:
+    """What was measured with, without where its results went."""
+    words = iter(arguments)
+    kept = ["offpath"]
+    for word in words:
+        if word in ("--out", "--json"):
+            next(words, None)
+        elif word != "--check" and not word.startswith(("--out=", "--json=")):
+            kept.append(word)
+    return " ".join(kept)
+
+
 def finish(report: Report, json_path: Path | None, check: bool) -> None:
     """Writes the JSON and ends the command with its status."""
     from . import agent_process
@@ -88,6 +101,7 @@ def finish(report: Report, json_path: Path | None, check: bool) -> None:
         report.be_of_weak_agents()
     if json_path is not None:
         report.date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+        report.command = command_of(sys.argv[1:])
         report.write(json_path)
     if check and not report.all_hold():
         raise typer.Exit(1)

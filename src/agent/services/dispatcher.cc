@@ -31,21 +31,23 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       options_(with_limits(options)),
       buffers_(service::BufferCache::make(options.buffers)),
       pools_(
-          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.make_free(bytes); },
-          [this] { return memory_wanted(); }, [this](std::uint64_t bytes) { return mover_.make_unused(bytes); }),
+          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.credit().make_free(bytes); },
+          [this] { return memory_wanted(); },
+          [this](std::uint64_t bytes) { return mover_.credit().make_unused(bytes); }),
       sifts_(
-          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.make_free(bytes); }, pools_),
+          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.credit().make_free(bytes); }, pools_),
       queries_(options.queries, buffers_, track_queries_),
       computes_(options.computes, buffers_, pools_,
-                [this](std::uint64_t bytes) { return mover_.make_free_for_programs(bytes); }),
-      tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.make_free_for_programs(bytes); }),
+                [this](std::uint64_t bytes) { return mover_.credit().make_free_for_programs(bytes); }),
+      tasks_(options.tasks, buffers_,
+             [this](std::uint64_t bytes) { return mover_.credit().make_free_for_programs(bytes); }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock, options.suspended),
       mover_(options_.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns, options.real_clock) {
-  mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
+  mover_.credit().set_aside([this] { return mover::Credit::Aside{pools_.reserved(), pools_.reserved_left()}; });
   tasks_.messages().set_take_offer(
       [this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
-  tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
+  tasks_.set_memory_max([this] { return mover_.credit().memory_max_for_programs(); });
 
   // The order in which services get events that are for all. Pools are first: they hold descriptors that sift pieces
   // and messages look up, and they spill before the mover drops buffers. The mover is last: credit returned by a closed
@@ -65,17 +67,17 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
   serve(ServiceId::mover, mover_);
   hold_by({&mover_});
   measure_by(options.channels.clock);
-  watch_memory([this] { return mover_.memory_free(); }, {&mover_, &pools_, &sifts_, &tasks_});
+  watch_memory([this] { return mover_.credit().memory_free(); }, {&mover_, &pools_, &sifts_, &tasks_});
 }
 
 Dispatcher::~Dispatcher() { drop_channels(); }
 
 // The memory to free so that streams find room: from an eighth of the memory to a quarter, or the largest unmet demand.
 std::uint64_t Dispatcher::memory_wanted() const {
-  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_reach_for_programs();
+  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.credit().memory_reach_for_programs();
   const std::uint64_t tasks = tasks_.memory_wanted();
   const std::uint64_t wanted =
-      std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
+      std::max({free < all / 8 ? all / 4 - free : 0, mover_.credit().memory_lacking(), tasks - std::min(tasks, free)});
   return wanted - std::min(wanted, buffers_->leaving_bytes());  // those are about to be freed anyway
 }
 

@@ -6,8 +6,6 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
 
 namespace offpath::agent {
 
@@ -50,9 +48,9 @@ std::optional<Families::Labels> parse_labels(std::string_view text) {
   return labels;
 }
 
-void append_escaped(std::string& to, std::string_view text) {
+void append_escaped(std::string& to, std::string_view text, std::string_view escaped = "\\\"") {
   for (const char c : text) {
-    if (c == '\\' || c == '"') to += '\\';
+    if (escaped.find(c) != std::string_view::npos) to += '\\';
     if (c == '\n')
       to += "\\n";
     else
@@ -73,14 +71,14 @@ double bound_s(std::size_t bucket) {
   return bound == never ? std::numeric_limits<double>::infinity() : static_cast<double>(bound) / second_ns;
 }
 
-// With the newest ticket of each bucket as its exemplar.
-void append_histogram(std::string& text, const std::string& name, const LatencyHistogram& histogram) {
+// With exemplars: the newest ticket of each bucket.
+void append_histogram(std::string& text, const std::string& name, const LatencyHistogram& histogram, bool exemplars) {
   std::uint64_t below = 0;
   for (std::size_t i = 0; i < LatencyHistogram::buckets; ++i) {
     const LatencyHistogram::Bucket& bucket = histogram.bucket(i);
     below += bucket.count;
     text += fmt::format("{}_bucket{{le=\"{}\"}} {}", name, number_text(bound_s(i)), below);
-    if (bucket.ticket != 0)
+    if (exemplars && bucket.ticket != 0)
       text += fmt::format(" # {{channel=\"{}\",ticket=\"{}\"}} {}", bucket.channel, bucket.ticket,
                           number_text(static_cast<double>(bucket.ns) / second_ns));
     text += '\n';
@@ -136,48 +134,26 @@ void Families::named(const Named& named, double value, Labels labels) {
   found.samples.push_back({std::move(labels), value});
 }
 
-std::string Families::text() const {
-  std::vector<prometheus::MetricFamily> families;
-  for (const Entry& each : entries_) {
-    prometheus::MetricFamily& family = families.emplace_back();
-    family.name = "offpath_" + each.family.name;
-    family.help = each.family.help;
-    family.type = each.family.counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-    if (each.histogram) {
-      family.type = prometheus::MetricType::Histogram;
-      prometheus::ClientMetric::Histogram& shown = family.metric.emplace_back().histogram;
-      shown.sample_count = each.histogram->count();
-      shown.sample_sum = seconds_of(each.histogram->sum_ns());
-      std::uint64_t below = 0;
-      for (std::size_t i = 0; i < LatencyHistogram::buckets; ++i) {
-        below += each.histogram->bucket(i).count;
-        shown.bucket.push_back({below, bound_s(i)});
-      }
-    }
-    for (const Sample& sample : each.samples) {
-      prometheus::ClientMetric& metric = family.metric.emplace_back();
-      for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
-      (each.family.counter ? metric.counter.value : metric.gauge.value) = sample.value;
-    }
-  }
-  return prometheus::TextSerializer().Serialize(families);
-}
+std::string Families::text() const { return written(Format::text); }
+std::string Families::openmetrics() const { return written(Format::openmetrics) + "# EOF\n"; }
 
-std::string Families::openmetrics() const {
+std::string Families::written(Format format) const {
+  const bool open = format == Format::openmetrics;
   std::string text;
   for (const Entry& each : entries_) {
     const std::string sample_name = "offpath_" + each.family.name;
-    const bool ends = each.family.counter && sample_name.ends_with(total);
+    // OpenMetrics names a counter's family without the suffix of its samples.
+    const bool ends = open && each.family.counter && sample_name.ends_with(total);
     const std::string name = ends ? sample_name.substr(0, sample_name.size() - total.size()) : sample_name;
     text += fmt::format("# TYPE {} {}\n", name,
                         each.histogram        ? "histogram"
                         : each.family.counter ? "counter"
                                               : "gauge");
-    if (!each.family.unit.empty()) text += fmt::format("# UNIT {} {}\n", name, each.family.unit);
+    if (open && !each.family.unit.empty()) text += fmt::format("# UNIT {} {}\n", name, each.family.unit);
     text += fmt::format("# HELP {} ", name);
-    append_escaped(text, each.family.help);
+    append_escaped(text, each.family.help, open ? "\\\"" : "\\");
     text += '\n';
-    if (each.histogram) append_histogram(text, name, *each.histogram);
+    if (each.histogram) append_histogram(text, name, *each.histogram, open);
     for (const Sample& sample : each.samples) {
       text += sample_name;
       char separator = '{';
@@ -193,7 +169,7 @@ std::string Families::openmetrics() const {
       text += fmt::format(" {}\n", number_text(sample.value));
     }
   }
-  return text + "# EOF\n";
+  return text;
 }
 
 }  // namespace offpath::agent

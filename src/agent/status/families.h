@@ -48,6 +48,9 @@ class Families {
     std::set<Labels> seen;                        // to skip duplicates of other programs' names
   };
 
+  enum class Format { text, openmetrics };
+
+  [[nodiscard]] std::string written(Format format) const;
   [[nodiscard]] static std::string unit_of(std::string_view name);
   Entry& entry(Family family);
 

@@ -29,9 +29,9 @@ TEST(Figures, ARowIsShownInTheStatusAndAsAMetric) {
   Families families;
   add_figures(families, sample_rows, Sample{}, {{"of", "x"}});
   EXPECT_EQ(families.text(),
-            "# HELP offpath_counts_total Counts.\n# TYPE offpath_counts_total counter\n"
+            "# TYPE offpath_counts_total counter\n# HELP offpath_counts_total Counts.\n"
             "offpath_counts_total{of=\"x\",kind=\"some\"} 7\n"
-            "# HELP offpath_on 1: it is.\n# TYPE offpath_on gauge\noffpath_on{of=\"x\"} 1\n");
+            "# TYPE offpath_on gauge\n# HELP offpath_on 1: it is.\noffpath_on{of=\"x\"} 1\n");
 }
 
 // All tables: metrics by name, with their help and the labels from the rows.

@@ -36,7 +36,7 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/directory/pool_name.h"
 #include "pool/members/kept_objects.h"
 #include "pool/members/query_parts.h"

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/table/reserve.h"
 #include "service/effects.h"
 #include "wire/region.h"

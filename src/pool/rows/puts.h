@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/due_times.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/peers/drops.h"
 #include "pool/peers/pool_context.h"
 #include "pool/rows/versions.h"

@@ -26,7 +26,7 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/directory/pool_name.h"
 #include "pool/table/disk.h"
 #include "pool/table/file_writes.h"

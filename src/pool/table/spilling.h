@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/table/disk.h"
 #include "pool/table/object_index.h"
 #include "pool/table/waiting_reads.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "mover/mover.h"
+#include "mover/store.h"
 #include "pool/table/wait_accounts.h"
 #include "wire/region.h"
 

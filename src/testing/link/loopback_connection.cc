@@ -270,8 +270,10 @@ void LoopbackConnection::host_wakes(std::vector<std::byte> requests) {
   if (!host_usable()) return;
   send(to_agent, [this, requests = std::move(requests)]() mutable {
     const auto is_wake = [](const LinkEvent& event) { return event.kind == Kind::woken; };
-    if (agent_alive_ && !told_agent_ && std::none_of(ready_.begin(), ready_.end(), is_wake))
-      deliver({Kind::woken, 0, {}, {}, std::move(requests)});
+    if (!agent_alive_ || told_agent_) return;
+    const auto queued = std::find_if(ready_.begin(), ready_.end(), is_wake);
+    if (queued == ready_.end()) return deliver({Kind::woken, 0, {}, {}, std::move(requests)});
+    queued->requests = std::move(requests);  // as over a real link: one event for both, with those of the newer wake
   });
 }
 

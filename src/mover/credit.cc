@@ -1,16 +1,10 @@
-// The credit of the mover's streams: memory promised to programs, which bounds what they may send.
-//
-// A stream's credit is a position that only grows, because its program may be using it at any moment. The memory behind
-// it need not stay promised. Memory for which no batch has arrived is taken back when something else asks for it: first
-// from streams of the user that asks, then from the user with the largest promises, and there from streams that sent
-// nothing lately. A batch that arrives on credit without memory waits unpulled, with its arrays in its program's
-// memory, in one queue with the streams that ask for credit. So a promise holds up others only until its batch arrives.
+#include "mover/credit.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "base/log.h"
-#include "mover/mover.h"
 #include "mover/operation.h"
 #include "wire/messages/stream_messages.h"
 
@@ -18,73 +12,110 @@ namespace offpath::mover {
 
 namespace {
 
+constexpr std::uint64_t reach_share = 64;
+
 constexpr std::uint64_t less(std::uint64_t from, std::uint64_t taken) noexcept { return from - std::min(from, taken); }
 
 }  // namespace
 
-// ---- memory that is free, or that taking back all promises would free
+Credit::Credit(const MoverOptions& options, BufferCache& cache, RequestQueues& queues, MoverCounters& counters,
+               LatencyHistogram& waits)
+    : options_(options), cache_(cache), queues_(queues), counters_(counters), waits_(waits) {}
 
-std::uint64_t Mover::memory_without(std::uint64_t promised) const noexcept {
-  if (!cache_->has_place()) return 0;  // mappings and descriptors may run out before bytes
-  return less(options_.memory_bytes_max, promised + counters_.claimed_bytes + cache_->used_bytes());
+// ---- streams
+
+// Room for two of the stream's largest batches, but at most an eighth of the free memory, so that later streams find
+// room too. If idle streams have all of it, the window can still grow to a part of what they would return.
+void Credit::open(Stream& stream, std::uint64_t largest, Effects& effects) {
+  const uid_t user = stream.channel->client.user;
+  stream.account = &accounts_[user];
+  ++stream.account->streams_open;
+  stream.window =
+      std::min(std::max(options_.window_bytes, 2 * (largest + stream.charge_base)),
+               std::max(memory_free_for(user) / 8, reach_of(stream, set_aside_left() + kept_bytes_) / reach_share));
+  extend(stream, effects);
 }
 
-std::uint64_t Mover::memory_unused() const noexcept { return memory_without(counters_.promised_bytes); }
+void Credit::close(Stream& stream, TimeNs now) {
+  if (stream.hungry) leave_queue(stream, now);
+  promise_less(stream, stream.promised);
+  unlist(stream);
+  if (--stream.account->streams_open == 0) accounts_.erase(stream.channel->client.user);
+  stream.account = nullptr;
+}
 
-std::uint64_t Mover::memory_free() const { return less(memory_unused(), set_aside_left()); }
+std::uint32_t Credit::streams_of(uid_t user) const {
+  const auto own = accounts_.find(user);
+  return own == accounts_.end() ? 0 : own->second.streams_open;
+}
 
-std::uint64_t Mover::memory_free_for_programs() const { return less(memory_free(), kept_bytes_); }
+bool Credit::ask(Stream& stream, std::uint64_t total, TimeNs now, Effects& effects) {
+  const bool gives_up = stream.hungry && total < stream.wanted;
+  stream.wanted = total;
+  serve_or_queue(stream, now, effects);
+  return gives_up;
+}
 
-std::uint64_t Mover::memory_reach_for_programs() const {
+// ---- memory that is free, or that taking back all promises would free
+
+std::uint64_t Credit::memory_without(std::uint64_t promised) const noexcept {
+  if (!cache_.has_place()) return 0;  // mappings and descriptors may run out before bytes
+  return less(options_.memory_bytes_max, promised + counters_.claimed_bytes + cache_.used_bytes());
+}
+
+std::uint64_t Credit::memory_unused() const noexcept { return memory_without(counters_.promised_bytes); }
+
+std::uint64_t Credit::memory_free() const { return less(memory_unused(), set_aside_left()); }
+
+std::uint64_t Credit::memory_free_for_programs() const { return less(memory_free(), kept_bytes_); }
+
+std::uint64_t Credit::memory_reach_for_programs() const {
   return less(memory_without(0), set_aside_left() + kept_bytes_);
 }
 
-std::uint64_t Mover::memory_max_for_programs() const {
+std::uint64_t Credit::memory_max_for_programs() const {
   return less(options_.memory_bytes_max, kept_bytes_ + (aside_ ? aside_().bytes : 0));
 }
 
-std::uint64_t Mover::memory_free_for(uid_t user) const {
+std::uint64_t Credit::memory_free_for(uid_t user) const {
   const auto own = accounts_.find(user);
   return left_of(user, own == accounts_.end() ? 0 : own->second.promised_bytes, memory_free_for_programs());
 }
 
 // Of `all`, the part that the user's share allows beside `promised` and what the user's batches take.
-std::uint64_t Mover::left_of(uid_t user, std::uint64_t promised, std::uint64_t all) const {
-  if (!cache_->has_place_for(user)) return 0;
+std::uint64_t Credit::left_of(uid_t user, std::uint64_t promised, std::uint64_t all) const {
+  if (!cache_.has_place_for(user)) return 0;
   if (options_.user_bytes_max >= options_.memory_bytes_max) return all;
   const auto own = accounts_.find(user);
   const std::uint64_t claimed = own == accounts_.end() ? 0 : own->second.claimed_bytes;
-  return std::min(all, less(options_.user_bytes_max, promised + claimed + cache_->used_bytes_of(user)));
+  return std::min(all, less(options_.user_bytes_max, promised + claimed + cache_.used_bytes_of(user)));
 }
 
 // What a stream can get if all other streams' promises are taken back, of the user's share and of all memory.
-std::uint64_t Mover::reach_of(const Stream& stream, std::uint64_t reserved) const {
+std::uint64_t Credit::reach_of(const Stream& stream, std::uint64_t reserved) const {
   return left_of(stream.channel->client.user, stream.promised, less(memory_without(stream.promised), reserved));
 }
 
-void Mover::keep_for_members(std::uint64_t bytes, TimeNs now, Effects& effects) {
-  const bool fewer = bytes < std::exchange(kept_bytes_, bytes);
-  if (fewer) on_memory_freed(now, effects);
-}
+bool Credit::keep_for_members(std::uint64_t bytes) noexcept { return bytes < std::exchange(kept_bytes_, bytes); }
 
-std::uint64_t Mover::memory_lacking() const {
+std::uint64_t Credit::memory_lacking() const {
   if (hungry_.empty()) return 0;
   return lacking_of(*hungry_.front());
 }
 
-std::uint64_t Mover::lacking_of(const Stream& stream) const {
+std::uint64_t Credit::lacking_of(const Stream& stream) const {
   return less(required_of(stream), reach_of(stream, set_aside_left() + kept_bytes_));
 }
 
 // ---- taking promises back
 
-bool Mover::make_unused(std::uint64_t bytes) { return make_free(bytes, 0); }
+bool Credit::make_unused(std::uint64_t bytes) { return make_free(bytes, 0); }
 
-bool Mover::make_free(std::uint64_t bytes) { return make_free(bytes, set_aside_left()); }
+bool Credit::make_free(std::uint64_t bytes) { return make_free(bytes, set_aside_left()); }
 
-bool Mover::make_free_for_programs(std::uint64_t bytes) { return make_free(bytes, set_aside_left() + kept_bytes_); }
+bool Credit::make_free_for_programs(std::uint64_t bytes) { return make_free(bytes, set_aside_left() + kept_bytes_); }
 
-bool Mover::make_free(std::uint64_t bytes, std::uint64_t reserved) {
+bool Credit::make_free(std::uint64_t bytes, std::uint64_t reserved) {
   if (bytes <= less(memory_unused(), reserved)) return true;
   if (bytes > less(memory_without(0), reserved)) return false;
   take_from_all(reserved + bytes, nullptr);
@@ -92,7 +123,7 @@ bool Mover::make_free(std::uint64_t bytes, std::uint64_t reserved) {
 }
 
 // Takes promises back until `unused` bytes are, from the user with the largest ones first.
-void Mover::take_from_all(std::uint64_t unused, const Account* except) {
+void Credit::take_from_all(std::uint64_t unused, const Account* except) {
   while (true) {
     const std::uint64_t lacking = less(unused, memory_unused());
     Account* largest = nullptr;
@@ -104,7 +135,7 @@ void Mover::take_from_all(std::uint64_t unused, const Account* except) {
 }
 
 // Streams that have asked or sent since the last round are passed over once, and give nothing beyond `bytes`.
-std::uint64_t Mover::take_from(Account& account, std::uint64_t bytes, std::uint64_t wished, const Stream* except) {
+std::uint64_t Credit::take_from(Account& account, std::uint64_t bytes, std::uint64_t wished, const Stream* except) {
   std::vector<Stream*>& all = account.promised_to;
   const std::size_t round = all.size();
   std::uint64_t taken = 0;
@@ -124,7 +155,7 @@ std::uint64_t Mover::take_from(Account& account, std::uint64_t bytes, std::uint6
   return taken;
 }
 
-void Mover::unlist(Stream& stream) {
+void Credit::unlist(Stream& stream) {
   if (stream.listed_at == Stream::unlisted) return;
   std::vector<Stream*>& all = stream.account->promised_to;
   all.back()->listed_at = stream.listed_at;
@@ -133,7 +164,7 @@ void Mover::unlist(Stream& stream) {
   stream.listed_at = Stream::unlisted;
 }
 
-void Mover::promise_more(Stream& stream, std::uint64_t bytes) {
+void Credit::promise_more(Stream& stream, std::uint64_t bytes) {
   stream.promised += bytes;
   counters_.promised_bytes += bytes;
   stream.account->promised_bytes += bytes;
@@ -142,20 +173,19 @@ void Mover::promise_more(Stream& stream, std::uint64_t bytes) {
   stream.account->promised_to.push_back(&stream);
 }
 
-void Mover::promise_less(Stream& stream, std::uint64_t bytes) noexcept {
+void Credit::promise_less(Stream& stream, std::uint64_t bytes) noexcept {
   stream.promised -= bytes;
   counters_.promised_bytes -= bytes;
   stream.account->promised_bytes -= bytes;
 }
 
-// Memory of a batch that has arrived and waits for earlier pulls.
-void Mover::claim(Operation& operation) noexcept {
+void Credit::claim(Operation& operation) noexcept {
   operation.is_claimed = true;
   counters_.claimed_bytes += operation.charge;
   operation.stream->account->claimed_bytes += operation.charge;
 }
 
-void Mover::end_claim(Operation& operation) noexcept {
+void Credit::end_claim(Operation& operation) noexcept {
   if (!std::exchange(operation.is_claimed, false)) return;
   counters_.claimed_bytes -= operation.charge;
   operation.stream->account->claimed_bytes -= operation.charge;
@@ -163,18 +193,17 @@ void Mover::end_claim(Operation& operation) noexcept {
 
 // ---- what a stream waits for
 
-bool Mover::is_served(const Stream& stream) noexcept {
+bool Credit::is_served(const Stream& stream) noexcept {
   return stream.lacking.empty() && stream.wanted <= stream.granted;
 }
 
-// The memory that the stream lacks: for its oldest batch that waits for some, or for the credit that it has asked for.
-std::uint64_t Mover::required_of(const Stream& stream) noexcept {
+std::uint64_t Credit::required_of(const Stream& stream) noexcept {
   if (!stream.lacking.empty()) return less(stream.lacking.front()->charge, stream.promised);
   return stream.wanted > stream.granted ? less(stream.wanted, stream.spent + stream.promised) : 0;
 }
 
 // Promises it the memory for one batch that waits, or for the credit that it has asked for; all or nothing.
-bool Mover::serve(Stream& stream, Effects& effects) {
+bool Credit::serve(Stream& stream, Effects& effects) {
   const uid_t user = stream.channel->client.user;
   const std::uint64_t required = required_of(stream);
   if (required > memory_free_for(user)) {
@@ -198,22 +227,14 @@ bool Mover::serve(Stream& stream, Effects& effects) {
     set_credit(stream, effects);
     return true;
   }
-  Operation& first = *stream.lacking.front();
-  stream.lacking.pop_front();
+  Operation& first = queues_.has_memory(stream);
   promise_less(stream, first.charge);
   claim(first);
-  Channel& channel = *stream.channel;
-  const std::uint64_t cost = waiting_cost(first.request.size());
-  channel.lacking_bytes -= cost;
-  lacking_bytes_ -= cost;
-  channel.waiting_bytes += cost;
-  waiting_bytes_ += cost;
-  channel.waiting.push_back(&first);
   return true;
 }
 
 // The stream waits for memory of all that its user's share would allow it: others wait behind it.
-bool Mover::waits_for_all(const Stream& stream) const {
+bool Credit::waits_for_all(const Stream& stream) const {
   constexpr auto any = std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t required = required_of(stream);
   return required > less(memory_without(stream.promised), set_aside_left() + kept_bytes_) &&
@@ -223,13 +244,12 @@ bool Mover::waits_for_all(const Stream& stream) const {
 
 // Whether the stream has to wait behind the first one. A batch on credit does not, nor does an ask after a while: what
 // they complete may be what frees memory for the first, as the last part of a step does.
-bool Mover::is_behind(const Stream& stream, TimeNs now) const {
+bool Credit::is_behind(const Stream& stream, TimeNs now) const {
   return is_queue_blocked_ && hungry_.front() != &stream && stream.lacking.empty() &&
          now < deadline_after(hungry_.front()->hungry_since, WaitsTold::silent_ns);
 }
 
-// Serves the stream, or puts it into the queue. Its batches that have memory then are in the channel's queue for pulls.
-void Mover::serve_or_queue(Stream& stream, TimeNs now, Effects& effects) {
+void Credit::serve_or_queue(Stream& stream, TimeNs now, Effects& effects) {
   while (!is_served(stream)) {
     if (!is_behind(stream, now) && serve(stream, effects)) continue;
     if (!stream.hungry) hungry_.push_back(&stream);
@@ -247,32 +267,24 @@ void Mover::serve_or_queue(Stream& stream, TimeNs now, Effects& effects) {
   extend(stream, effects);
 }
 
-void Mover::leave_queue(Stream& stream, TimeNs now) {
-  if (is_served(stream)) latencies_.credit.add(now - stream.hungry_since);
+void Credit::leave_queue(Stream& stream, TimeNs now) {
+  if (is_served(stream)) waits_.add(now - stream.hungry_since);
   std::erase(hungry_, &stream);
   if (hungry_.empty()) is_queue_blocked_ = false;
   stream.hungry = stream.is_wait_told = false;
   stream.hungry_since = never;
 }
 
-// A batch that fails at once frees memory again: then the outermost call goes on, however many fail.
-void Mover::on_memory_freed(TimeNs now, Effects& effects) {
-  freed_again_ = true;
-  if (std::exchange(is_serving_, true)) return;
-  while (std::exchange(freed_again_, false)) serve_queue(now, effects);
-  is_serving_ = false;
-}
-
 // In the order of the queue, one batch of a stream at a time. A stream that lacks memory of all holds up those behind
 // it that ask for credit, for a while; a stream whose own user has taken too much delays no others.
-void Mover::serve_queue(TimeNs now, Effects& effects) {
+std::vector<ChannelNumber> Credit::serve_queue(TimeNs now, Effects& effects) {
   std::vector<ChannelNumber> ready;
   is_queue_blocked_ = false;
   pass_at_ = never;
   bool waits_in_turn = false;
   for (std::size_t at = 0; at < hungry_.size();) {
     Stream& stream = *hungry_[at];
-    if (waits_in_turn && lacking_bytes_ == 0) break;
+    if (waits_in_turn && !queues_.lack_memory()) break;
     const bool has_turn = !waits_in_turn || !stream.lacking.empty();
     if (!is_served(stream) && !(has_turn && serve(stream, effects))) {
       if (!is_queue_blocked_ && waits_for_all(stream)) {
@@ -284,7 +296,7 @@ void Mover::serve_queue(TimeNs now, Effects& effects) {
       ++at;
       continue;
     }
-    latencies_.credit.add(now - stream.hungry_since);
+    waits_.add(now - stream.hungry_since);
     ready.push_back(stream.channel->number);
     hungry_.erase(hungry_.begin() + static_cast<std::ptrdiff_t>(at));
     stream.is_wait_told = false;
@@ -295,16 +307,13 @@ void Mover::serve_queue(TimeNs now, Effects& effects) {
     else
       extend(stream, effects);
   }
-  for (const ChannelNumber number : ready)
-    if (const auto channel = channels_.find(number); channel != channels_.end())
-      start_waiting(*channel->second, now, effects);
+  return ready;
 }
 
 // ---- credit
 
-// The window beyond what was asked for, as far as there is free memory. It is topped up in quarters, so that not every
-// batch moves the word.
-void Mover::extend(Stream& stream, Effects& effects) {
+// Topped up in quarters, so that not every batch moves the word.
+void Credit::extend(Stream& stream, Effects& effects) {
   const std::uint64_t target = std::max(stream.wanted, stream.spent - stream.waiting + stream.window);
   const std::uint64_t missing = less(target, stream.spent + stream.promised);
   if (missing == 0 || missing < stream.window / 4 || is_queue_blocked_) return;
@@ -312,7 +321,7 @@ void Mover::extend(Stream& stream, Effects& effects) {
   set_credit(stream, effects);
 }
 
-void Mover::set_credit(Stream& stream, Effects& effects) {
+void Credit::set_credit(Stream& stream, Effects& effects) {
   const std::uint64_t granted = stream.spent + stream.promised;
   if (granted <= stream.granted) return;
   stream.granted = granted;
@@ -320,23 +329,7 @@ void Mover::set_credit(Stream& stream, Effects& effects) {
       service::LineEffect{service::LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
 }
 
-void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  wire::NeedCredit need{};
-  if (auto status = wire::decode(request.payload, need); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
-  if (stream == nullptr) return;
-  const bool gives_up = stream->hungry && need.total < stream->wanted;
-  stream->wanted = need.total;
-  serve_or_queue(*stream, now, effects);
-  start_waiting(channel, now, effects);
-  if (gives_up) on_memory_freed(now, effects);  // others may have waited behind it
-}
-
-// Takes the charge from the stream's credit. False: the memory for it is not there now.
-Result<bool> Mover::spend(Operation& operation) {
+Result<bool> Credit::spend(Operation& operation) {
   Stream& stream = *operation.stream;
   if (operation.charge > stream.granted - stream.spent)
     return fail(Error::protocol, "the batch was charged {} bytes, the stream's credit is {}", operation.charge,
@@ -349,8 +342,7 @@ Result<bool> Mover::spend(Operation& operation) {
   return true;
 }
 
-// Without memory a program waits, and its own warning may not be seen.
-void Mover::tell_of_waits(TimeNs now) {
+void Credit::tell_of_waits(TimeNs now) {
   if (now < waits_told_.look_at) return;
   waits_told_.look_at = never;
   Stream* longest = nullptr;

@@ -1,10 +1,8 @@
-// The mover's planning: turns a request's buffers into the pieces of one read.
-//
-// frame::make_plan works on addresses. A buffer of another process has none here: the plan uses its region as the
-// memory, and its offset as the address.
+#include "mover/planner.h"
+
 #include <algorithm>
 
-#include "mover/mover.h"
+#include "mover/credit.h"
 #include "mover/operation.h"
 #include "wire/limits.h"
 #include "wire/messages/stream_messages.h"
@@ -18,9 +16,7 @@ using wire::RegionId;
 
 namespace {
 
-constexpr std::uint64_t plain_alignment = 64;
 constexpr std::uint64_t slice_bytes = 256 << 10;  // of records that are not read at once; split by the loop itself
-constexpr std::size_t slice_pieces_max = 1024;    // the most that one vectored read takes
 constexpr std::uint64_t whole_ratio_max = 4;      // largest ratio of records that are read at once to the frame made of
                                                   // them
 static_assert(8 * (frame::row_bytes_max + page_bytes) <= slice_bytes, "a slice makes progress, by 8 rows for booleans");
@@ -36,17 +32,62 @@ Status check_ref(const BufferRef& ref, std::size_t index) {
 
 }  // namespace
 
-Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
+Planner::Planner(const MoverOptions& options, BufferCache& cache, Store& store, const Credit& credit)
+    : options_(options), cache_(cache), store_(store), credit_(credit) {}
+
+// Buffer sets are remembered in ring order, even when a request is planned later.
+Status Planner::take_set(Stream& stream, Operation& operation) {
+  if (send_.set == 0) return {};
+  stream.sets.resize(wire::sets_max);
+  std::shared_ptr<BufferSet>& set = stream.sets[send_.set - 1];
+  if (!send_.buffers.empty()) {
+    std::uint64_t& taken = stream.channel->sets_bytes;
+    const std::uint64_t without = taken - (set ? wire::set_bytes(set->buffers.size()) : 0);
+    const std::uint64_t with = without + wire::set_bytes(send_.buffers.size());
+    if (with > wire::sets_bytes_max)
+      return fail(Error::too_large, "buffer sets of {} bytes on this channel, at most {} are allowed", with,
+                  wire::sets_bytes_max);
+    taken = with;
+    set = std::make_shared<BufferSet>();
+    set->rows = send_.rows;
+    set->buffers = send_.buffers;
+  }
+  if (!set) return fail(Error::invalid, "buffer set {} is unknown", send_.set);
+  if (set->rows != send_.rows)
+    return fail(Error::invalid, "{} rows; buffer set {} has {}", send_.rows, send_.set, set->rows);
+  operation.set = set;
+  return {};
+}
+
+Status Planner::plan(const Stream& stream, Operation& operation) {
+  const bool send = operation.kind == Operation::Kind::send;
+  std::uint64_t& charge = send ? send_.charge : move_.charge;
+  const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
+  if (charge < of_keys)
+    return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
+  charge -= of_keys;  // the rest is for the object
+  // Steps after the pull of other destinations use the plan of a batch, which a move does not have.
+  if (!send && stream.destination != wire::Destination::native)
+    return fail(Error::invalid, "destination {}: moves need a stream with destination native",
+                wire::destination_name(stream.destination));
+  if (!send) return plan_move(stream, operation);
+  return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
+}
+
+Status Planner::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
   if (bytes > charge) return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
   const uid_t user = stream.channel->client.user;
   // Readers that map an object made by a create of bytes see its updates; readers that get it enclosed have a copy.
   const bool mapped = operation.kind == Operation::Kind::create && bytes > wire::enclosed_bytes_max;
-  OFP_ASSIGN(operation.buffer, mapped ? cache_->take_file(bytes, user) : cache_->take(bytes, user));
+  OFP_ASSIGN(operation.buffer, mapped ? cache_.take_file(bytes, user) : cache_.take(bytes, user));
   return {};
 }
 
 // Fills view_ with the request's description of the batch, in the form that frame::make_plan needs.
-Status Mover::view_of(const Stream& stream) {
+//
+// frame::make_plan works on addresses. A buffer of another process has none here: the plan uses its region as the
+// memory, and its offset as the address.
+Status Planner::view_of(const Stream& stream) {
   const frame::Layout& layout = stream.form->layout;
   const auto rows = static_cast<std::int64_t>(send_.rows);
   if (send_.rows > stream.rows_max)
@@ -88,7 +129,7 @@ Status Mover::view_of(const Stream& stream) {
 }
 
 // Pulls and blocks of the plan as pieces of a read, each with the region and generation from the request.
-Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
+Status Planner::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   const frame::Plan& plan = operation.plan();
   std::size_t at = 0;  // pulls come in the order of the buffers: the search continues where the last one ended
   const auto generation_of = [&](RegionId region) {
@@ -117,7 +158,7 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
     operation.sources.push_back({region, generation});
   }
   if (plan.blocks.empty()) return {};
-  OFP_ASSIGN(operation.scratch, cache_->take(scratch_bytes_for(operation), operation.user));
+  OFP_ASSIGN(operation.scratch, cache_.take(scratch_bytes_for(operation), operation.user));
   operation.next_slices();
   return {};
 }
@@ -125,63 +166,19 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
 // All records at once if they are about as large as the resulting frame and there is memory for both: then the program
 // has its arrays back before they are split. Otherwise slice by slice, so that scratch is small for any stride.
 // Scattered records are packed there, so they never take their whole span.
-std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
+std::uint64_t Planner::scratch_bytes_for(const Operation& operation) const {
   const frame::Plan& plan = operation.plan();
   const bool apart = std::ranges::any_of(plan.blocks, &frame::Block::apart);
   const bool small = plan.scratch_bytes <= slice_bytes;
   const bool whole = !apart && (small || (plan.scratch_bytes / whole_ratio_max <= plan.frame_bytes &&
-                                          plan.scratch_bytes <= memory_free_for(operation.user)));
+                                          plan.scratch_bytes <= credit_.memory_free_for(operation.user)));
   if (whole) return plan.scratch_bytes;
   std::uint64_t read = 0;
   for (const frame::Block& block : plan.blocks) read += align_up(block.read_bytes(block.rows), plain_alignment);
   return std::min(read, slice_bytes);
 }
 
-void Mover::Operation::next_slices() {
-  const frame::Plan& made = plan();
-  const bool unshared = !scratch.is_shared();
-  slices.clear();
-  std::uint64_t at = 0;
-  for (std::size_t read = 0; next_block < made.blocks.size();) {
-    const frame::Block& block = made.blocks[next_block];
-    const std::uint64_t left = block.rows - next_row, room = scratch.length() - std::min(at, scratch.length());
-    if (room < block.row_bytes || read >= slice_pieces_max) break;
-    std::uint64_t taken = std::min(left, (room - block.row_bytes) / block.read_stride() + 1);
-    if (block.apart()) taken = std::min<std::uint64_t>(taken, slice_pieces_max - read);
-    if (taken < left) taken &= ~std::uint64_t{7};
-    if (taken == 0) break;
-    const Source& source = sources[next_block];
-    const std::uint64_t from = block.address + next_row * block.stride_bytes;
-    if (block.apart()) {
-      for (std::uint64_t row = 0; row < taken; ++row)
-        pieces.push_back({source.region, source.generation, from + row * block.stride_bytes,
-                          scratch.data() + at + row * block.row_bytes, block.row_bytes, unshared});
-    } else {
-      pieces.push_back(
-          {source.region, source.generation, from, scratch.data() + at, block.read_bytes(taken), unshared});
-    }
-    if (block.apart()) read += taken;
-    slices.push_back({next_block, next_row, next_row + taken, at});
-    at += align_up(block.read_bytes(taken), plain_alignment);
-    next_row += taken;
-    if (next_row < block.rows) continue;
-    ++next_block;
-    next_row = 0;
-  }
-  OFP_ASSERT(!slices.empty());
-}
-
-void Mover::Operation::split_slices() {
-  const frame::Plan& made = plan();
-  for (const Slice& slice : slices) {
-    const frame::Block& block = made.blocks[slice.block];
-    frame::split_rows(made, block, slice.row_begin, slice.row_end, scratch.data() + slice.scratch, block.read_stride(),
-                      buffer.bytes());
-  }
-  slices.clear();
-}
-
-Status Mover::plan_send(const Stream& stream, Operation& operation) {
+Status Planner::plan_send(const Stream& stream, Operation& operation) {
   if (BufferSet* set = operation.set.get(); set == nullptr || !set->planned) {
     if (set != nullptr) send_.buffers = set->buffers;
     OFP_TRY(view_of(stream));
@@ -200,7 +197,7 @@ Status Mover::plan_send(const Stream& stream, Operation& operation) {
 }
 
 // Plain bytes, one buffer after another at multiples of 64.
-Status Mover::plan_plain(const Stream& stream, Operation& operation) {
+Status Planner::plan_plain(const Stream& stream, Operation& operation) {
   if (operation.set) send_.buffers = operation.set->buffers;
   if (stream.rows_max > 0 && send_.rows > stream.rows_max)
     return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
@@ -229,7 +226,7 @@ Status Mover::plan_plain(const Stream& stream, Operation& operation) {
   return {};
 }
 
-Status Mover::plan_move(const Stream& stream, Operation& operation) {
+Status Planner::plan_move(const Stream& stream, Operation& operation) {
   std::byte* target = nullptr;
   std::uint64_t object_bytes = move_.object_bytes;
   if (move_.update) {
@@ -275,6 +272,16 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
     operation.pieces.push_back({piece.source.region, piece.source.generation, piece.source.offset,
                                 target + piece.target_offset, piece.source.length, unshared});
   return {};
+}
+
+// For columns of fixed width; 0 if the number of rows does not give the size.
+std::uint64_t Planner::largest_frame_bytes(const Stream& stream) {
+  const frame::Layout& layout = stream.form->layout;
+  if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
+  plain_.assign(layout.columns.size(), {.address = page_bytes});  // any address: only lengths matter here
+  frame::Plan plan;
+  if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
+  return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
 }
 
 }  // namespace offpath::mover

@@ -1,0 +1,73 @@
+"""Iterations of an `openPMD <https://www.openpmd.org>`_ series in a pool, for every reader of pools.
+
+WarpX, PIConGPU, HiPACE++ and others write such series. A program beside the simulation reads each iteration with
+openPMD-api as it appears::
+
+    for iteration in series.read_iterations():
+        put_iteration(pool, iteration)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+SCALAR = "\vScalar"  # openPMD-api's name of the only component of a record
+KEY = b"openPMD"  # of the metadata of a table's schema
+
+
+def put_iteration(pool: Pool, iteration: Any, timeout: float | None = None) -> None:
+    """Puts what iteration N has into the pool, as row ``stepN``. ``timeout`` in seconds bounds each put.
+
+    A species is a table of its name with a row for each particle and a column for each component (``position_x``,
+    ``weighting``). A mesh is the table ``mesh.NAME`` with a row for each cell in row-major order and a column for each
+    component (``x``; of a scalar mesh its name). A column's metadata has its ``unitSI``. The metadata ``openPMD`` of
+    the schema is JSON: ``time`` in seconds, ``constant`` components and, of a mesh, ``shape``, ``axisLabels``,
+    ``gridSpacing``, ``gridGlobalOffset`` and ``gridUnitSI``.
+
+    Raises ValueError for complex components, and the errors of ``Pool.put``.
+    """
+    row, time = f"step{iteration.iteration_index}", iteration.time * iteration.time_unit_SI
+    for name, species in iteration.particles.items():
+        about: dict[str, Any] = {"time": time}
+        pool.put(_table(iteration, _components(species), about), row, name, timeout)
+    for name, mesh in iteration.meshes.items():
+        components = [(name if part == SCALAR else part, each) for part, each in mesh.items()]
+        about = {
+            "time": time,
+            "shape": list(components[0][1].shape),
+            "axisLabels": mesh.axis_labels,
+            "gridSpacing": mesh.grid_spacing,
+            "gridGlobalOffset": mesh.grid_global_offset,
+            "gridUnitSI": mesh.grid_unit_SI,
+        }
+        pool.put(_table(iteration, components, about), row, f"mesh.{name}", timeout)
+
+
+def _components(species: Any) -> Iterator[tuple[str, Any]]:
+    for name, record in species.items():
+        for part, component in record.items():
+            yield name if part == SCALAR else f"{name}_{part}", component
+
+
+def _table(iteration: Any, components: Any, about: dict[str, Any]) -> pa.Table:
+    fields, chunks, constant = [], [], {}
+    for name, component in components:
+        if component.constant:
+            constant[name] = {"value": component.get_attribute("value"), "unitSI": component.unit_SI}
+            continue
+        if np.issubdtype(component.dtype, np.complexfloating):
+            raise ValueError(f"component {name!r} is complex, which a column of a table cannot be")
+        unit = {"unitSI": repr(component.unit_SI)}
+        fields.append(pa.field(name, pa.from_numpy_dtype(component.dtype), nullable=False, metadata=unit))
+        chunks.append(component.load_chunk())
+    iteration.series_flush()  # reads all of them
+    schema = pa.schema(fields, {KEY: json.dumps(about | {"constant": constant})})
+    return pa.table([pa.array(np.ravel(each)) for each in chunks], schema=schema)

@@ -1,0 +1,75 @@
+"""What the agent's wheel is linked with, so that systems older than this machine can run it.
+
+GCC compiles it, because libarrow's interface is that of GCC's C++ library. The linker gets the glibc of an older
+version: the PyPI package ziglang has the symbols of each. GCC's C++ library is linked in, and so are the few libraries
+that Debian has compiled for its own glibc alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from building import ROOT, run
+from debian_packages import fetch_source
+
+MISSING = ROOT / "packaging" / "glibc_2_28.c"
+DYNAMIC = ("c", "m", "pthread", "dl", "rt", "util", "resolv", "ld")
+STATIC = ("brotlicommon", "brotlidec", "brotlienc", "z", "zstd", "lz4")
+FLAGS = ("-O2", "-fPIC", "-ffunction-sections", "-fdata-sections")
+
+
+def make_glibc(zig: Path, target: str, folder: Path) -> Path:
+    """A folder for GCC's option -B: what starts a program, and glibc's libraries as the linker needs them."""
+    made, scratch = folder / "glibc", folder / "zig"
+    made.mkdir(parents=True)
+    scratch.mkdir()
+    source, program = scratch / "empty.c", scratch / "empty"
+    source.write_text("int main(void) { return 0; }\n")
+    cache = {f"ZIG_{kind}_CACHE_DIR": str(scratch / kind.lower()) for kind in ("GLOBAL", "LOCAL")}
+    run(zig, "cc", "-target", target, "-fno-sanitize=undefined", "-fPIE", "-pie", source, "-o", program, **cache)
+    objects = scratch / "global/o"
+    shutil.copy(next(objects.glob("*/Scrt1.o")), made)
+    nonshared = made / "libc_nonshared.a"
+    shutil.copy(next(objects.glob("*/libc_nonshared.a")), nonshared)
+    run("gcc", *FLAGS, "-c", MISSING, "-o", scratch / "missing.o")
+    run("ar", "q", nonshared, scratch / "missing.o")
+    libraries = {}
+    for name in DYNAMIC:
+        (library,) = objects.glob(f"*/lib{name}.so.*")
+        libraries[name] = shutil.copy(library, made / library.name)
+        (made / f"lib{name}.so").symlink_to(library.name)
+    # Since glibc 2.34 libc has in it what others had.
+    others = " ".join(str(library) for name, library in libraries.items() if name != "c")
+    (made / "libc.so").unlink()
+    (made / "libc.so").write_text(f"GROUP ( {libraries['c']} {nonshared} AS_NEEDED ( {others} ) )\n")
+    (made / "ld.lld").symlink_to(shutil.which("ld.lld-14") or "lld-14 is not installed")  # where GCC looks for it
+    return made
+
+
+def make_libraries(triplet: str, folder: Path) -> Path:
+    """A folder for pkg-config and CMake: libraries to link in, in place of shared ones."""
+    made, scratch = folder / "libraries", folder / "httplib"
+    made.mkdir(parents=True)
+    for name in STATIC:
+        shutil.copy(f"/usr/lib/{triplet}/lib{name}.a", made)
+    sources = fetch_source("cpp-httplib", "libcpp-httplib-dev", scratch)
+    run("python3", sources / "split.py", "--out", scratch / "out", cwd=sources)
+    flags = subprocess.run(["pkg-config", "--cflags", "cpp-httplib"], capture_output=True, text=True, check=True)
+    run("g++", "-std=c++17", *FLAGS, *flags.stdout.split(), "-c", scratch / "out" / "httplib.cc",
+                 "-o", scratch / "httplib.o")  # fmt: skip
+    run("ar", "q", made / "libcpp-httplib.a", scratch / "httplib.o")
+    needed = " ".join(f"-l{each}" for each in ("cpp-httplib", "brotlienc", "brotlidec", "brotlicommon", "z"))
+    (made / "cpp-httplib.pc").write_text(
+        f"Name: cpp-httplib\nDescription: linked in\nVersion: 0.11\nCflags: {flags.stdout.strip()}\n"
+        f"Libs: -L{made} {needed}\n"
+    )
+    return made
+
+
+def linker_flags(glibc: Path) -> str:
+    # GNU ld makes an empty relocation here, which the loader of programs refuses.
+    # The symbols of the C++ library stay the program's own: libarrow has its own one, the system's. OpenSSL wants
+    # symbols of a newer glibc, which the machine that has it has as well.
+    return f"-B{glibc} -fuse-ld=lld -static-libstdc++ -Wl,--exclude-libs,libstdc++.a -Wl,--allow-shlib-undefined"
