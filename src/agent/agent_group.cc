@@ -16,7 +16,7 @@ namespace offpath::agent {
 namespace {
 
 constexpr unsigned connecting_threads = 4;
-constexpr TimeNs connecting_thread_ends_ns = 10 * second_ns;
+constexpr TimeNs connecting_thread_ends_ns = 2 * second_ns;
 constexpr TimeNs farewell_ns = 300 * millisecond_ns;
 constexpr TimeNs launcher_patience_ns = 60 * second_ns;
 
@@ -67,8 +67,10 @@ Status Agent::meet_others() {
 void Agent::make_group() {
   link::HostOptions host;
   host.name = fmt::format("agent {}", settings_.name).substr(0, wire::name_bytes_max);
-  // Over a network the member keeps a copy of the reply ring for each of us.
-  host.layout = {.request_slots = 1024, .reply_slots = 512, .streams_max = 1};
+  // An idle member takes 64 KiB here and less there: the rings with their lines. (Requests that are too large for them
+  // go outside, and memory that was never written has no pages.)
+  host.layout = {.request_slots = 512, .reply_slots = 256, .streams_max = 1};
+  static_assert(wire::ChannelLayout{.request_slots = 512, .reply_slots = 256, .streams_max = 1}.outside() <= 64 << 10);
   host.key_file = settings_.key_file;
   host.tls_ca_file = settings_.group_tls_ca_file;
   auto threads = link::StreamThreads::create();

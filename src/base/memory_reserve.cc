@@ -1,7 +1,6 @@
 #include "base/memory_reserve.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 
 #include "base/status.h"
@@ -36,13 +35,13 @@ bool MemoryReserve::is_whole() noexcept {
   return reserve->take();
 }
 
-// Touches the pages: untouched memory may be unavailable when it is needed.
+// The pages are not touched. An allocation fails for lack of address space or of memory that may be committed, and both
+// are charged for untouched memory too. Where the kernel promises more than there is, no allocation fails.
 bool MemoryReserve::take() noexcept {
   for (void*& piece : pieces_) {
     if (piece != nullptr) continue;
     piece = std::malloc(piece_bytes);
     if (piece == nullptr) return false;
-    std::memset(piece, 1, piece_bytes);
   }
   whole_.store(true, std::memory_order_relaxed);
   return true;

@@ -1,7 +1,10 @@
 #include "base/memory_reserve.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <thread>
@@ -36,6 +39,25 @@ TEST(MemoryReserve, IsGivenBackOnceBeforeAnAllocationFails) {
     EXPECT_THROW(allocate_too_much(), std::bad_alloc);  // the reserve was freed, and was not enough
   });
   EXPECT_TRUE(MemoryReserve::is_whole()) << "it is taken again as soon as there is memory";
+}
+
+// Every agent has one: it costs address space, and a page or two of each piece.
+TEST(MemoryReserve, TakesNoPages) {
+  if (OFP_SANITIZED) GTEST_SKIP() << "the sanitizer's malloc touches memory";
+  const auto page = static_cast<std::ptrdiff_t>(sysconf(_SC_PAGESIZE));
+  constexpr auto all = static_cast<std::ptrdiff_t>(MemoryReserve::pieces_max * MemoryReserve::piece_bytes);
+  if (2 * page * static_cast<std::ptrdiff_t>(MemoryReserve::pieces_max) > all / 2)
+    GTEST_SKIP() << "a piece has no page to itself";
+  const auto resident_bytes = [page] {
+    std::ifstream file("/proc/self/statm");
+    std::ptrdiff_t pages = 0, resident = 0;
+    file >> pages >> resident;
+    return resident * page;
+  };
+  const std::ptrdiff_t before = resident_bytes();
+  const MemoryReserve reserve;
+  ASSERT_TRUE(MemoryReserve::is_whole());
+  EXPECT_LT(resident_bytes() - before, all / 2);
 }
 
 // Calls the handler as operator new does: once for each failed allocation.

@@ -81,6 +81,11 @@ bool AgentEnd::poll(TimeNs now) {
   }
   did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_) did |= flush(now);
+  // Over a link that keeps their order, writes may be complete as soon as they are posted.
+  if (!closing_ && flushing_ > 0 && link_->traits().ordered) {
+    did |= take_link_events(now);
+    if (!closing_ && flushing_ == 0) did |= pay_wake();  // no other event may come before the loop sleeps
+  }
   if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
     sleep_ = Sleep::looking;
     post_look();
@@ -102,8 +107,7 @@ bool AgentEnd::take_link_events(TimeNs now) {
         did |= take_completion(event.token, std::move(event.status), now);
         continue;
       case LinkEvent::Kind::woken:
-        wake_up(now);
-        if (!event.requests.empty()) take_sent(std::exchange(event.requests, {}), now);
+        if (event.requests.empty() || !take_sent(std::exchange(event.requests, {}), now)) wake_up(now);
         break;
       case LinkEvent::Kind::offered:
         events_.on_offer(
@@ -316,7 +320,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
 }
 
 // What the host sent with a wake spares the look after it. It is older than any look that is under way, and may be
-// older than the last one.
+// older than the last one. False: only a look can tell what the wake was for.
 bool AgentEnd::take_sent(Bytes requests, TimeNs now) {
   if (mapped_ != nullptr || looking_ || saturated()) return false;
   const auto head = load<wire::SentRequests>(requests.data());
@@ -355,11 +359,16 @@ bool AgentEnd::take_looked(const Looked& looked, TimeNs now) {
   tail_ = looked.tail;  // the tail may be behind the position: slots can arrive before it
   note_requests(tail_, now);
   const bool found = requests_.position() != position_before;
-  look_again_ = requests_.position() < tail_ || found;
-  if (!look_again_) return false;
-  idle_since_ = now;
-  wake_up(now);
-  return true;
+  // These came with a wake, and no others are likely to follow soon. The host still sees the flag of the sleep, so the
+  // next ones come with a wake too.
+  const bool sleeps_on =
+      found && sleep_ == Sleep::asleep && background_ && requests_.position() >= tail_ && !saturated();
+  look_again_ = !sleeps_on && (found || requests_.position() < tail_);
+  if (sleeps_on)
+    idle_since_ = now;
+  else if (look_again_)
+    wake_up(now);
+  return sleeps_on || look_again_;
 }
 
 bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
@@ -595,6 +604,7 @@ bool AgentEnd::fall_asleep(TimeNs now) {
     ++counters_.sleeps;
     return true;
   }
+  if (wake_owed_ && flushing_ == 0) return false;  // the next poll pays it
   // Over a link with delayed completion: write the flag, wait for the write, look once more, then sleep. The loop may
   // sleep at every stage, because each ends with an event of the link.
   switch (sleep_) {

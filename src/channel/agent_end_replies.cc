@@ -91,7 +91,10 @@ bool AgentEnd::flush(TimeNs now) {
   const bool head_moved = request_head() != head_written_;
   const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
   if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
-  if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
+  if (mapped_ == nullptr && !answers_.empty()) {  // only a look shows that the host has read replies
+    look_again_ = true;
+    rouse();
+  }
   if (reply_written_ > wake_beyond_) {
     wake_beyond_ = nobody;
     wake_owed_ = true;
@@ -135,35 +138,34 @@ void AgentEnd::flush_mapped() {
   word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
 }
 
-// Reply slots, then their tail, then lines: each is a separate write, because only whole writes are ordered, not their
-// pieces.
+// Reply slots, then their tail, then lines: one write if the link keeps the order of its pieces, otherwise three.
 void AgentEnd::flush_remote() {
   const auto [at_slot, first, second] =
       ring_runs(layout_.reply_slots, reply_written_, replies_.position() - reply_written_);
   flush_buffer_.resize((2 + dirty_.size()) * 64);
-  const auto write = [&](std::span<const link::WritePiece> pieces) {
+  std::vector<link::WritePiece> pieces;
+  const auto write = [&] {
     ++flushing_;
     link_->write(token_of(Operation::flush, 0), pieces);
+    pieces.clear();
   };
+  const bool apart = !link_->traits().ordered;
   if (first > 0) {
-    const std::array<link::WritePiece, 2> slots = {{
-        {wire::channel_segment, layout_.reply_ring() + at_slot * wire::slot_bytes,
-         reply_mirror_.data() + at_slot * wire::slot_bytes, first * wire::slot_bytes},
-        {wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), second * wire::slot_bytes},
-    }};
-    write(std::span(slots).first(second > 0 ? 2 : 1));
+    pieces.push_back({wire::channel_segment, layout_.reply_ring() + at_slot * wire::slot_bytes,
+                      reply_mirror_.data() + at_slot * wire::slot_bytes, first * wire::slot_bytes});
+    if (second > 0)
+      pieces.push_back({wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), second * wire::slot_bytes});
+    if (apart) write();
     reply_written_ = replies_.position();
-    const wire::ReplyTailLine tail{reply_written_, {}};
-    store(flush_buffer_.data(), tail);
-    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(),
-                                 sizeof tail};
-    write({&piece, 1});
+    store(flush_buffer_.data(), wire::ReplyTailLine{reply_written_, {}});
+    pieces.push_back(
+        {wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(), sizeof(wire::ReplyTailLine)});
+    if (apart) write();
   }
-  std::vector<link::WritePiece> lines;
   std::byte* at = flush_buffer_.data() + 64;
   for (const std::uint32_t stream : dirty_) {
     store(at, publish(stream));
-    lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
+    pieces.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
     at += 64;
   }
   dirty_.clear();
@@ -171,8 +173,8 @@ void AgentEnd::flush_remote() {
   agent_line_dirty_ = false;
   const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};
   store(at, agent_line);
-  lines.push_back({wire::channel_segment, ChannelLayout::agent_line, at, sizeof agent_line});
-  write(lines);
+  pieces.push_back({wire::channel_segment, ChannelLayout::agent_line, at, sizeof agent_line});
+  write();
 }
 
 }  // namespace offpath::channel

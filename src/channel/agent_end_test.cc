@@ -58,6 +58,7 @@ class RemoteLink final : public link::AgentLink {
     pieces_.assign(pieces.begin(), pieces.end());
   }
   void write(std::uint64_t token, std::span<const link::WritePiece> pieces) override {
+    ++writes;
     for (const link::WritePiece& piece : pieces) std::memcpy(memory_.data() + piece.offset, piece.from, piece.length);
     events_.push_back({LinkEvent::Kind::write_done, token, {}, Fd()});
   }
@@ -80,7 +81,7 @@ class RemoteLink final : public link::AgentLink {
   void keep_order() { traits_.ordered = true; }
 
   std::string told;
-  unsigned wakes = 0;
+  unsigned wakes = 0, writes = 0;
 
  private:
   std::vector<std::byte>& memory_;
@@ -95,7 +96,8 @@ class UnmappedLook : public testing::Test, public AgentEvents {
  protected:
   void on_request(AgentEnd& channel, const Entry& request, TimeNs) override {
     served.push_back(request.ticket);
-    if (background) channel.set_background(true);
+    channel.set_background(background);
+    if (answers) channel.reply(wire::ReplyKind::probed, request.ticket, wire::Probed{});
     payload.assign(request.payload.begin(), request.payload.end());
   }
   void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs at) override { transferred_at = at; }
@@ -112,6 +114,9 @@ class UnmappedLook : public testing::Test, public AgentEvents {
                        {static_cast<std::uint32_t>(bytes.size()), crc32c(bytes)});
   }
   [[nodiscard]] std::uint64_t head() const { return load<std::uint64_t>(memory.data() + ChannelLayout::agent_line); }
+  [[nodiscard]] bool program_sees_sleep() const {
+    return load<std::uint64_t>(memory.data() + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)) == 1;
+  }
   void damage(std::uint64_t position) {
     memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
   }
@@ -158,6 +163,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   TimeNs transferred_at = 0;
   std::vector<std::uint64_t> served;
   bool background = false;         // of requests that are served
+  bool answers = false;            // at once
   std::vector<std::byte> payload;  // of the last one
   std::string why;
   RemoteLink* link = new RemoteLink(memory);  // the channel's
@@ -445,21 +451,111 @@ TEST_F(UnmappedLook, AWakeWithATailBeyondTheRingEndsTheChannel) {
   EXPECT_NE(why.find("tail is 65; it was 0"), std::string::npos) << why;
 }
 
-// One round trip: the answer, the flag of the sleep and the look after it.
-TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyCostsOneReadWithItsWake) {
+// A wake that says nothing: a look finds the request, and then the answer, the flag of the sleep and the look after it
+// take one round trip.
+TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyCostsOneReadAfterThatWhichFoundIt) {
   link->keep_order();
   background = true;
   fall_asleep();
   post(1);
   const std::uint64_t looks = end.counters().looks;
-  wake(sent(0, 1, 1));
+  wake({});
+  ASSERT_TRUE(link->reads());
+  link->end_read(1);
+  end.poll(now += 100);
   EXPECT_EQ(served, tickets_to(1));
   ASSERT_TRUE(link->reads());
   link->end_read(1);
   end.poll(now += 100);
   end.poll(now += 100);
   EXPECT_TRUE(end.asleep());
-  EXPECT_EQ(end.counters().looks, looks + 1);
+  EXPECT_EQ(end.counters().looks, looks + 2);
+}
+
+// The program keeps seeing that the agent sleeps, so its next post comes with a wake too: nothing is read, and one
+// write answers.
+TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyIsServedAsleepIfItComesWithItsWake) {
+  link->keep_order();
+  background = answers = true;
+  fall_asleep();
+  for (std::uint64_t round = 1; round <= 200; ++round) {  // around both rings
+    post(1);
+    const unsigned writes = link->writes;
+    std::vector<std::byte> requests = sent(round - 1, round, 1);
+    store(requests.data() + offsetof(wire::SentRequests, reply_head), round - 1);  // it has read all replies
+    wake(std::move(requests));
+    ASSERT_EQ(served, tickets_to(round)) << why;
+    ASSERT_FALSE(link->reads()) << round;
+    ASSERT_EQ(link->writes, writes + 1);
+    ASSERT_EQ(head(), round);
+    ASSERT_TRUE(program_sees_sleep());
+    ASSERT_TRUE(end.fall_asleep(now));
+    ASSERT_TRUE(end.asleep());
+  }
+  // One after which others are likely wakes the channel.
+  background = false;
+  post(1);
+  wake(sent(200, 201, 1));
+  EXPECT_EQ(served, tickets_to(201));
+  EXPECT_FALSE(end.asleep());
+  EXPECT_FALSE(program_sees_sleep());
+}
+
+// Nothing else may happen before the loop sleeps: the poll that writes an answer wakes the program that waits for it.
+TEST_F(UnmappedLook, AnAnswerWhileTheAgentSleepsWakesItsProgramInTheSamePoll) {
+  link->keep_order();
+  background = true;
+  fall_asleep();
+  std::vector<std::byte> wake_request;
+  wire::encode(wire::WakeAt{0, wire::WakeWord::replies, 0}, wake_request);
+  ring.write(static_cast<std::uint8_t>(wire::EntryKind::wake_at), ++posted, wake_request);
+  wake(sent(0, 1, 1));
+  fall_asleep();
+  ASSERT_EQ(link->wakes, 0u);
+  end.reply(wire::ReplyKind::done, 7, wire::Done{});
+  end.poll(now += 100);
+  EXPECT_EQ(link->wakes, 1u);
+}
+
+// Three writes where only whole writes are ordered.
+TEST_F(UnmappedLook, AnAnswerIsWrittenInThreeStepsIfPiecesAreNotOrdered) {
+  background = answers = true;
+  fall_asleep();
+  post(1);
+  const unsigned writes = link->writes;
+  wake(sent(0, 1, 1));
+  EXPECT_EQ(served, tickets_to(1));
+  EXPECT_EQ(link->writes, writes + 3);
+}
+
+// More came than the wake carries.
+TEST_F(UnmappedLook, AWakeThatCarriesAPartOfTheRequestsIsFollowedByALook) {
+  link->keep_order();
+  background = true;
+  fall_asleep();
+  post(2);
+  wake(sent(0, 2, 1));
+  EXPECT_EQ(served, tickets_to(1));
+  look(2);
+  EXPECT_EQ(served, tickets_to(2));
+}
+
+// Only a look shows whether the program has read its replies.
+TEST_F(UnmappedLook, AnAnswerWithoutRoomEndsTheSleep) {
+  link->keep_order();
+  background = answers = true;
+  fall_asleep();
+  for (std::uint64_t round = 1; round <= layout.reply_slots + 1; ++round) {
+    post(1);
+    wake(sent(round - 1, round, 1));  // none of the replies was read
+  }
+  EXPECT_EQ(served.size(), layout.reply_slots + 1);
+  EXPECT_FALSE(end.asleep());
+  const std::uint64_t read = layout.reply_slots;
+  std::memcpy(memory.data() + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head), &read, sizeof read);
+  look(posted);
+  const auto replies = load<std::uint64_t>(memory.data() + ChannelLayout::reply_tail_line);
+  EXPECT_EQ(replies, layout.reply_slots + 1);
 }
 
 }  // namespace

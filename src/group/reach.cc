@@ -89,7 +89,6 @@ void Reach::connect(Peer& peer, TimeNs now) {
       [attempt, connect = surroundings_.connect, address = peer.address,
        deadline = deadline_after(now, options_.connect_wait_ns)]() -> Status {
         OFP_ASSIGN(attempt->end, connect(address, deadline));
-        OFP_ASSIGN(attempt->outbox, attempt->end->allocate(outbox_bytes, deadline));
         return {};
       },
       [this, attempt, address = peer.address, number = peer.number](const Status& status, TimeNs later) {
@@ -114,13 +113,64 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   }
   peer.logged.clear();
   peer.end = std::move(attempt.end);
-  peer.outbox = attempt.outbox;
-  peer.readable = true;
-  peer.watched =
-      surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
+  watch(peer);
   peer.retry_after_ns = options_.retry_min_ns;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
+}
+
+void Reach::watch(Peer& peer) {
+  peer.readable = true;
+  peer.watched =
+      surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
+}
+
+// Makes the outbox that a request waits for, or gives back one that nothing uses. True if that has begun.
+bool Reach::change_outbox(Peer& peer, TimeNs now) {
+  if (peer.copied != 0) peer.outbox_used_at = now;
+  const bool makes = peer.outbox == 0;
+  if (makes ? peer.outbox_for == 0 : now - peer.outbox_used_at < options_.outbox_idle_ns) return false;
+  if (peer.watched) surroundings_.unwatch(peer.end->event_fd());
+  peer.watched = false;
+  peer.lent = true;
+  peer.number = ++attempts_;
+  auto attempt = std::make_shared<Attempt>(Attempt{std::move(peer.end), peer.outbox});
+  surroundings_.start_job(
+      [attempt, makes, deadline = deadline_after(now, options_.connect_wait_ns)]() -> Status {
+        if (makes) {
+          OFP_ASSIGN(attempt->outbox, attempt->end->allocate(outbox_bytes, deadline));
+        } else {
+          attempt->end->free(std::exchange(attempt->outbox, 0));
+        }
+        return {};
+      },
+      [this, attempt, address = peer.address, number = peer.number](const Status& status, TimeNs later) {
+        give_back(address, number, std::move(*attempt), status, later);
+      });
+  return true;
+}
+
+void Reach::give_back(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status,
+                      TimeNs now) {
+  const auto at = peers_.find(address);
+  if (at == peers_.end() || at->second->number != number || !at->second->lent) return;  // dropped meanwhile
+  Peer& peer = *at->second;
+  peer.lent = false;
+  peer.end = std::move(attempt.end);
+  if (peer.outbox == 0 && attempt.outbox != 0) ++counters_.outboxes;
+  if (peer.outbox != 0 && attempt.outbox == 0) --counters_.outboxes;
+  peer.outbox = attempt.outbox;
+  peer.outbox_used_at = now;
+  watch(peer);
+  peer.fresh = !peer.queued.empty();
+  attention_ = true;
+  const std::uint64_t waiting = std::exchange(peer.outbox_for, 0);
+  if (status) return;
+  // That the channel has ended shows the next look. Otherwise only this request has failed.
+  auto failed = peer.queued.extract(waiting);
+  if (!failed) return;
+  peer.deadlines.erase(waiting);
+  refuse(peer, std::move(failed.mapped()), status.error());
 }
 
 // A wrong key, certificate or version does not mend itself. That nobody answers is usual: members start and stop.
@@ -132,11 +182,14 @@ void Reach::log_refusal(Peer& peer, const Failure& why) {
 
 void Reach::disconnect(Peer& peer) {
   peer.connecting = false;
-  if (!peer.end) return;
+  if (!peer.end && !peer.lent) return;
   if (peer.watched) surroundings_.unwatch(peer.end->event_fd());
   peer.watched = false;
-  peer.end->close(0);
+  if (peer.end) peer.end->close(0);
   peer.end.reset();
+  if (std::exchange(peer.outbox, 0) != 0) --counters_.outboxes;
+  peer.outbox_for = 0;
+  peer.lent = false;  // the job closes it
   peer.retiring.clear();
   --counters_.channels;
 }
@@ -149,7 +202,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   peer.retry_at = now + peer.retry_after_ns;
   // It is unknown whether these were served before the end, so they are not asked again.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
-  peer.urgent = 0;
+  peer.urgent = peer.copied = 0;
   for (const auto& [number, each] : asked) peer.deadlines.erase(number);
   for (auto& [number, each] : asked) finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
   if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
@@ -199,7 +252,8 @@ bool Reach::work(Peer& peer, TimeNs now) {
     if (!peer.asked.empty()) did |= take_answers(peer, now);
     if (!peer.retiring.empty()) did |= withdraw(peer, looked);
     if (!peer.queued.empty()) did |= ask_queued(peer, now);
-  } else if (!peer.queued.empty() && !peer.connecting && now >= peer.retry_at) {
+    did |= change_outbox(peer, now);
+  } else if (!peer.queued.empty() && !peer.connecting && !peer.lent && now >= peer.retry_at) {
     connect(peer, now);
     did = true;
   }
@@ -215,6 +269,7 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
       continue;
     }
     peer.deadlines.erase(at->first);
+    if (at->second.length != 0) --peer.copied;
     if (!at->second.request.answer_can_wait) {
       --peer.urgent;
       urgent_ = true;
@@ -222,7 +277,7 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
     taken.emplace_back(std::move(at->second), std::move(*reply));
     at = peer.asked.erase(at);
   }
-  const MutableBytes outbox = peer.end->segment(peer.outbox);
+  const MutableBytes outbox = peer.outbox != 0 ? peer.end->segment(peer.outbox) : MutableBytes{};
   for (auto& [asked, reply] : taken) {
     if (asked.range.region != 0) peer.retiring.push_back({asked.range, asked.request.owner});
     auto outcome = outcome_of(std::move(reply));
@@ -255,6 +310,7 @@ bool Reach::withdraw(Peer& peer, bool looked) {
 // of posting, not of places.
 std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t length) {
   if (length == 0) return 0;
+  if (peer.outbox == 0) return std::nullopt;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
   for (const auto& [number, each] : peer.asked)
     if (each.length != 0) used.emplace_back(each.at, each.length);
@@ -292,7 +348,10 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
   const Bytes body = request.body.empty() && copied ? request.object : Bytes(request.body);
   const std::uint64_t inbox_from = align_up(body.size(), 64), length = inbox_from + request.inbox_bytes;
   const auto at = find_room(peer, length);
-  if (!at) return fail(Error::would_block, "the outbox is full");
+  if (!at) {
+    if (peer.outbox == 0) peer.outbox_for = number;
+    return fail(Error::would_block, "the outbox is full, or still to be made");
+  }
   if (!peer.end->has_room(request.payload_bytes)) return fail(Error::would_block, "the ring is full");
   Named named;
   HostEnd::RangeName range{};
@@ -323,6 +382,7 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
     ++peer.urgent;
     urgent_ = true;
   }
+  if (length != 0) ++peer.copied;
   peer.asked.emplace(number, Asked{*ticket, std::move(request), *at, length, *at + inbox_from, range});
   return {};
 }
@@ -354,7 +414,9 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
       late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
       continue;
     }
-    const Failure why = peer.end ? Failure{Error::timeout, "its ring had no room in time"} : peer.last_failure;
+    const Failure why = peer.end    ? Failure{Error::timeout, "its ring had no room in time"}
+                        : peer.lent ? Failure{Error::timeout, "the memory for its requests was not made in time"}
+                                    : peer.last_failure;
     late.emplace_back(std::move(peer.queued.extract(number).mapped()), naming(text_of(peer), why));
   }
   for (auto& [request, why] : late) finish(std::move(request), tl::unexpected(why), now);
@@ -378,7 +440,8 @@ bool Reach::fall_asleep(TimeNs) {
 TimeNs Reach::next_deadline() const {
   TimeNs first = never;
   for (const auto& [address, peer] : peers_) {
-    if (!peer->end && !peer->connecting && !peer->queued.empty()) first = std::min(first, peer->retry_at);
+    if (!peer->end && !peer->connecting && !peer->lent && !peer->queued.empty())
+      first = std::min(first, peer->retry_at);
     first = std::min(first, peer->deadlines.first());
   }
   return first;

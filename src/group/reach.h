@@ -4,6 +4,10 @@
 //   post --> queued --> (connect, in a job) --> asked: in the request ring --> answer
 //                 `--> no connection, deadline, the other one's end: answer, a failure that names the member
 //
+// What is copied for a member lies in its outbox, which it may read and write. The outbox is made for the first request
+// that needs it, and given back when none has for a while, so a member that is asked for little costs its rings only.
+// Both wait for the member: a job does it, to which the channel belongs meanwhile.
+//
 // It has no socket, thread or clock of its own: Surroundings are given, so that a simulation can replace them. Belongs
 // to one loop.
 #pragma once
@@ -57,11 +61,13 @@ struct Request {
 struct ReachOptions {
   TimeNs connect_wait_ns = 2 * second_ns;
   TimeNs retry_min_ns = 20 * millisecond_ns, retry_max_ns = second_ns;  // between attempts: twice as long each time
-  std::size_t queued_max = 1 << 18;  // requests that wait for one member's connection or room; more fail at once
+  std::size_t queued_max = 1 << 18;        // requests that wait for one member's connection or room; more fail at once
+  TimeNs outbox_idle_ns = 10 * second_ns;  // an outbox that nothing has used for so long is given back
 };
 
 struct ReachCounters {
   std::uint64_t channels = 0, connects = 0, connect_failures = 0, lost = 0, asked = 0, answered = 0, failed = 0;
+  std::uint64_t outboxes = 0;  // there are now
 };
 
 class Reach {
@@ -122,9 +128,13 @@ class Reach {
     std::string name, address;
     std::uint64_t number = 0;  // of the attempt, so that a late result of an earlier one is known
     bool connecting = false, readable = false, watched = false;
+    bool lent = false;                      // connected, and a job that changes its outbox has the end
     bool fresh = false;                     // something is queued that was not tried yet
-    std::unique_ptr<channel::HostEnd> end;  // null: not connected
-    wire::RegionId outbox = 0;
+    std::unique_ptr<channel::HostEnd> end;  // null: not connected, or lent
+    wire::RegionId outbox = 0;              // 0: none
+    std::uint64_t outbox_for = 0;           // the queued request that waits for one; 0: none does
+    std::size_t copied = 0;                 // asked requests with memory there
+    TimeNs outbox_used_at = 0;
     std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
     std::map<std::uint64_t, Asked> asked;
     std::size_t urgent = 0;             // of these, those whose answer wakes this agent
@@ -140,6 +150,9 @@ class Reach {
   };
 
   void connect(Peer& peer, TimeNs now);
+  bool change_outbox(Peer& peer, TimeNs now);
+  void give_back(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
+  void watch(Peer& peer);
   void connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
   static void log_refusal(Peer& peer, const Failure& why);
   void disconnect(Peer& peer);

@@ -39,7 +39,7 @@ struct LinkTraits {
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
   std::string reason;    // a sentence that gives the reasons for these values
-  bool ordered = false;  // reads and writes take effect in the order of posting
+  bool ordered = false;  // reads and writes take effect in the order of posting, and so do the pieces of a write
   bool mapped =
       false;  // the agent maps segments, so that it sees a request in any of its rounds, at the cost of a load
 };
@@ -91,7 +91,8 @@ class AgentLink {
 
   // One logical transfer each; it completes by an event with `token`, and succeeds only if the host was alive after it.
   // Pieces are used only during the call; the memory that they name until the event. Reads and writes may complete in
-  // any order; writes become visible in the order of posting.
+  // any order; writes become visible in the order of posting. An ordered link may complete a write to the channel
+  // segment when it is on its way: a read that is posted later sees it.
   virtual void read(std::uint64_t token, std::span<const ReadPiece> pieces) = 0;
   virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
 

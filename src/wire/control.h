@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 13;
+inline constexpr std::uint16_t protocol_version = 14;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -42,7 +42,7 @@ enum class ControlType : std::uint16_t {
   read_done = 14,      // host -> agent: Outcome; if it failed, bytes sent before do not count
   write = 15,          // agent -> host, tcp: TransferRequest, followed by its write_data
   write_data = 16,     // agent -> host, streamed: u64 token, all bytes of that write
-  write_done = 17,     // host -> agent: Outcome
+  write_done = 17,     // host -> agent: Outcome; none for a write to the channel segment alone, unless it failed
   rendezvous = 18,     // agent -> host, verbs: u64 port for the connection of the queue pair
   withdraw = 19,       // host -> agent, verbs and doca: Withdrawal; stop using this memory
   withdrawn = 20,      // agent -> host: Withdrawal; no operation uses it any more

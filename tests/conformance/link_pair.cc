@@ -62,7 +62,11 @@ Status LinkPair::read(std::span<const ReadPiece> pieces) {
 Status LinkPair::write(std::span<const WritePiece> pieces) {
   const std::uint64_t token = next_token_++;
   agent->write(token, pieces);
-  return finish(LinkEvent::Kind::write_done, token);
+  const Status written = finish(LinkEvent::Kind::write_done, token);
+  if (!written || !agent->traits().ordered) return written;
+  // It may be on its way; a read that is posted later sees it.
+  std::byte byte{};
+  return read({wire::channel_segment, 0, 0, &byte, 1});
 }
 
 Status LinkPair::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,18 @@ def private_bytes_of(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
+def wakes_of(pid: int) -> int:
+    """How often a thread of the process went to sleep by itself, and so was woken again."""
+    wakes = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends
+            text = (task / "status").read_text()
+            wakes += int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return wakes
+
+
 def counted(agents: list[AgentProcess]) -> dict[str, int]:
-    sums: dict[str, int] = {}
+    sums = {"wakes": sum(wakes_of(agent.pid) for agent in agents)}
     for agent in agents:
         status = agent.status()
         figures = {f"group.{key}": value for key, value in status["group"].items()}

@@ -25,11 +25,14 @@ def test_an_idle_member_posts_a_few_small_tables_and_has_few_threads(tmp_path: P
         time.sleep(SETTLE_S)  # threads that had work to do while the group was formed have ended
         measured = measure(agents, 10)
         rates = measured["per_agent_and_second"]
-        if link == "unix":  # beats wake only their sender
-            assert rates["loop.sleeps"] <= 2 * BEATS_PER_S, measured
+        # On one machine beats wake only their sender. Over TCP each of three tables wakes its receiver, and with its
+        # answer a thread of its sender.
+        wakes = BEATS_PER_S * (1 if link == "unix" else 1 + 3)
+        assert rates["loop.sleeps"] <= 2 * wakes, measured
+        assert rates["wakes"] <= 2 * (wakes if link == "unix" else wakes + BEATS_PER_S * 3), measured
         # A busy machine may make a member ask a neighbour that was quiet, or refute a suspicion.
         assert rates["group.tables_posted"] <= 2 * 3 * BEATS_PER_S, measured
         assert rates["group.table_bytes_posted"] <= 2 * 3 * BEATS_PER_S * TABLE_BYTES_MAX, measured
         assert measured["threads_max"] <= 12, measured
-        assert measured["private_mib_max"] <= 8, measured
+        assert measured["private_mib_max"] <= 7, measured  # 5.5 are usual, half of them relocations of libraries
         assert all(" dead, " not in agent.log() for agent in agents)

@@ -48,6 +48,15 @@ class Side final : public channel::AgentEvents {
     Request request{.kind = wire::EntryKind::pool_get};
     request.object = *object;
     request.owner = object;
+    post(std::move(request));
+  }
+  // The same of a few bytes, which are copied.
+  void tell(std::byte fill) {
+    Request request{.kind = wire::EntryKind::pool_get};
+    request.body.assign(100, fill);
+    post(std::move(request));
+  }
+  void post(Request request) {
     request.compose = [](const Named& named, std::vector<std::byte>& payload) {
       payload.resize(sizeof named.bytes), store(payload.data(), named.bytes);
     };
@@ -57,6 +66,7 @@ class Side final : public channel::AgentEvents {
     };
     reach->post("other", "tcp:other:1", std::move(request));
   }
+  [[nodiscard]] std::size_t jobs_waiting() const { return jobs_.size(); }
   [[nodiscard]] std::size_t kept() const {
     return static_cast<std::size_t>(std::ranges::count_if(held, [](const auto& each) { return !each.expired(); }));
   }
@@ -187,6 +197,89 @@ TEST_F(BothWays, OnlyAConfirmationHasReachAskWhatIsWithdrawn) {
   EXPECT_EQ(one.kept(), 1u);
   fabric->run_until(fabric->now() + second_ns, [] { return false; });
   EXPECT_EQ(one.kept() + two.kept(), 0u);
+}
+
+// 4 MiB that a card would pin: only a member that something was copied for has them, and not for ever.
+TEST_F(BothWays, AMemberHasAnOutboxWhileItIsUsed) {
+  one.watches = two.watches = true;
+  const auto give_back = [this](TimeNs within) {  // as the next requests do, which members post with each beat
+    fabric->run_until(fabric->now() + within, [] { return false; });
+    EXPECT_TRUE(one.reach->fall_asleep(fabric->now()) && two.reach->fall_asleep(fabric->now()));
+    for (Side* side : {&one, &two}) side->offer(std::byte{0});
+    fabric->run_until(fabric->now() + second_ns, [] { return false; });
+    EXPECT_TRUE(one.reach->fall_asleep(fabric->now()) && two.reach->fall_asleep(fabric->now()));
+  };
+  one.offer(std::byte{1});
+  two.offer(std::byte{1});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  EXPECT_EQ(one.reach->counters().outboxes + two.reach->counters().outboxes, 0u);
+  for (std::size_t i = 2; i < 60; ++i) {  // in the order of posting, with those that need none
+    i % 3 == 0 ? one.offer(static_cast<std::byte>(i)) : one.tell(static_cast<std::byte>(i));
+    two.tell(static_cast<std::byte>(i));
+  }
+  ASSERT_TRUE(answered(59, 500 * millisecond_ns));
+  for (std::size_t i = 1; i < 60; ++i) EXPECT_EQ(one.seen[i - 1], static_cast<std::byte>(i)) << "told by two";
+  EXPECT_EQ(one.reach->counters().outboxes, 1u);
+  EXPECT_EQ(two.reach->counters().outboxes, 1u);
+  const TimeNs idle = ReachOptions().outbox_idle_ns;
+  fabric->run_until(fabric->now() + idle / 2, [] { return false; });
+  one.tell(std::byte{70});
+  give_back(idle * 3 / 4);
+  EXPECT_EQ(one.reach->counters().outboxes, 1u) << "used meanwhile";
+  EXPECT_EQ(two.reach->counters().outboxes, 0u);
+  give_back(idle);
+  EXPECT_EQ(one.reach->counters().outboxes, 0u);
+  one.tell(std::byte{71});
+  two.tell(std::byte{72});
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered + two.answered == 63 + 62; }));
+  EXPECT_EQ(two.seen.back(), std::byte{71});
+  EXPECT_EQ(one.seen.back(), std::byte{72});
+  EXPECT_TRUE(one.failures.empty() && two.failures.empty());
+  EXPECT_EQ(one.reach->counters().connects + two.reach->counters().connects, 2u) << "the channels stayed";
+  EXPECT_EQ(one.reach->counters().channels + two.reach->counters().channels, 2u);
+}
+
+// A member that does not take the outbox: the requests that need it end, and those that were asked before do not.
+TEST_F(BothWays, AMemberThatDoesNotTakeItsOutboxFailsTheRequestThatNeedsIt) {
+  one.watches = two.watches = true;
+  one.offer(std::byte{1});
+  two.offer(std::byte{1});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  two.fate->stop_agent();
+  one.offer(std::byte{2});
+  one.tell(std::byte{3});
+  one.offer(std::byte{4});
+  fabric->run_until(fabric->now() + 2 * ReachOptions().connect_wait_ns, [&] { return one.answered == 2; });
+  ASSERT_EQ(one.failures.size(), 1u);
+  EXPECT_NE(one.failures[0].find("member other at tcp:other:1"), std::string::npos) << one.failures[0];
+  two.fate->continue_agent();
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 4; }));
+  EXPECT_EQ(two.seen.back(), std::byte{4});
+  EXPECT_EQ(one.failures.size(), 1u);
+  one.tell(std::byte{5});
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 5; }));
+  EXPECT_EQ(two.seen.back(), std::byte{5}) << one.failures.back();
+  EXPECT_EQ(one.reach->counters().lost, 0u);
+}
+
+TEST_F(BothWays, AMemberMayBeDroppedWhileAJobMakesItsOutbox) {
+  one.watches = two.watches = true;
+  one.offer(std::byte{1});
+  two.offer(std::byte{1});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  one.tell(std::byte{2});
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.jobs_waiting() == 1; }));
+  EXPECT_EQ(one.reach->counters().channels, 1u);
+  one.reach->drop("tcp:other:1", {Error::peer_lost, "it is dead"});
+  EXPECT_EQ(one.reach->counters().channels, 0u);
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 2; }));
+  ASSERT_EQ(one.failures.size(), 1u);
+  EXPECT_NE(one.failures[0].find("it is dead"), std::string::npos) << one.failures[0];
+  one.tell(std::byte{3});  // by a new channel
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 3; }));
+  EXPECT_EQ(two.seen.back(), std::byte{3});
+  EXPECT_EQ(one.reach->counters().outboxes, 1u);
+  EXPECT_EQ(one.reach->counters().connects, 2u);
 }
 
 // A member that nobody reaches: what waits for it has an end, and rounds take as long with all of it as with a little.

@@ -229,6 +229,7 @@ inline constexpr Figure<group::GroupCounters> group_figures[] = {
 inline constexpr std::string_view asked_help = "Requests to other members, by outcome.";
 inline constexpr Figure<group::ReachCounters> reach_figures[] = {
     {"channels", value<&group::ReachCounters::channels>, "member_channels", "Channels to other members."},
+    {"outboxes", value<&group::ReachCounters::outboxes>},
     {"connects", value<&group::ReachCounters::connects>},
     {"connect_failures", value<&group::ReachCounters::connect_failures>, "member_connect_failures_total",
      "Attempts to connect to other members that failed."},

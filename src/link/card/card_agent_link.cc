@@ -432,6 +432,7 @@ Status CardAgentLink::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
     case ControlType::wake:
       woken_ = true;
+      requests_sent_.clear();  // not all that were posted: the ring is looked at
       return {};
     case ControlType::requests:
       woken_ = true;

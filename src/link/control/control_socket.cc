@@ -70,7 +70,7 @@ tl::unexpected<Failure> ControlSocket::tls_failure(Failure why) {
 
 // ---- receiving
 
-Result<bool> ControlSocket::next(Frame& frame) {
+Result<bool> ControlSocket::next(Frame& frame, bool again) {
   OFP_ASSERT(streamed_left_ == 0);
   input_at_ += frame_bytes_;
   taken_ += frame_bytes_;
@@ -79,6 +79,7 @@ Result<bool> ControlSocket::next(Frame& frame) {
   for (;;) {
     OFP_ASSIGN(const bool complete, parse(frame));
     if (complete) return true;
+    if (again && emptied_) return false;
     OFP_ASSIGN(const std::size_t got, fill());
     if (got == 0) return false;
   }
@@ -221,6 +222,9 @@ Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
     do {
       got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
+    std::size_t room = 0;
+    for (const iovec& piece : to) room += piece.iov_len;
+    emptied_ = got > 0 && static_cast<std::size_t>(got) < room;
     return taken(got);
   }
   int said = 0;

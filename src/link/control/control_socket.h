@@ -66,8 +66,9 @@ class ControlSocket {
   [[nodiscard]] bool wants_write() const noexcept { return tls_ ? tls_->wants_write() : output_waits(); }
 
   // ---- receiving
-  // The next frame, if there is one; ends the use of the previous frame.
-  [[nodiscard]] Result<bool> next(Frame& frame);
+  // The next frame, if there is one; ends the use of the previous frame. `again`: the caller took one just now, and
+  // waits for the socket's next event if there is none. Then no system call is made only to find nothing.
+  [[nodiscard]] Result<bool> next(Frame& frame, bool again = false);
   // A descriptor of the frame from next(); there are as many as its type has.
   [[nodiscard]] Fd take_descriptor();
   // Allows a streamed frame type, which is refused otherwise.
@@ -140,6 +141,7 @@ class ControlSocket {
 
   std::vector<std::byte> input_;
   std::size_t input_at_ = 0, input_end_ = 0;
+  bool emptied_ = false;          // the last system call took all that was there
   std::size_t input_wanted_ = 0;  // bytes that the current frame needs in all
   std::size_t frame_bytes_ = 0;   // of the frame returned by next()
   std::uint64_t taken_ = 0;       // position in the incoming bytes of input_at_

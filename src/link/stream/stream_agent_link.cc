@@ -133,6 +133,11 @@ void StreamAgentLink::finish(Transfer& transfer) {
   idle_.push_back(&transfer);
 }
 
+void StreamAgentLink::end_part(Transfer& transfer) {
+  --transfer.parts_under_way;
+  if (transfer.all_asked && transfer.parts_under_way == 0) finish(transfer);
+}
+
 // ---- sending
 
 Status StreamAgentLink::pump() {
@@ -153,6 +158,7 @@ Status StreamAgentLink::send_part(Transfer& transfer) {
   const std::uint64_t bytes_max = transfer.is_read ? read_part_bytes_max : write_part_bytes_max;
   scratch_.clear();
   std::uint64_t bytes = 0;
+  bool is_answered = transfer.is_read;
   for (std::size_t count = 0; count < TransferRequest::pieces_max && transfer.asked_piece < transfer.pieces.size();
        ++count) {
     TransferPiece piece = transfer.pieces[transfer.asked_piece].region;
@@ -161,6 +167,7 @@ Status StreamAgentLink::send_part(Transfer& transfer) {
     if (piece.length > bytes_max - bytes) piece.length = bytes_max - bytes;
     if (piece.length == 0) break;
     bytes += piece.length;
+    is_answered |= piece.region != wire::channel_segment;
     transfer.asked_offset += piece.length;
     if (transfer.asked_offset == transfer.pieces[transfer.asked_piece].region.length) {
       ++transfer.asked_piece;
@@ -174,7 +181,7 @@ Status StreamAgentLink::send_part(Transfer& transfer) {
     transfer.all_asked = true;
     waiting_.pop_front();
   }
-  parts_.push_back({&transfer, bytes});
+  if (is_answered) parts_.push_back({&transfer, bytes});
   request_.assign(sizeof(wire::ControlHeader), std::byte{});
   wire::encode(TransferRequest{transfer.number, scratch_}, request_);
   const Bytes payload = Bytes(request_).subspan(sizeof(wire::ControlHeader));
@@ -182,6 +189,7 @@ Status StreamAgentLink::send_part(Transfer& transfer) {
   store(request_.data(), wire::ControlHeader{static_cast<std::uint32_t>(payload.size()), ControlType::write, 0});
   socket_.begin_stream(ControlType::write_data, transfer.number, static_cast<std::uint32_t>(bytes), request_);
   sending_ = &transfer;
+  is_answered_ = is_answered;
   return {};
 }
 
@@ -209,7 +217,8 @@ Result<bool> StreamAgentLink::send_bytes() {
     }
     if (socket_.streams() && socket_.stream_left() == head_and_bytes) return false;
   }
-  sending_ = nullptr;
+  Transfer& sent = *std::exchange(sending_, nullptr);
+  if (!is_answered_) end_part(sent);
   return true;
 }
 
@@ -274,7 +283,7 @@ Status StreamAgentLink::receive() {
       continue;
     }
     ControlSocket::Frame frame;
-    OFP_ASSIGN(const bool there, socket_.next(frame));
+    OFP_ASSIGN(const bool there, socket_.next(frame, frames > 0));
     if (!there) return {};
     OFP_TRY(take_frame(frame));
     ++frames;
@@ -287,6 +296,7 @@ Status StreamAgentLink::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
     case ControlType::wake:
       woken_ = true;
+      requests_sent_.clear();  // not all that were posted: the ring is looked at
       return {};
     case ControlType::requests:
       woken_ = true;
@@ -342,20 +352,22 @@ Result<std::size_t> StreamAgentLink::receive_data() {
 
 Status StreamAgentLink::take_outcome(Bytes payload, bool of_read) {
   OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(payload));
+  if (!of_read && !outcome.status && (parts_.empty() || parts_.front().transfer->number != outcome.token))
+    return tl::unexpected(std::move(outcome.status).error());  // of a write that is answered only then
+  const bool is_sent = parts_.size() > 1 || sending_ == nullptr || !is_answered_;  // the oldest part
   if (parts_.empty() || parts_.front().transfer->is_read != of_read ||
-      parts_.front().transfer->number != outcome.token || (!of_read && parts_.size() == 1 && sending_ != nullptr))
+      parts_.front().transfer->number != outcome.token || (!of_read && !is_sent))
     return fail(Error::protocol, "the outcome of transfer {}, which is not the next", outcome.token);
   const Part part = parts_.front();
   parts_.pop_front();
   Transfer& transfer = *part.transfer;
-  --transfer.parts_under_way;
   if (of_read && part.bytes > 0) {
     if (outcome.status)
       return fail(Error::protocol, "read_done: {} bytes of transfer {} are missing", part.bytes, outcome.token);
     skip(transfer, part.bytes);
   }
   if (!outcome.status && transfer.status) transfer.status = std::move(outcome.status);
-  if (transfer.all_asked && transfer.parts_under_way == 0) finish(transfer);
+  end_part(transfer);
   return {};
 }
 

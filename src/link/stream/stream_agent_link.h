@@ -2,7 +2,8 @@
 //
 // Requests are answered in the order they were sent, so the current answer always belongs to the oldest one, and its
 // bytes are received straight into the read's target. A transfer is cut into parts that fit a frame; it ends with its
-// last part. Everything is checked here against the announcements, and again by the host.
+// last part. A part that writes to the channel segment alone (replies, lines) ends when it is sent: the host answers it
+// only if it fails, which ends the link. Everything is checked here against the announcements, and again by the host.
 //
 // Read this first in src/link/stream, then stream_host_link.h, stream_server.h (how a program's memory is served) and
 // stream_threads.h.
@@ -72,6 +73,7 @@ class StreamAgentLink final : public AgentLink {
   [[nodiscard]] Transfer& new_transfer(bool is_read, std::uint64_t token);
   void begin(Transfer& transfer);
   void finish(Transfer& transfer);
+  void end_part(Transfer& transfer);
   [[nodiscard]] Status pump();
   [[nodiscard]] Status send_part(Transfer& transfer);
   [[nodiscard]] Result<bool> send_bytes();
@@ -103,6 +105,7 @@ class StreamAgentLink final : public AgentLink {
   std::deque<Transfer*> waiting_;  // with parts that are still to be sent; only the first has started
   std::deque<Part> parts_;         // sent and not answered, oldest first
   Transfer* sending_ = nullptr;    // the write whose bytes are being sent
+  bool is_answered_ = false;       // that part of it
   std::uint64_t next_number_ = 1;
 
   EventQueue events_;

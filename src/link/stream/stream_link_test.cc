@@ -1,11 +1,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <numeric>
 
+#include "link/stream/stream_agent_link.h"
+#include "link/stream/stream_host_link.h"
 #include "link/stream/stream_threads.h"
 #include "testing/link/certificate.h"
 #include "testing/link/connected_pair.h"
@@ -195,6 +198,50 @@ TEST_P(StreamLink, WritesBecomeVisibleInOrder) {
   EXPECT_EQ(disorder, 0u);
 }
 
+// Replies and lines: they end when they are sent, and the host says nothing about them.
+TEST_P(StreamLink, WritesToTheChannelSegmentAreNotAnswered) {
+  auto memory = host->allocate(4096);
+  ASSERT_TRUE(memory);
+  const RegionId segment = wire::segment_flag | 1;
+  ASSERT_TRUE(announce_segment(segment, *memory));
+  std::array<LinkEvent, 4> events;
+  while (there->poll(monotonic_ns(), events) != 0) {
+  }
+  for (std::uint64_t round = 1; round <= 100; ++round) {
+    const WritePiece piece{wire::channel_segment, 128, reinterpret_cast<const std::byte*>(&round), sizeof round};
+    there->write(round, {&piece, 1});
+    ASSERT_EQ(there->poll(monotonic_ns(), events), 1u);
+    ASSERT_EQ(events[0].kind, LinkEvent::Kind::write_done);
+    ASSERT_EQ(events[0].token, round);
+  }
+  // The answer to a write to another segment is the first one that arrives; those before it have taken effect then.
+  const std::uint64_t other = 7;
+  ASSERT_TRUE(write_one(*there, {segment, 0, reinterpret_cast<const std::byte*>(&other), sizeof other}));
+  EXPECT_EQ(load<std::uint64_t>(host->channel_memory().data() + 128), 100u);
+  pollfd look{there->event_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&look, 1, 0), 0);
+}
+
+// An agent that believes in a larger channel segment than the program has.
+TEST(StreamServer, AWriteBeyondTheChannelSegmentIsAnsweredAndEndsTheLink) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  auto memory = allocate_shared(4096);
+  ASSERT_TRUE(memory);
+  auto host = StreamHostLink::create(ControlSocket(Fd(fds[0]), ControlSocket::Kind::network), std::move(*memory), {});
+  ASSERT_TRUE(host);
+  auto agent = StreamAgentLink::create(ControlSocket(Fd(fds[1]), ControlSocket::Kind::network), 8192, {}, "a test");
+  ASSERT_TRUE(agent);
+  const std::uint64_t word = 1;
+  for (const std::uint64_t offset : {0u, 4096u}) {
+    const WritePiece piece{wire::channel_segment, offset, reinterpret_cast<const std::byte*>(&word), sizeof word};
+    (*agent)->write(offset, {&piece, 1});
+  }
+  const LinkEvent closed = await_kind(**agent, LinkEvent::Kind::closed);
+  EXPECT_EQ(closed.status.error().code, Error::too_large) << closed.status.error().message;
+  EXPECT_EQ(load<std::uint64_t>((*host)->channel_memory().data()), 1u);
+}
+
 TEST_P(StreamLink, WakesBothWays) {
   for (int i = 0; i < 1000; ++i) host->wake();
   await_kind(*there, LinkEvent::Kind::woken);
@@ -212,6 +259,18 @@ TEST_P(StreamLink, AWakeCarriesRequests) {
   EXPECT_EQ(wake_with(requests).requests, requests);
   host->wake();
   EXPECT_TRUE(await_kind(*there, LinkEvent::Kind::woken).requests.empty());
+}
+
+// They arrive together, and are one event: it may not hide that more was posted than it carries.
+TEST_P(StreamLink, AWakeAfterOneThatCarriesRequestsAsksForALook) {
+  const std::vector<std::byte> requests(sizeof(wire::SentRequests) + 3 * wire::slot_bytes, std::byte{7});
+  host->wake_with(requests);
+  host->wake();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // both are there, or the events come apart
+  bool last_carries = true;
+  for (unsigned events = 0; events < 2 && last_carries; ++events)
+    last_carries = !await_kind(*there, LinkEvent::Kind::woken).requests.empty();
+  EXPECT_FALSE(last_carries);
 }
 
 TEST_P(StreamLink, MoreRequestsThanAWakeCarriesEndTheLink) {
@@ -312,6 +371,32 @@ TEST_P(StreamLink, AChildThatAbandonsHarmsNobody) {
 
 INSTANTIATE_TEST_SUITE_P(Over, StreamLink, testing::Values("tcp", "tls"),
                          [](const auto& chosen) { return std::string(chosen.param); });
+
+// The agent's first look may arrive together with its welcome: then no further byte tells of it.
+TEST(StreamThreads, FramesThatCameWithTheHandshakeAreServed) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  ControlSocket socket(Fd(fds[0]), ControlSocket::Kind::network);
+  auto agent = StreamAgentLink::create(ControlSocket(Fd(fds[1]), ControlSocket::Kind::network), 4096, {}, "a test");
+  ASSERT_TRUE(agent);
+  const std::uint64_t word = 7;
+  (*agent)->wake();
+  const WritePiece piece{wire::channel_segment, 0, reinterpret_cast<const std::byte*>(&word), sizeof word};
+  (*agent)->write(1, {&piece, 1});
+  ControlSocket::Frame frame;
+  ASSERT_TRUE(socket.next(frame).value());
+  ASSERT_EQ(frame.type, wire::ControlType::wake);  // the write is in the socket's buffer now
+  auto threads = StreamThreads::create();
+  auto memory = allocate_shared(4096);
+  ASSERT_TRUE(threads && memory);
+  auto host = StreamHostLink::create(std::move(socket), std::move(*memory), {}, *threads);
+  ASSERT_TRUE(host);
+  const auto written = [&] {
+    return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>((*host)->channel_memory().data())).load();
+  };
+  for (const TimeNs until = soon(); written() != word && monotonic_ns() < until;) std::this_thread::yield();
+  EXPECT_EQ(written(), word);
+}
 
 // Twenty links of one process: a few threads serve them all, and a link whose agent reads nothing delays no other.
 TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {

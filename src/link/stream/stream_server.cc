@@ -109,8 +109,9 @@ void* StreamServer::run(void* server) {
 
 void StreamServer::serve() {
   Status served;
-  while (served && !stopping_) {
-    const auto next = serve_next();
+  for (bool again = false; served && !stopping_;) {
+    const auto next = serve_next(again);
+    again = next && *next;
     if (!next)
       served = tl::unexpected<Failure>(next.error());
     else if (!*next)
@@ -120,8 +121,8 @@ void StreamServer::serve() {
 }
 
 StreamServer::Served StreamServer::serve_waiting() {
-  while (!stopping_) {
-    auto next = serve_next();
+  for (bool again = false; !stopping_; again = true) {
+    auto next = serve_next(again);
     if (!next) {
       if (!stopping_) end(std::move(next).error());
       return Served::ended;
@@ -159,12 +160,12 @@ void StreamServer::signal_program() noexcept { set(event_); }
 // ---- the thread: frames
 
 // False: nothing has arrived.
-Result<bool> StreamServer::serve_next() {
+Result<bool> StreamServer::serve_next(bool again) {
   ControlSocket::Frame frame;
   // Receiving and sending share only the TLS session.
   std::unique_lock lock(output_, std::defer_lock);
   if (socket_.tls() != nullptr) lock.lock();
-  auto there = socket_.next(frame);
+  auto there = socket_.next(frame, again);
   if (lock.owns_lock()) release_output(lock);
   if (!there) return tl::unexpected<Failure>(std::move(there).error());
   if (*there) {
@@ -369,6 +370,7 @@ Status StreamServer::serve_write(std::uint64_t number) {
   Status outcome;
   vectors_.clear();
   frame_regions_.clear();
+  bool to_lines = false, to_others = false;  // of the channel segment; of other segments
   {
     const std::lock_guard lock(table_);
     for (std::size_t i = 0; i < request.count(); ++i) {
@@ -376,6 +378,7 @@ Status StreamServer::serve_write(std::uint64_t number) {
       if (!checked_add(total, piece.length, total)) total = bytes + 1ull;
       std::uint64_t address = 0;
       if (outcome) outcome = resolve(piece, true, address);
+      (piece.region == wire::channel_segment ? to_lines : to_others) = true;
       vectors_.push_back({reinterpret_cast<void*>(address), piece.length});
       frame_regions_.push_back(piece.region);
     }
@@ -385,7 +388,8 @@ Status StreamServer::serve_write(std::uint64_t number) {
 
   Status received;
   if (outcome) {
-    const bool copied = bytes <= copied_bytes_max || socket_.tls() != nullptr;
+    // The program looks at lines meanwhile: only copied pieces become visible in their order.
+    const bool copied = to_lines || bytes <= copied_bytes_max || socket_.tls() != nullptr;
     received = copied ? receive_copied(request, outcome) : receive_in_place(outcome);
     release_frame();
   }
@@ -393,6 +397,7 @@ Status StreamServer::serve_write(std::uint64_t number) {
   while (socket_.streamed_left() > 0) {  // of a failed write
     OFP_TRY(receive_some({}));
   }
+  if (outcome && !to_others) return {};
   return answer(ControlType::write_done, number, std::move(outcome));
 }
 

@@ -55,7 +55,7 @@ class StreamServer {
   static void* run(void* server);
   void serve();
   void end(Failure why);
-  [[nodiscard]] Result<bool> serve_next();
+  [[nodiscard]] Result<bool> serve_next(bool again);
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status serve_read(Bytes payload);
   [[nodiscard]] Status serve_write(std::uint64_t number);

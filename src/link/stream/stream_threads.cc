@@ -102,7 +102,8 @@ Result<std::uint64_t> StreamThreads::add(StreamServer& server, int socket) {
   if (shared_->alive == 0) OFP_TRY(shared_->begin_thread(shared_));
   const std::uint64_t number = shared_->next++;
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLONESHOT;
+  // The first event comes at once: frames may have arrived together with the last one of the handshake.
+  event.events = EPOLLIN | EPOLLOUT | EPOLLONESHOT;
   event.data.u64 = number;
   shared_->all.emplace(number, Shared::Served{&server, socket});
   if (epoll_ctl(shared_->epoll.get(), EPOLL_CTL_ADD, socket, &event) == 0) return number;

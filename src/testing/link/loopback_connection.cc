@@ -207,6 +207,7 @@ Status LoopbackConnection::announce_segment(RegionId segment, const SegmentMemor
                      [this, segment] { return acknowledged_.contains(segment) || told_host_ || !host_alive_; });
   if (acknowledged_.erase(segment) > 0) return {};
   OFP_TRY(host_usable());
+  retire_segment(segment);  // in case the agent takes it later
   return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
 }
 
@@ -269,8 +270,10 @@ void LoopbackConnection::host_wakes(std::vector<std::byte> requests) {
   if (!host_usable()) return;
   send(to_agent, [this, requests = std::move(requests)]() mutable {
     const auto is_wake = [](const LinkEvent& event) { return event.kind == Kind::woken; };
-    if (agent_alive_ && !told_agent_ && std::none_of(ready_.begin(), ready_.end(), is_wake))
-      deliver({Kind::woken, 0, {}, {}, std::move(requests)});
+    if (!agent_alive_ || told_agent_) return;
+    const auto queued = std::find_if(ready_.begin(), ready_.end(), is_wake);
+    if (queued == ready_.end()) return deliver({Kind::woken, 0, {}, {}, std::move(requests)});
+    queued->requests = std::move(requests);  // as over a real link: one event for both, with those of the newer wake
   });
 }
 
