@@ -23,6 +23,11 @@ from older_system import linker_flags, make_glibc, make_libraries
 NAME = "offpath_agent"
 PACKAGE = ROOT / "python" / NAME
 LICENSES = [ROOT / "LICENSE", ROOT / "NOTICE"]
+# Debian's packages of what is linked in or consists of headers.
+LINKED_IN = (
+    *("libfmt-dev", "libspdlog-dev", "libcpp-httplib-dev", "libexpected-dev", "libcli11-dev", "libtomlplusplus-dev"),
+    *("nlohmann-json3-dev", "libflatbuffers-dev", "libbrotli-dev", "zlib1g-dev", "liblz4-dev", "libzstd-dev"),
+)
 
 # What an installed prefix has besides the programs, and its place in the package. All lie beside libarrow, where the
 # programs look, but for the library that other programs preload.
@@ -69,7 +74,7 @@ def files_of(prefix: Path) -> Iterator[tuple[str, Path]]:
 
 
 def licenses() -> Iterator[tuple[str, Path]]:
-    """Those of Offpath, and those of the libarrow that is copied."""
+    """Those of Offpath, of the libarrow that is copied, and of the libraries that are linked in."""
     import pyarrow
 
     (arrow,) = Path(pyarrow.__file__).parents[1].glob("pyarrow-*.dist-info")
@@ -77,6 +82,11 @@ def licenses() -> Iterator[tuple[str, Path]]:
         yield each.name, each
     for each in ("LICENSE.txt", "NOTICE.txt"):
         yield f"arrow/{each}", arrow / "licenses" / each
+    for package in LINKED_IN:
+        notice = Path("/usr/share/doc") / package / "copyright"
+        if not notice.exists():
+            raise PackageError(f"{notice} is missing: the wheel has code of {package}")
+        yield f"{package}/copyright.txt", notice
 
 
 def write_wheel(prefix: Path, folder: Path, machine: Machine) -> Path:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from building import ROOT, run
+from building import ROOT, PackageError, run
 from debian_packages import fetch_source
 
 MISSING = ROOT / "packaging" / "glibc_2_28.c"
@@ -44,7 +44,10 @@ def make_glibc(zig: Path, target: str, folder: Path) -> Path:
     others = " ".join(str(library) for name, library in libraries.items() if name != "c")
     (made / "libc.so").unlink()
     (made / "libc.so").write_text(f"GROUP ( {libraries['c']} {nonshared} AS_NEEDED ( {others} ) )\n")
-    (made / "ld.lld").symlink_to(shutil.which("ld.lld-14") or "lld-14 is not installed")  # where GCC looks for it
+    linker = shutil.which("ld.lld-14")
+    if linker is None:
+        raise PackageError("the agent's wheel is linked by ld.lld-14: install Debian's package lld-14")
+    (made / "ld.lld").symlink_to(linker)  # where GCC looks for it
     return made
 
 
@@ -53,7 +56,10 @@ def make_libraries(triplet: str, folder: Path) -> Path:
     made, scratch = folder / "libraries", folder / "httplib"
     made.mkdir(parents=True)
     for name in STATIC:
-        shutil.copy(f"/usr/lib/{triplet}/lib{name}.a", made)
+        library = Path(f"/usr/lib/{triplet}/lib{name}.a")
+        if not library.exists():
+            raise PackageError(f"{library} is missing: install Debian's package that has it")
+        shutil.copy(library, made)
     sources = fetch_source("cpp-httplib", "libcpp-httplib-dev", scratch)
     run("python3", sources / "split.py", "--out", scratch / "out", cwd=sources)
     flags = subprocess.run(["pkg-config", "--cflags", "cpp-httplib"], capture_output=True, text=True, check=True)

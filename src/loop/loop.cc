@@ -89,8 +89,8 @@ int Loop::wait_for_events(std::span<epoll_event> events, TimeNs wait) {
     // By number: glibc has it from 2.35 on, kernels from 5.11 on.
     const auto ready = static_cast<int>(::syscall(SYS_epoll_pwait2, epoll_.get(), events.data(), room,
                                                   wait == never ? nullptr : &timeout, nullptr, std::size_t{0}));
-    if (ready >= 0 || errno != ENOSYS) return ready;
-    whole_nanoseconds_ = false;
+    if (ready >= 0 || errno == EINTR) return ready;
+    whole_nanoseconds_ = false;  // an older kernel has no such call, and filters of containers answer in their own way
   }
   constexpr TimeNs longest_ms = std::numeric_limits<int>::max();
   TimeNs milliseconds = wait / millisecond_ns + (wait % millisecond_ns != 0 ? 1 : 0);  // never too early

@@ -58,7 +58,7 @@ int kernel_wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const 
   const timespec limit{wait_ns / second_ns, wait_ns % second_ns};
   const int ready = kernel::epoll_pwait2(epoll, events, room,
                                          wait_ns == never ? static_cast<const timespec*>(nullptr) : &limit, mask);
-  if (ready >= 0 || errno != ENOSYS) return ready;
+  if (ready >= 0 || (errno != ENOSYS && errno != EPERM)) return ready;  // EPERM: from filters of containers
   const TimeNs ms = std::min<TimeNs>((wait_ns + millisecond_ns - 1) / millisecond_ns, 1 << 30);
   return kernel::epoll_pwait(epoll, events, room, wait_ns == never ? -1 : static_cast<int>(ms), mask);
 }

@@ -45,9 +45,13 @@ for step in (0, 50):
     E.axis_labels, E.grid_spacing = ["z", "x"], [0.25, 0.5]
     for axis in "xyz":
         store(E[axis], np.random.default_rng(step).random((3, 4)) + ord(axis))
+        E[axis].position = [0.5, 0.0]
     store(iteration.meshes["rho"], np.full((3, 4), step, np.float32))
     if "complex" in sys.argv[2:]:
         store(iteration.meshes["psi"], np.ones((2, 2), np.complex128))
+    if "constant" in sys.argv[2:]:
+        iteration.meshes["psi"].reset_dataset(openpmd.Dataset(np.dtype("complex128"), [2, 2]))
+        iteration.meshes["psi"].make_constant(1j)
     iteration.close()
 series.close()
 """
@@ -87,6 +91,7 @@ def test_iterations_are_rows_of_the_pool(agent: offpath.Agent, session: offpath.
         field = pool.get(f"step{step}", "mesh.E")
         told = json.loads(field.schema.metadata[KEY])
         assert (told["shape"], told["axisLabels"], told["gridSpacing"]) == ([3, 4], ["z", "x"], [0.25, 0.5])
+        assert (told["dataOrder"], told["geometry"], told["position"]["x"]) == ("C", "cartesian", [0.5, 0.0])
         for axis in "xyz":
             expected = np.random.default_rng(step).random((3, 4)) + ord(axis)
             assert (field[axis].to_numpy().reshape(told["shape"]) == expected).all()
@@ -94,9 +99,12 @@ def test_iterations_are_rows_of_the_pool(agent: offpath.Agent, session: offpath.
     pool.drop("step*")
 
 
-def test_a_complex_component_is_named(agent: offpath.Agent, session: offpath.Session, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["complex", "constant"])
+def test_a_complex_component_is_named_before_anything_is_put(
+    agent: offpath.Agent, session: offpath.Session, tmp_path: Path, kind: str
+) -> None:
     place = tmp_path / "series.json"
-    subprocess.run([sys.executable, "-c", WRITE, place, "complex"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", WRITE, place, kind], check=True, timeout=120)
     ran = run_example(place, agent)
-    assert ran.returncode == 1 and "component 'psi' is complex" in ran.stderr, ran.stderr
-    session.pool("local:/openpmd").drop("step*")
+    assert ran.returncode == 1 and "component 'psi' is of type complex128" in ran.stderr, ran.stderr
+    assert session.pool("local:/openpmd").list("step*") == []

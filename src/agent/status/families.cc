@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace offpath::agent {
 
 namespace {
@@ -64,6 +66,12 @@ std::string number_text(double value) {
   return fmt::format("{}", value);
 }
 
+// Values come from programs and hosts: one that is no UTF-8 would make readers refuse the whole page.
+Families::Labels made_printable(Families::Labels labels) {
+  for (auto& [name, value] : labels) value = printable(value);
+  return labels;
+}
+
 double seconds_of(std::uint64_t ns) { return static_cast<double>(ns) / second_ns; }
 
 double bound_s(std::size_t bucket) {
@@ -97,13 +105,17 @@ std::string Families::unit_of(std::string_view name) {
 }
 
 Families::Entry& Families::entry(Family family) {
-  const auto [at, added] = index_.emplace(family.name, entries_.size());
+  // OpenMetrics has one name for a counter and for a gauge without its suffix.
+  std::string name =
+      family.name.ends_with(total) ? family.name.substr(0, family.name.size() - total.size()) : family.name;
+  const auto [at, added] = index_.emplace(std::move(name), entries_.size());
   if (added) entries_.push_back({.family = std::move(family), .samples = {}, .seen = {}});
   return entries_[at->second];
 }
 
 void Families::add(const std::string& name, const std::string& help, double value, Labels labels) {
-  entry({name, help, unit_of(name), name.ends_with(total)}).samples.push_back({std::move(labels), value});
+  entry({name, help, unit_of(name), name.ends_with(total)})
+      .samples.push_back({made_printable(std::move(labels)), value});
 }
 
 void Families::add_histogram(const std::string& name, const std::string& help, const LatencyHistogram& of) {
@@ -125,8 +137,8 @@ void Families::named(const Named& named, double value, Labels labels) {
   if (family.name.ends_with(total)) family.name.resize(family.name.size() - total.size());
   if (!family.unit.empty() && !family.name.ends_with("_" + family.unit)) family.name += "_" + family.unit;
   if (named.counter) family.name += total;
-  if (family.help.empty())
-    family.help = fmt::format("Field {}.", std::string(named.field.substr(0, named.field.find('{'))));
+  if (family.help.empty()) family.help = fmt::format("Field {}.", named.field.substr(0, named.field.find('{')));
+  labels = made_printable(std::move(labels));
   Entry& found = entry(family);
   // Two hosts give one name different meanings, or two names become the same: only the first is shown.
   if (found.family.counter != family.counter || found.family.unit != family.unit || !found.seen.insert(labels).second)

@@ -88,10 +88,22 @@ TEST(Families, WhatWouldContradictIsLeftOut) {
   families.named({"host", "a", "", "", false}, 2, {{"host", "n1"}});  // a duplicate
   families.named({"host", "a", "", "", false}, 3, {{"host", "n2"}});
   families.named({"host", "a{host=\"forged\"}", "", "", false}, 4, {{"host", "n3"}});
+  families.named({"host", "a", "", "", true}, 5, {{"host", "n4"}});  // OpenMetrics has one name for both
   const std::string text = families.text();
+  EXPECT_EQ(text.find("offpath_host_a_total"), std::string::npos) << text;
   EXPECT_EQ(text.find("} 2\n"), std::string::npos);
   EXPECT_NE(text.find("offpath_host_a{host=\"n2\"} 3\n"), std::string::npos) << text;
   EXPECT_NE(text.find("offpath_host_a{host=\"n3\"} 4\n"), std::string::npos) << text;
+}
+
+// Readers refuse a whole page that is no UTF-8.
+TEST(Families, LabelsOfOthersAreText) {
+  Families families;
+  families.add("a", "Help.", 1, {{"job", "\xff"}});
+  families.named({"host", "b", "", "", false}, 1, {{"step", "1\xc3"}});
+  const std::string text = families.text();
+  EXPECT_EQ(text.find_first_of("\xff\xc3"), std::string::npos) << text;
+  EXPECT_NE(text.find("offpath_host_b{step=\"1"), std::string::npos) << text;
 }
 
 TEST(Families, WhatBelongsToAJobSaysSo) {

@@ -6,7 +6,6 @@
 #include "agent/status/figures_network.h"
 #include "agent/status/latency_figures.h"
 #include "agent/status/status.h"
-#include "base/text.h"
 
 namespace offpath::agent {
 
@@ -16,7 +15,7 @@ using Labels = Families::Labels;
 
 void add_process(Families& families, const AgentStatus& status, const ProcessUsage& usage) {
   families.add("agent_info", "Always 1; the labels identify the agent.", 1,
-               {{"name", printable(status.name)}, {"version", status.version}, {"profile", status.profile}});
+               {{"name", status.name}, {"version", status.version}, {"profile", status.profile}});
   families.add("uptime_seconds", "Time since the agent started.", static_cast<double>(status.uptime_ns) / second_ns);
   families.add("sandboxed", "1: the kernel filters the agent's system calls (security.sandbox).",
                status.sandbox == plugin::Sandbox::on ? 1 : 0);
@@ -174,7 +173,7 @@ void add_sifts(Families& families, const AgentStatus& status) {
 // One series for each exchange: the configuration names them, so there are few.
 void add_exchanges(Families& families, const AgentStatus& status) {
   for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
-    const Labels labels{{"exchange", printable(each.name)}};
+    const Labels labels{{"exchange", each.name}};
     const auto with = [&](std::string_view name, std::string_view value) {
       Labels more = labels;
       more.push_back({std::string(name), std::string(value)});
@@ -187,12 +186,10 @@ void add_exchanges(Families& families, const AgentStatus& status) {
       families.add("exchange_present", "Members with a record in the last round.", each.view->present, labels);
       for (std::size_t i = 0; each.view->reduced && i < each.reductions.size(); ++i)
         families.add("exchange_figure", "Reductions over the members, as of the last view.",
-                     each.view->reduced->value(i, each.reductions[i]),
-                     with("figure", printable(each.reductions[i].text)));
+                     each.view->reduced->value(i, each.reductions[i]), with("figure", each.reductions[i].text));
       for (const exchange::ViewEntry& entry : each.view->entries)
         families.add("exchange_age_seconds", "Age of each member's record, as of the last view.",
-                     static_cast<double>(entry.age_ns) / second_ns,
-                     with("member", printable(each.members[entry.member])));
+                     static_cast<double>(entry.age_ns) / second_ns, with("member", each.members[entry.member]));
     }
     if (each.grant_total != 0) add_figures(families, grant_figures, each, labels);
   }

@@ -11,8 +11,8 @@ namespace {
 
 // Several sets of gauges may have one name, such as those of all ranks of a program.
 Families::Labels labels_of(const Sampled& sampled) {
-  Families::Labels labels{{"host", printable(sampled.producer)}};
-  if (sampled.way == Sampled::Way::gauges) labels.emplace_back("program", printable(sampled.where));
+  Families::Labels labels{{"host", sampled.producer}};
+  if (sampled.way == Sampled::Way::gauges) labels.emplace_back("program", sampled.where);
   for (const auto& [label, value] :
        {std::pair("job", &sampled.job_labels.job), std::pair("step", &sampled.job_labels.step),
         std::pair("cgroup", &sampled.job_labels.cgroup)})
@@ -39,10 +39,10 @@ void add_alarms(Families& families, const AgentStatus& status) {
   };
   for (const std::string& rule : status.alarm_rules)
     families.add("alarms_raised", "Hosts and programs for which an alarm of the configuration is raised.", raised(rule),
-                 {{"alarm", printable(rule)}});
+                 {{"alarm", rule}});
   for (const AlarmStatus& alarm : status.alarms) {
     families.add("alarm", "The value that raised the alarm: the newest value, or seconds of silence.", alarm.value,
-                 {{"alarm", printable(alarm.name)}, {"host", printable(alarm.producer)}});
+                 {{"alarm", alarm.name}, {"host", alarm.producer}});
   }
   if (status.alarm_rules.empty()) return;
   families.add("alarm_hook_runs_total", "Runs of alarms.hook.", status.alarm_hook.runs);
