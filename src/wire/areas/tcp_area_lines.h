@@ -20,10 +20,13 @@ struct alignas(64) TcpAgentLine {
   std::uint64_t asleep;   // 1: the agent wants a wake after the next command
   std::uint64_t cores;    // in core 0's line, from the start
   std::uint64_t address;  // likewise, if there are several: the agent's own address, 10.0.0.1 is 0x0a000001
-  std::uint64_t linked;   // likewise, by the relay: 1, the agent reaches the area over a link
+  // likewise, by the relay: not 0, the agent reaches the area over a link; tcp_link_pins: and the link has its pages
+  std::uint64_t linked;
   std::uint64_t zero[3];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
+// The link writes to the pages that it found when it began, so none of them may be given back to the machine.
+inline constexpr std::uint64_t tcp_link_pins = 2;
 
 struct alignas(64) TcpEventLine {
   std::uint64_t events;
