@@ -35,7 +35,9 @@ SleepFlag agent_asleep(MutableBytes memory, std::uint32_t core) noexcept {
 void AreaRings::learn() noexcept {
   const std::uint64_t told = read(memory_, 0, wire::tcp_word::cores);  // 0 before the agent has opened the area
   cores_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(told, 1, wire::tcp_cores_max));
-  linked_ = read(memory_, 0, wire::tcp_word::linked) != 0;
+  const std::uint64_t link = read(memory_, 0, wire::tcp_word::linked);
+  linked_ = link != 0;
+  keeps_pages_ = link == wire::tcp_link_pins;
 }
 
 // ---- commands

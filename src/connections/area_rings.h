@@ -31,6 +31,8 @@ class AreaRings {
   void learn() noexcept;
   [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
   [[nodiscard]] bool is_linked() const noexcept { return linked_; }  // the agent reaches the area over a link
+  // The link has the area's pages: none may be given back to the machine.
+  [[nodiscard]] bool keeps_pages() const noexcept { return keeps_pages_; }
 
   // ---- commands
   // Remembers a result of false: before the process sleeps, it then asks the agent for a wake when there is room.
@@ -82,7 +84,7 @@ class AreaRings {
   AreaRingsState* state_;
   Wake wake_;
   std::uint32_t cores_ = 1;
-  bool linked_ = false;
+  bool linked_ = false, keeps_pages_ = false;
 };
 
 }  // namespace offpath::channel

@@ -80,12 +80,13 @@ void SocketArea::set_shutting(Handle handle, bool shutting) noexcept {
 }
 
 void SocketArea::free_pages(Handle handle) noexcept {
+  cell(handle).used = 0;
+  if (rings_.keeps_pages()) return;
   const auto first = align_up(reinterpret_cast<std::uintptr_t>(ring(handle, true)), page_bytes),
              end = (reinterpret_cast<std::uintptr_t>(ring(handle, true)) + receive_bytes_) / page_bytes * page_bytes;
   const int before = errno;
   if (first < end) static_cast<void>(madvise(reinterpret_cast<void*>(first), end - first, MADV_REMOVE));
   errno = before;
-  cell(handle).used = 0;
 }
 
 }  // namespace offpath::channel

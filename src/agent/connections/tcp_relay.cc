@@ -137,7 +137,9 @@ Status TcpRelay::serve(std::uint64_t number, Program& program) {
   const MutableBytes area = program.far->end->segment(program.far->region);
   if (area.empty()) return fail(Error::peer_lost, "the channel ended");
   word(area, wire::tcp_word::cores).store(1, std::memory_order_relaxed);
-  word(area, wire::tcp_word::linked).store(1, std::memory_order_release);
+  using Kind = link::Address::Kind;
+  const bool pins = options_.agent.kind == Kind::verbs || options_.agent.kind == Kind::doca;
+  word(area, wire::tcp_word::linked).store(pins ? wire::tcp_link_pins : 1, std::memory_order_release);
   program.woken.try_emplace(0, 0);
   OFP_TRY(loop_.watch(program.far->end->event_fd(), EPOLLIN,
                       [this, number](std::uint32_t, TimeNs now) { on_far(number, now); }));

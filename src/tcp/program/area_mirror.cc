@@ -50,7 +50,7 @@ std::uint64_t AreaMirror::begin(bool writes, std::vector<Piece> pieces) {
 
 void AreaMirror::look(TimeNs now) {
   timing_.woken(now);
-  flag_set_ = false;  // the program has cleared it
+  flag_ = 0;  // the program has cleared it
   if (watch_ == Watch::armed || watch_ == Watch::arming) watch_ = Watch::watching;
   look_again_ = true;
 }
@@ -293,6 +293,12 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
     add_ring(pieces, {layout_.events(), layout_.event_slots, slot}, first, events_pushed_);
     arms |= note_events(acknowledges, now);
   }
+  // Without room for events the program has to say when it has taken some, although it may give no command for a while.
+  const bool is_full = posted - word(area_word::events_taken) >= layout_.event_slots;
+  if (is_full && flag_ != 2 && watch_ != Watch::watching && !finishing_) {
+    watch_ = Watch::arming;
+    arms = true;
+  }
   // A process is woken for all that was written before: with the last of the events that were posted.
   const bool wakes = events_pushed_ == posted;
   if (wakes)
@@ -306,8 +312,8 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
     add_word(area_word::commands_taken, kept.words[1], taken_pushed_ = taken);
   tells_room_ = false;
   if (events_pushed_ != first) add_word(area_word::events, kept.words[0], events_pushed_);
-  if (const bool sleeps = arms || (flag_set_ && watch_ != Watch::watching); sleeps != flag_set_ || arms)
-    add_word(area_word::agent_asleep, kept.words[2], (flag_set_ = sleeps) ? 1 : 0);
+  if (const bool sleeps = arms || (flag_ != 0 && watch_ != Watch::watching); sleeps != (flag_ != 0) || arms)
+    add_word(area_word::agent_asleep, kept.words[2], flag_ = !sleeps ? 0 : is_full ? 2 : 1);
   for (std::size_t i = 0; i < kept.woken.size(); ++i)
     pieces.push_back({area_word::process_woken(to_wake_[i]), reinterpret_cast<std::byte*>(&kept.woken[i]), 8});
   if (wakes) to_wake_.clear();
@@ -335,9 +341,9 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   Flow& flow = flows_[event.handle];
   std::uint64_t bytes = 0;
   if (flow.receive_bytes != 0 && event.received > flow.pushed) {
-    bytes = event.received - flow.pushed;
-    OFP_ASSERT(bytes <= flow.receive_bytes);
-    add_ring(pieces, {flow.receive_at, flow.receive_bytes}, flow.pushed, event.received);
+    // A program that allows more than it has room for loses the earlier bytes.
+    bytes = std::min<std::uint64_t>(event.received - flow.pushed, flow.receive_bytes);
+    add_ring(pieces, {flow.receive_at, flow.receive_bytes}, event.received - bytes, event.received);
     flow.pushed = event.received;
   }
   if ((event.what & (wire::tcp_event::connected | wire::tcp_event::accepted)) != 0) flow.open = true;

@@ -169,7 +169,7 @@ class AreaMirror {
   bool tells_room_ = false;  // a process waits for room in the ring of commands
 
   Watch watch_ = Watch::watching;
-  bool flag_set_ = false;  // the program's area says that the agent sleeps, or will
+  std::uint64_t flag_ = 0;  // what the program's area says, or will: 1, the agent sleeps; 2, and waits for room
   LookTiming timing_;
   bool wake_due_ = false;
   std::vector<Transfer> transfers_;

@@ -403,6 +403,72 @@ TEST_F(Linked, APositionBeyondTheRingEndsTheProgram) {
   EXPECT_EQ(linked.status().error().code, Error::protocol);
 }
 
+// As a program can have it that does not take its events: they are merged, and the stream goes on as it allows more.
+TEST(AreaMirrorAlone, PushesNoMoreThanTheRingHasRoomForInOneEvent) {
+  TestProgram program({4, 4096, 4096});
+  reinterpret_cast<wire::TcpAgentLine*>(program.memory.data() + wire::tcp_word::agent_line)->linked = 1;
+  program.area->spread();
+  const SocketArea::Handle handle = program.area->connect({0x0a000001, 80}).value();
+  std::vector<std::byte> copy(program.layout.bytes);
+  AreaMirror mirror(program.layout, copy);
+  TimeNs now = second_ns;
+  mirror.look(now);
+  const auto carry = [&] {
+    std::vector<AreaMirror::Piece> written;
+    mirror.poll(now);
+    for (const AreaMirror::Transfer& each : mirror.transfers()) {
+      for (const AreaMirror::Piece& piece : each.pieces) {
+        if (each.writes)
+          written.push_back(piece);
+        else
+          std::memcpy(piece.memory, program.memory.data() + piece.offset, piece.length);
+      }
+      EXPECT_TRUE(mirror.done(each.token, now));
+    }
+    return written;
+  };
+  static_cast<void>(carry());
+  wire::TcpEvent told{};
+  told.handle = handle;
+  told.what = wire::tcp_event::connected | wire::tcp_event::received;
+  told.received = 3 * 4096 + 100;
+  std::memcpy(copy.data() + program.layout.events(), &told, sizeof told);
+  const std::uint64_t events = 1;
+  std::memcpy(copy.data() + wire::tcp_word::events, &events, sizeof events);
+  std::uint64_t payload = 0;
+  for (const AreaMirror::Piece& piece : carry())
+    if (piece.offset >= program.layout.own()) {
+      payload += piece.length;
+      EXPECT_LE(piece.offset + piece.length, program.layout.bytes);
+    }
+  EXPECT_EQ(payload, 4096u);
+}
+
+// A program that looks without end takes events, gives no command, and never says that it sleeps.
+TEST_F(Linked, EventsGoOnAsTheyAreTakenWithoutACommand) {
+  connect();
+  const std::uint32_t count = linked.program().layout.event_slots + 100;
+  const std::uint64_t commands = linked.word(wire::tcp_word::commands);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ASSERT_EQ(server.area->send(far, bytes_of(1)).value(), 1u);
+    world.run(millisecond_ns);
+    if (i % 200 == 0) client().take_in();
+  }
+  world.run(second_ns);
+  client().take_in();
+  EXPECT_EQ(client().look(near)->unread, count);
+  EXPECT_EQ(linked.word(wire::tcp_word::commands), commands);
+  // What happens while the ring is full is told when there is room.
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ASSERT_EQ(server.area->send(far, bytes_of(1)).value(), 1u);
+    world.run(millisecond_ns);
+  }
+  client().take_in();
+  world.run(second_ns);
+  EXPECT_EQ(client().look(near)->unread, 2 * count);
+  EXPECT_EQ(linked.word(wire::tcp_word::commands), commands);
+}
+
 TEST_F(Linked, BytesOfSmallSendsTravelWithinTheirCommands) {
   connect();
   const std::uint64_t before = linked.mirror().counters().fetches;

@@ -13,7 +13,9 @@ using Programs = TwoPrograms;
 // Pages of rings that were read are returned to the system.
 class MemoryOfPrograms : public Programs {
  protected:
-  MemoryOfPrograms() {
+  explicit MemoryOfPrograms(std::uint64_t link = 0) {
+    reinterpret_cast<wire::TcpAgentLine*>(reader.memory.data() + wire::tcp_word::agent_line)->linked = link;
+    reader.area->spread();
     listener = writer.area->listen(port, 4).value();
     world.run(second_ns);
     near = reader.area->connect(TestPrograms::endpoint(1, port)).value();
@@ -78,6 +80,26 @@ TEST_F(MemoryOfPrograms, OfAConnectionGoesBackWhenItIsIdle) {
   }
   stream(10);
   EXPECT_FALSE(give_back()) << "so little is not worth it";
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(world.ends[0].ended.empty());
+}
+
+class MemoryOfALink : public MemoryOfPrograms {
+ protected:
+  MemoryOfALink() : MemoryOfPrograms(wire::tcp_link_pins) {}
+};
+
+// The card writes to the pages that it has registered: what the program finds in new ones would be something else.
+TEST_F(MemoryOfALink, StaysWhereItHasThePages) {
+  const std::uint64_t before = there();
+  stream(3'000'000);
+  for (int i = 0; i < 4; ++i) {
+    static_cast<void>(give_back());
+    world.run(100 * millisecond_ns);
+    reader.area->take_in();
+  }
+  EXPECT_GE(there(), before + ring_bytes);
+  stream(100'000);
   EXPECT_EQ(wrong, 0u);
   EXPECT_TRUE(world.ends[0].ended.empty());
 }

@@ -66,6 +66,7 @@ bool Stack::shut(FlowId id) noexcept {
   if (flow == nullptr || flow->state == FlowState::closed) return true;
   if (flow->state < FlowState::established || flow->slow->reassembly != nullptr) return false;
   flow->allowed = flow->received;
+  flow->slow->buffer_bytes = 0;  // the next window may be smaller
   return true;
 }
 
