@@ -90,6 +90,8 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::gauges_open, "gauges_open", ServiceId::gauges, Who::anyone, entry_bytes_max},
     {EntryKind::gauges_close, "gauges_close", ServiceId::gauges, Who::anyone, fixed_bytes},
     {EntryKind::group_members, "group_members", ServiceId::group, Who::anyone, entry_bytes_max},
+    {EntryKind::list_resources, "list_resources", ServiceId::resources, Who::anyone, entry_bytes_max},
+    {EntryKind::peer_resources, "peer_resources", ServiceId::resources, Who::member, entry_bytes_max},
     {EntryKind::exchange_open, "exchange_open", ServiceId::exchange, Who::anyone, entry_bytes_max},
     {EntryKind::exchange_info, "exchange_info", ServiceId::exchange, Who::anyone, fixed_bytes},
     {EntryKind::exchange_wait, "exchange_wait", ServiceId::exchange, Who::anyone, fixed_bytes},

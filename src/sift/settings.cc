@@ -23,11 +23,54 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
   return static_cast<std::uint64_t>(*bytes);
 }
 
+// The stage of "stage2"; 0: another setting.
+std::uint32_t stage_of(std::string_view name) {
+  constexpr std::string_view stage = "stage";
+  return name.starts_with(stage) ? number_of<std::uint32_t>(name.substr(stage.size())).value_or(0) : 0;
+}
+
+// Calls `take` with each name of "a,b{1..3}".
+template <class Take>
+Status each_name(std::string_view text, const Take& take) {
+  OFP_ASSIGN(const std::string names, member_names(text));
+  for (std::string_view rest = names; !rest.empty();) {
+    const std::string name(rest.substr(0, rest.find(',')));
+    take(name);
+    rest.remove_prefix(std::min(name.size() + 1, rest.size()));
+  }
+  return {};
+}
+
+// Members by rack, which are all there are if no others are named.
+Status set_racks(Settings& settings, std::string_view text) {
+  std::string all;
+  while (!text.empty()) {
+    const std::string_view group = text.substr(0, text.find('|'));
+    const std::size_t colon = group.find(':');
+    if (colon == std::string_view::npos) return fail(Error::invalid, "racks: '{}': RACK:NAMES is expected", group);
+    OFP_TRY(each_name(group.substr(colon + 1), [&](const std::string& name) {
+      settings.places[name].rack = group.substr(0, colon);
+      all += fmt::format("{}{}", all.empty() ? "" : ",", name);
+    }));
+    text.remove_prefix(std::min(group.size() + 1, text.size()));
+  }
+  if (settings.members.empty()) settings.members = std::move(all);
+  return {};
+}
+
 Status set(Settings& settings, std::string_view name, std::string_view text) {
   if (name == "key")
     settings.key = text;
   else if (name == "members") {
     OFP_ASSIGN(settings.members, member_names(text));
+  } else if (const std::uint32_t stage = stage_of(name); stage != 0) {
+    if (const auto selector = parse_selector(text); !selector)
+      return fail(Error::invalid, "{}: {}", name, selector.error().message);
+    settings.selectors.emplace(stage, text);
+  } else if (name == "racks") {
+    OFP_TRY(set_racks(settings, text));
+  } else if (name == "cards") {
+    OFP_TRY(each_name(text, [&](const std::string& card) { settings.places[card].is_card = true; }));
   } else if (name == "wait") {
     OFP_ASSIGN(settings.wait, parse_number(name, text));
   } else if (name == "stages") {
@@ -57,7 +100,7 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
   } else {
     return fail(Error::invalid,
                 "'{}' is not a setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
-                "wait, replicas and spill are",
+                "wait, replicas, spill, and stage1 and so on are",
                 name);
   }
   return {};
@@ -95,6 +138,7 @@ Result<Settings> parse_settings(std::string_view name) {
 
 bool same_but_members(Settings a, Settings b) {
   a.members = b.members = {};
+  a.places = b.places = {};
   a.wait = b.wait = 0;
   return a == b;
 }
@@ -118,6 +162,9 @@ Status check(const Settings& settings) {
     return fail(Error::invalid, "budget={} is less than threshold={}", settings.budget_bytes, settings.threshold_bytes);
   if (settings.credit_bytes < 1) return fail(Error::invalid, "credit=0: nothing could be published");
   if (settings.age_ns <= 0) return fail(Error::invalid, "age={} ns: more than 0 is expected", settings.age_ns);
+  if (!settings.selectors.empty() && settings.selectors.rbegin()->first > settings.track_stage())
+    return fail(Error::invalid, "stage{}=: with stages={} there are stage1 to stage{}, which keeps the tracks",
+                settings.selectors.rbegin()->first, settings.stages, settings.track_stage());
   if (settings.replicas < 1 || settings.replicas > pool::replicas_max)
     return fail(Error::invalid, "replicas={}: 1 to {} are expected", settings.replicas, pool::replicas_max);
   return {};

@@ -64,5 +64,24 @@ TEST(SiftSettings, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Settings, StagesAreMappedBySelectors) {
+  const auto read = parse_settings("sift:/t?key=id&stages=2&stage1=hosts&stage3=rack:r1/dpu{1..3},x*");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(read->mapped());
+  EXPECT_EQ(read->selectors.at(1), "hosts");
+  EXPECT_FALSE(parse_settings("sift:/t?key=id")->mapped());
+  const auto refusal = [](std::string_view options) {
+    const auto parsed = parse_settings(fmt::format("sift:/t?key=id&{}", options));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_NE(refusal("stages=2&stage4=hosts").find("there are stage1 to stage3"), std::string::npos);
+  EXPECT_NE(refusal("stage0=hosts").find("is not a setting"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:").find("one rack or a pattern"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:a,rack:b").find("one rack or a pattern"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:a/hosts,,b").find("are expected"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts,rack:b").find("at the beginning"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts&racks=a").find("RACK:NAMES"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace offpath::sift

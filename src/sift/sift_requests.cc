@@ -189,6 +189,7 @@ void SiftService::drop(Pool& pool, TimeNs now, service::Effects& effects) {
   if (pool.kept) pool.kept->drop(now, effects);
   times_.erase(pool.name);
   auto node = by_name_.extract(pool.name);
+  ++changes_;
   dropped_.push_back(std::move(node.mapped()));
   for (const DeferredRequest& serve : std::exchange(pool.deferred, {})) serve(now, effects);
   forget_dropped();

@@ -130,6 +130,20 @@ std::string name_of(const Config& config) {
   return is_in_group(config) ? fmt::format("{}-{}", machine_name(), index_of(config)) : machine_name();
 }
 
+constexpr std::size_t rack_bytes_max = 64;
+
+Status read_place(const Config& config, AgentSettings& settings) {
+  const std::string& role = config.text("agent.role");
+  if (role != "host" && role != "dpu") return bad_value(config, "agent.role", "'{}' is not one of host, dpu", role);
+  settings.role = role == "dpu" ? group::Role::dpu : group::Role::host;
+  settings.rack = with_index(config.text("agent.rack"), index_of(config));
+  constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (settings.rack.size() > rack_bytes_max || settings.rack.find_first_not_of(allowed) != std::string::npos)
+    return bad_value(config, "agent.rack", "'{}': at most {} letters, digits, '.', '-' and '_' are expected",
+                     settings.rack, rack_bytes_max);
+  return {};
+}
+
 Status read_group(const Config& config, AgentSettings& settings) {
   group::MembershipOptions& membership = settings.group.membership;
   for (const std::string_view key : {"group.members", "group.join"}) {
@@ -349,6 +363,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   AgentSettings settings;
   settings.name = name_of(config);
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
+  OFP_TRY(read_place(config, settings));
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
   settings.http_hosts = config.texts("agent.http_hosts");

@@ -1,6 +1,7 @@
 #include "sift/split/geometry.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/mix.h"
 
@@ -57,11 +58,14 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
   made.members_ = std::move(members);
   const auto count = static_cast<std::uint32_t>(made.members_.size());
   made.stages_.resize(settings.track_stage());
+  if (settings.mapped()) OFP_TRY(made.map_stages());
   for (std::uint32_t stage = 2; stage <= settings.track_stage(); ++stage) {
     const std::uint32_t elements = settings.elements(stage);
     Stage& placed = made.stages_[stage - 1];
-    if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
-    placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
+    if (!settings.mapped()) {
+      if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
+      placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
+    }
     placed.reached.resize(placed.owners.size());
     for (std::uint32_t index = 0; index < elements; ++index)
       for (std::uint32_t source = 0; source < count; ++source)
@@ -69,6 +73,104 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
           placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
   }
   return made;
+}
+
+// ---- mapped stages
+
+Status Geometry::map_stages() {
+  std::vector<MemberPlace> places;
+  for (const std::string& member : members_) {
+    const auto known = settings_.places.find(member);
+    places.push_back(known != settings_.places.end() ? known->second : MemberPlace{});
+    racks_.push_back(places.back().rack);
+  }
+  for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) {
+    const auto given = settings_.selectors.find(stage);
+    StageSelector selector;
+    if (given != settings_.selectors.end()) {
+      OFP_ASSIGN(selector, parse_selector(given->second));
+    }
+    const std::vector<std::vector<std::uint32_t>> groups = select_members(selector, members_, places);
+    if (groups.empty())
+      return fail(Error::invalid, "sift pool '{}': stage{}={}: it has no such member", settings_.pool, stage,
+                  given->second);
+    if (stage == settings_.track_stage() && selector.in_each_rack)
+      return fail(
+          Error::invalid,
+          "sift pool '{}': stage{}={}: this stage keeps the tracks, each in one place; select members without a "
+          "pattern of racks",
+          settings_.pool, stage, given->second);
+    OFP_TRY(map_stage(stage, groups));
+  }
+  return {};
+}
+
+Status Geometry::map_stage(std::uint32_t stage, const std::vector<std::vector<std::uint32_t>>& groups) {
+  if (stage == 1) {
+    takes_puts_.resize(members_.size());
+    rank_.resize(members_.size());
+    std::map<std::string_view, std::uint32_t> of_rack;
+    for (const std::vector<std::uint32_t>& group : groups)
+      for (const std::uint32_t member : group) {
+        takes_puts_[member] = true;
+        rank_[member] = of_rack[racks_[member]]++;
+      }
+    return {};
+  }
+  const std::uint64_t elements = settings_.elements(stage);
+  const auto lanes_of = [&](const std::vector<std::uint32_t>& group) {
+    return stage == settings_.track_stage() ? 1 : (group.size() + elements - 1) / elements;
+  };
+  std::uint64_t lanes = 0;
+  Stage& placed = stages_[stage - 1];
+  for (const std::vector<std::uint32_t>& group : groups) {
+    lanes += lanes_of(group);
+    placed.held_max = std::max(placed.held_max, (elements * lanes_of(group) + group.size() - 1) / group.size());
+  }
+  if (lanes * elements > mapped_lanes_max)
+    return fail(Error::too_large, "sift pool '{}': {} elements of stage {} in {} places each, at most {} in all",
+                settings_.pool, elements, stage, lanes, mapped_lanes_max);
+  placed.lanes = static_cast<std::uint32_t>(lanes);
+  placed.owners.resize(elements * lanes);
+  for (std::uint32_t index = 0; index < elements; ++index) {
+    const std::uint64_t place = place_of({stage, index});
+    auto to = placed.owners.begin() + static_cast<std::ptrdiff_t>(index * lanes);
+    for (const std::vector<std::uint32_t>& group : groups) {
+      const std::uint64_t own = lanes_of(group);
+      for (std::uint64_t lane = 0; lane < own; ++lane)
+        *to++ = group[(place * own + lane) * group.size() / (elements * own)];
+    }
+  }
+  return {};
+}
+
+// Among the elements of its stage: the parts of an element follow each other.
+std::uint32_t Geometry::place_of(ElementId element) const noexcept {
+  const std::uint32_t bits = settings_.fanout_bits(), digit = settings_.fanout - 1;
+  std::uint32_t place = 0;
+  for (std::uint32_t stage = 1; stage < element.stage; ++stage)
+    place = place << bits | (element.index >> settings_.matched_bits(stage) & digit);
+  return place;
+}
+
+// Its own, or one of its rack, or any: those who send to the element take turns in their order.
+std::uint32_t Geometry::near_lane(ElementId element, std::uint32_t source) const noexcept {
+  const std::span<const std::uint32_t> owners = owners_of(element);
+  if (const auto own = std::ranges::find(owners, source); own != owners.end())
+    return static_cast<std::uint32_t>(own - owners.begin());
+  const std::string& rack = racks_[source];
+  const auto is_near = [&](std::uint32_t owner) { return racks_[owner] == rack; };
+  std::uint32_t turn = element.stage == 2 ? rank_[source] : 0;
+  if (element.stage > 2)
+    for (const std::uint32_t sender : owners_of(before(element))) {
+      if (sender == source) break;
+      turn += is_near(sender) ? 1 : 0;
+    }
+  const auto near = static_cast<std::uint32_t>(std::ranges::count_if(owners, is_near));
+  if (near == 0) return turn % static_cast<std::uint32_t>(owners.size());
+  turn %= near;
+  for (std::uint32_t lane = 0;; ++lane)
+    if (is_near(owners[lane]) && turn-- == 0) return lane;
 }
 
 std::uint32_t Geometry::position_of(std::string_view member) const noexcept {
@@ -84,6 +186,7 @@ std::uint32_t Geometry::owner(ElementId element, std::uint32_t source) const noe
 
 std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const noexcept {
   const std::uint32_t lanes = stages_[element.stage - 1].lanes;
+  if (lanes > 1 && settings_.mapped()) return near_lane(element, source);
   if (lanes == 1 || element.stage == 2) return source % lanes;
   const Stage& stage = stages_[element.stage - 2];
   const auto* const first = stage.owners.data() + std::size_t{before(element).index} * stage.lanes;
@@ -92,7 +195,7 @@ std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const n
 }
 
 bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcept {
-  if (element.stage == 1) return true;
+  if (element.stage == 1) return takes_puts_.empty() || takes_puts_[member];
   const Stage& stage = stages_[element.stage - 1];
   for (std::size_t slot = std::size_t{element.index} * stage.lanes, end = slot + stage.lanes; slot < end; ++slot)
     if (stage.owners[slot] == member && stage.reached[slot]) return true;
@@ -102,10 +205,15 @@ bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcep
 bool Geometry::holds(std::uint32_t member, ElementId element) const noexcept {
   if (element.stage < 1 || element.stage > stages_.size() || element.index >= settings_.elements(element.stage))
     return false;
-  if (element.stage == 1) return member < members_.size();
+  if (element.stage == 1) return member < members_.size() && is_reached(element, member);
   const Stage& stage = stages_[element.stage - 1];
   const auto* const first = stage.owners.data() + std::size_t{element.index} * stage.lanes;
   return std::find(first, first + stage.lanes, member) != first + stage.lanes;
+}
+
+std::uint64_t Geometry::held_max(std::uint32_t stage) const noexcept {
+  if (settings_.mapped()) return stages_[stage - 1].held_max;
+  return lanes(stage) * std::uint64_t{settings_.elements(stage)} / members_.size();
 }
 
 std::vector<std::uint32_t> Geometry::sources(ElementId element, std::uint32_t member) const {

@@ -60,9 +60,14 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PostTable{{}, bytes_of(std::string_view("x"))}),
             "0000000000000000000000000000000000000000000000000100000078");
   EXPECT_EQ(
-      bytes_of_message(MemberTable{"a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", "", "g", "h"}}}),
+      bytes_of_message(MemberTable{
+          "a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", "", "g", "h", "r", MemberEntry::Role::dpu}}}),
       "01006109000000000000000400000001000000030100000000000000020000000000000003000000000000000100610700756e6978"
-      "3a2f610000010067010068");
+      "3a2f61000001006701006801007201");
+  EXPECT_EQ(bytes_of_message(ListResources{"b", "/p", "/p/a", 5, 6}),
+            "01006202002f7004002f702f6105000000000000000600000000000000");
+  EXPECT_EQ(bytes_of_message(PeerResources{7, "/p", "", 5, 6}),
+            "070000000000000002002f70000005000000000000000600000000000000");
   EXPECT_EQ(bytes_of_message(Failed{2, Error::stale, "gone"}), "02000000080000000400676f6e65");
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");

@@ -305,12 +305,13 @@ TEST(Message, Members) {
   const std::vector<std::byte> small(enclosed_bytes_max, std::byte{7}), large(enclosed_bytes_max + 1);
   EXPECT_EQ(there_and_back(PostTable{{}, small}, kept).enclosed.size(), small.size());
   using State = MemberEntry::State;
-  const auto table = there_and_back(MemberTable{"b",
-                                                77,
-                                                5,
-                                                {{State::suspect, 1, 2, 3, "a", "unix:/a", "", "", ""},
-                                                 {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2", "b:3", "h"}}},
-                                    kept);
+  const auto table = there_and_back(
+      MemberTable{"b",
+                  77,
+                  5,
+                  {{State::suspect, 1, 2, 3, "a", "unix:/a", "", "", ""},
+                   {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2", "b:3", "h", "r", MemberEntry::Role::dpu}}},
+      kept);
   EXPECT_EQ(table.sender, "b");
   EXPECT_EQ(table.digest, 77u);
   EXPECT_EQ(table.members, 5u);
@@ -322,7 +323,19 @@ TEST(Message, Members) {
   EXPECT_EQ(table.entries[1].http, "b:2");
   EXPECT_EQ(table.entries[1].flight, "b:3");
   EXPECT_EQ(table.entries[1].host, "h");
+  EXPECT_EQ(table.entries[1].rack, "r");
+  EXPECT_EQ(table.entries[1].role, MemberEntry::Role::dpu);
+  EXPECT_EQ(table.entries[0].role, MemberEntry::Role::host);
   EXPECT_EQ(there_and_back(GroupMembers{"a"}, kept).after, "a");
+  const auto asked = there_and_back(ListResources{"b", "/pools", "/pools/x", 9, -1}, kept);
+  EXPECT_EQ(asked.member, "b");
+  EXPECT_EQ(asked.path, "/pools");
+  EXPECT_EQ(asked.after, "/pools/x");
+  EXPECT_EQ(asked.seen, 9u);
+  EXPECT_EQ(asked.wait_ns, -1);
+  const auto passed_on = there_and_back(PeerResources{1000, "/pools", "", 9, 5}, kept);
+  EXPECT_EQ(passed_on.user, 1000u);
+  EXPECT_EQ(passed_on.path, "/pools");
 
   const auto refusal = [](const auto& message) {
     auto back = message;

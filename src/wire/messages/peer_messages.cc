@@ -124,12 +124,31 @@ void fields(auto& way, Is<MemberTable> auto& m) {
     way.text(entry.http, name_bytes_max, "a member's HTTP address");
     way.text(entry.flight, name_bytes_max, "a member's Flight address");
     way.text(entry.host, name_bytes_max, "a member's host");
+    way.text(entry.rack, name_bytes_max, "a member's rack");
+    way.choice(entry.role, MemberEntry::Role::dpu, "role");
   });
 }
 void fields(auto& way, Is<GroupMembers> auto& m) {
   way.begins("question for members");
   way.text(m.after, name_bytes_max, "a member's name");
 }
+
+void fields(auto& way, Is<ListResources> auto& m) {
+  way.begins("question for the directory");
+  way.text(m.member, name_bytes_max, "a member's name");
+  way.text(m.path, resource_path_bytes_max, "the path");
+  way.text(m.after, resource_path_bytes_max, "the path before");
+  way(m.seen, m.wait_ns);
+}
+
+void fields(auto& way, Is<PeerResources> auto& m) {
+  way.begins("question of a member for the directory");
+  way(m.user);
+  way.text(m.path, resource_path_bytes_max, "the path");
+  way.text(m.after, resource_path_bytes_max, "the path before");
+  way(m.seen, m.wait_ns);
+}
+
 Status check(const MemberTable& m) {
   if (m.entries.size() > members_max)
     return fail(Error::too_large, "a table of {} members, at most {} are allowed", m.entries.size(), members_max);

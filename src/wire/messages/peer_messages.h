@@ -147,6 +147,8 @@ struct MemberEntry {
   std::string_view http;     // empty: none
   std::string_view flight;   // likewise
   std::string_view host;     // the machine's name
+  std::string_view rack{};   // empty: unknown
+  enum class Role : std::uint8_t { host, dpu } role = Role::host;
 };
 
 struct MemberTable {
@@ -157,7 +159,7 @@ struct MemberTable {
 };
 inline constexpr std::uint32_t members_max = 1024;  // of one table
 inline constexpr std::uint64_t member_table_bytes_max = 2 << 20;
-static_assert(members_max * (25 + 5 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+static_assert(members_max * (26 + 6 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
 
 // A program's question for the members whose names come after `after`, in their order. Answered by a MemberTable of as
 // many as a reply has room for; its `members` tells how many there are.
@@ -165,10 +167,29 @@ struct GroupMembers {
   std::string_view after;
 };
 
+// A program's question for the directory (group/resources.h): resources below `path` that `member` has, those behind
+// `after`. Empty: the agent that is asked, with what all agents know. If the directory there has version `seen`, the
+// answer comes when it has another one, or after `wait_ns`. Answered by Listed: paths as rows, descriptions as columns,
+// the version as view; without entries if the version is `seen`.
+struct ListResources {
+  std::string_view member, path, after;
+  std::uint64_t seen;
+  std::int64_t wait_ns;
+};
+
+// The same from another member, for a program of `user`.
+struct PeerResources {
+  std::uint64_t user;
+  std::string_view path, after;
+  std::uint64_t seen;
+  std::int64_t wait_ns;
+};
+inline constexpr std::uint32_t resource_path_bytes_max = 2048;
 // clang-format off: a list
 #define OFFPATH_PEER_MESSAGES(X) \
-  X(PostTable) X(MemberTable) X(GroupMembers) X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) \
-  X(PeerStepEnd) X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
+  X(PostTable) X(MemberTable) X(GroupMembers) X(ListResources) X(PeerResources) X(PeerPut) X(PeerGet) X(PeerDeliver) \
+  X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) \
+  X(PeerCancel)
 // clang-format on
 OFFPATH_PEER_MESSAGES(OFFPATH_DECLARE_CODING)
 
