@@ -183,7 +183,7 @@ def test_changes_come_without_polling(group: Group) -> None:
         with group.connect("dpu3") as there:
             there.pool("local:/far").create()
             assert seen("added", "/pools/local:/far").members == ("dpu3",)
-        until(changes.empty, 0.1)
+        time.sleep(0.5)  # what came of that is over, and a status is of a tenth of a second ago
         before = requests_of(group, "host1", "watcher")
         time.sleep(IDLE_S)
         assert requests_of(group, "host1", "watcher") == before, "nothing is asked while nothing changes"
