@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
+#include "wire/messages/pool_messages.h"
 #include "wire/messages/replies.h"
 
 namespace offpath::group {
@@ -59,6 +61,12 @@ class ResourcesTest : public testing::Test {
     payload.clear();
     wire::encode(question, payload);
     request(wire::EntryKind::list_resources, channel, false);
+  }
+  std::vector<service::AskEffect> take_asks() {
+    std::vector<service::AskEffect> asks;
+    for (service::Effect& each : effects) asks.push_back(std::get<service::AskEffect>(each));
+    effects.clear();
+    return asks;
   }
   void ask_as_member(const wire::PeerResources& question) {
     payload.clear();
@@ -123,10 +131,10 @@ TEST_F(ResourcesTest, AreListedByPath) {
 }
 
 TEST_F(ResourcesTest, OtherMembersAreNotToldWhatTheyKnow) {
-  ask_as_member({user, "", "", 0, 0});
+  ask_as_member({user, 1, "", "", 0, 0});
   const Page part = page();
   EXPECT_EQ(part.paths, (Paths{"/pools/hash:/x", "/pools/hash:/x/y", "/pools/hash:/xz"}));
-  ask_as_member({user, "", "", part.version, second_ns});
+  ask_as_member({user, 2, "", "", part.version, second_ns});
   members.add("c");
   resources.on_round(now, effects);
   now += Resources::gather_ns;
@@ -223,18 +231,154 @@ TEST_F(ResourcesTest, AnotherMembersPartComesFromIt) {
 TEST_F(ResourcesTest, AProgramsQuestionsAreBoundedAndEndWithIt) {
   ask({"", "", "", 0, 0});
   const std::uint64_t seen = page().version;
-  for (std::size_t i = 0; i < Resources::channel_waiting_max; ++i) ask({"", "", "", seen, second_ns});
+  for (std::size_t i = 0; i < Resources::program_member_max; ++i) ask({"", "", "", seen, second_ns});
   EXPECT_TRUE(effects.empty());
   ask({"", "", "", seen, second_ns});
   EXPECT_NE(failure().find("which is the limit"), std::string::npos);
-  ask({"b", "", "", 0, 0});
-  EXPECT_NE(failure().find("which is the limit"), std::string::npos) << "those to members count, too";
   ask({"", "", "", seen, second_ns}, 7);
   EXPECT_TRUE(effects.empty()) << "of another program";
+  for (std::size_t i = 0; i < Resources::program_waiting_max - Resources::program_member_max; ++i)
+    ask({"b" + std::to_string(i), "", "", 0, 0});
+  EXPECT_EQ(take_asks().size(), Resources::program_waiting_max - Resources::program_member_max) << "a watch of many";
+  ask({"b", "", "", 0, 0});
+  EXPECT_NE(failure().find("which is the limit"), std::string::npos) << "those to members count, too";
   resources.on_closed(1, true, now, effects);
-  EXPECT_EQ(resources.waiting(), 1u);
+  EXPECT_EQ(take_asks().size(), Resources::program_waiting_max - Resources::program_member_max) << "are cancelled";
+  EXPECT_EQ(resources.waiting(), 1u + Resources::program_waiting_max - Resources::program_member_max);
   ask({"", "", "", seen, second_ns});
-  EXPECT_EQ(resources.waiting(), 2u);
+  EXPECT_TRUE(effects.empty());
+}
+
+// A program that connects, asks and goes, again and again, has what it asked counted until the member has answered.
+TEST_F(ResourcesTest, WhatAMemberHasNotAnsweredCountsForTheUser) {
+  std::vector<std::uint64_t> tokens;
+  service::ChannelNumber channel = 10;
+  std::string refused;
+  for (; refused.empty() && channel < 1000; ++channel) {
+    for (std::size_t i = 0; i < Resources::program_member_max && refused.empty(); ++i) {
+      ask({"b", "/pools", "", 7, second_ns}, channel);
+      if (std::holds_alternative<service::FailEffect>(effects.at(0)))
+        refused = failure();
+      else
+        tokens.push_back(take_asks().at(0).token);
+    }
+    resources.on_closed(channel, true, now, effects);
+    for (const service::AskEffect& each : take_asks()) {
+      EXPECT_EQ(each.kind, wire::EntryKind::peer_cancel);
+      EXPECT_EQ(each.member, "b");
+    }
+  }
+  EXPECT_NE(refused.find("of user 1000"), std::string::npos) << refused;
+  EXPECT_EQ(tokens.size(), Resources::user_waiting_max);
+  EXPECT_EQ(resources.waiting(), tokens.size());
+  for (const std::uint64_t token : tokens)
+    resources.on_answer(token, fail(Error::cancelled, "cancelled"), now, effects);
+  EXPECT_TRUE(effects.empty()) << "its program is gone";
+  EXPECT_EQ(resources.waiting(), 0u);
+  ask({"b", "/pools", "", 7, second_ns}, channel);
+  EXPECT_EQ(take_asks().size(), 1u);
+}
+
+// Of another agent all come by one channel: one user leaves room for others.
+TEST_F(ResourcesTest, AMembersQuestionsCountForTheirUsers) {
+  ask_as_member({user, 1, "", "", 0, 0});
+  const std::uint64_t seen = page().version;
+  std::uint64_t number = 1;
+  for (std::size_t i = 0; i < Resources::member_user_max; ++i) ask_as_member({user, ++number, "", "", seen, second_ns});
+  EXPECT_TRUE(effects.empty());
+  ask_as_member({user, ++number, "", "", seen, second_ns});
+  EXPECT_NE(failure().find("of user 1000 wait"), std::string::npos);
+  ask_as_member({user + 1, ++number, "", "", seen, second_ns});
+  EXPECT_TRUE(effects.empty()) << "of another user";
+  // A cancelled one is over.
+  payload.clear();
+  wire::encode(wire::PeerCancel{wire::PeerCancel::What::resources, number}, payload);
+  request(wire::EntryKind::peer_cancel, 2, true);
+  ASSERT_EQ(effects.size(), 2u);
+  EXPECT_EQ(std::get<service::FailEffect>(effects.at(0)).failure.code, Error::cancelled);
+  EXPECT_TRUE(std::holds_alternative<service::ReplyEffect>(effects.at(1)));
+  effects.clear();
+  EXPECT_EQ(resources.waiting(), Resources::member_user_max);
+  resources.on_closed(2, true, now, effects);
+  EXPECT_EQ(resources.waiting(), 0u);
+  EXPECT_TRUE(effects.empty());
+}
+
+TEST_F(ResourcesTest, AQuestionThatIsNotWantedIsCancelledHereAndAtTheMember) {
+  ask({"", "", "", 0, 0});
+  const std::uint64_t seen = page().version;
+  const auto cancel = [&](std::uint64_t which) {
+    payload.clear();
+    wire::encode(wire::PoolCancel{which}, payload);
+    request(wire::EntryKind::pool_cancel, 1, false);
+  };
+  ask({"", "", "", seen, second_ns});
+  cancel(ticket);
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_EQ(std::get<service::FailEffect>(effects.at(0)).failure.code, Error::cancelled);
+  effects.clear();
+  EXPECT_EQ(resources.waiting(), 0u);
+  ask({"b", "", "", seen, second_ns});
+  const std::uint64_t asked = ticket;
+  const service::AskEffect question = take_asks().at(0);
+  cancel(asked);
+  ASSERT_EQ(effects.size(), 2u);
+  const auto told = std::get<service::AskEffect>(effects.at(0));
+  EXPECT_EQ(told.kind, wire::EntryKind::peer_cancel);
+  EXPECT_EQ(std::get<service::FailEffect>(effects.at(1)).ticket, asked);
+  effects.clear();
+  wire::PeerResources there{};
+  payload.clear();
+  question.compose({}, payload);
+  ASSERT_TRUE(wire::decode(payload, there));
+  const std::uint64_t number = there.number;
+  payload.clear();
+  told.compose({}, payload);
+  wire::PeerCancel cancelled{};
+  ASSERT_TRUE(wire::decode(payload, cancelled));
+  EXPECT_EQ(cancelled.what, wire::PeerCancel::What::resources);
+  EXPECT_EQ(cancelled.number, number);
+  resources.on_answer(told.token, service::Answer{.kind = wire::ReplyKind::done}, now, effects);
+  resources.on_answer(question.token, fail(Error::cancelled, "cancelled"), now, effects);
+  EXPECT_TRUE(effects.empty()) << "answered already";
+  EXPECT_EQ(resources.waiting(), 0u);
+  cancel(999);  // of another service
+  EXPECT_TRUE(effects.empty());
+}
+
+// One change that thousands wait for is answered over several rounds, and those that ask the same share a page.
+TEST_F(ResourcesTest, ARoundAnswersABoundedPart) {
+  for (int i = 0; i < 2000; ++i) pools.add("rank:/a-pool-with-a-longer-name-" + std::to_string(i));
+  ask({"", "/pools", "", 0, 0});
+  const std::uint64_t seen = page().version;
+  constexpr std::size_t programs = 100;
+  for (service::ChannelNumber channel = 10; channel < 10 + programs; ++channel) {
+    ask({"", "/pools", "", seen, second_ns}, channel);
+    ask({"", "/pools", "/pools/rank:/a-pool-" + std::to_string(channel), seen, second_ns}, channel);
+  }
+  pools.add("hash:/new");
+  std::size_t answered = 0, rounds = 0, shared = 0;
+  while (resources.waiting() > 0 && rounds < 1000) {
+    pass();
+    ++rounds;
+    std::size_t bytes = 0;
+    std::set<const void*> texts;
+    for (const service::Effect& each : effects) {
+      const auto& listed = std::get<service::ListedEffect>(each);
+      if (!texts.insert(listed.texts.get()).second) {
+        ++shared;
+        continue;
+      }
+      for (const wire::ListedEntry& entry : listed.message.entries)
+        bytes += entry.row_key.size() + entry.column_key.size();
+    }
+    EXPECT_LE(bytes, Resources::round_bytes + Resources::page_bytes);
+    answered += effects.size();
+    effects.clear();
+  }
+  EXPECT_EQ(answered, 2 * programs);
+  EXPECT_GT(rounds, 2u);
+  EXPECT_GT(shared, programs / 2);
 }
 
 }  // namespace

@@ -202,7 +202,8 @@ void Dispatcher::route(const Request& request, TimeNs now) {
   Service* const one = service(service_of(*row, request.entry.payload));
   if (Status may = one != nullptr ? check(*row, request) : without_service(*row); !may)
     return answer_outcome(effects_, request.channel, request.entry.ticket, std::move(may));
-  if (Service* also = service(row->also); also != nullptr) also->on_request(request, now, effects_);
+  for (const ServiceId each : {row->also, row->also_third})
+    if (Service* also = service(each); also != nullptr) also->on_request(request, now, effects_);
   one->on_request(request, now, effects_);
 }
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "pool/directory/pool_name.h"
 #include "sift/member_ranges.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::sift {
 
@@ -23,10 +24,11 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
   return static_cast<std::uint64_t>(*bytes);
 }
 
-// The stage of "stage2"; 0: another setting.
+// The stage of "stage2"; 0: another setting. Each has one name: "stage02" would set it twice.
 std::uint32_t stage_of(std::string_view name) {
   constexpr std::string_view stage = "stage";
-  return name.starts_with(stage) ? number_of<std::uint32_t>(name.substr(stage.size())).value_or(0) : 0;
+  if (!name.starts_with(stage) || name.substr(stage.size()).starts_with('0')) return 0;
+  return number_of<std::uint32_t>(name.substr(stage.size())).value_or(0);
 }
 
 // Calls `take` with each name of "a,b{1..3}".
@@ -35,7 +37,7 @@ Status each_name(std::string_view text, const Take& take) {
   OFP_ASSIGN(const std::string names, member_names(text));
   for (std::string_view rest = names; !rest.empty();) {
     const std::string name(rest.substr(0, rest.find(',')));
-    take(name);
+    OFP_TRY(take(name));
     rest.remove_prefix(std::min(name.size() + 1, rest.size()));
   }
   return {};
@@ -48,14 +50,29 @@ Status set_racks(Settings& settings, std::string_view text) {
     const std::string_view group = text.substr(0, text.find('|'));
     const std::size_t colon = group.find(':');
     if (colon == std::string_view::npos) return fail(Error::invalid, "racks: '{}': RACK:NAMES is expected", group);
-    OFP_TRY(each_name(group.substr(colon + 1), [&](const std::string& name) {
-      settings.places[name].rack = group.substr(0, colon);
+    OFP_TRY(each_name(group.substr(colon + 1), [&](const std::string& name) -> Status {
+      if (settings.places.size() == wire::members_max)
+        return fail(Error::too_large, "racks: more than {} members", wire::members_max);
+      if (!settings.places.emplace(name, MemberPlace{std::string(group.substr(0, colon))}).second)
+        return fail(Error::invalid, "racks: '{}' stands there twice", name);
       all += fmt::format("{}{}", all.empty() ? "" : ",", name);
+      return {};
     }));
     text.remove_prefix(std::min(group.size() + 1, text.size()));
   }
   if (settings.members.empty()) settings.members = std::move(all);
   return {};
+}
+
+// Once their racks are known.
+Status set_cards(Settings& settings, std::string_view text) {
+  return each_name(text, [&](const std::string& card) -> Status {
+    const auto place = settings.places.find(card);
+    if (place == settings.places.end())
+      return fail(Error::invalid, "cards: '{}' is not one of the members that racks= says", card);
+    place->second.is_card = true;
+    return {};
+  });
 }
 
 Status set(Settings& settings, std::string_view name, std::string_view text) {
@@ -69,8 +86,6 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
     settings.selectors.emplace(stage, text);
   } else if (name == "racks") {
     OFP_TRY(set_racks(settings, text));
-  } else if (name == "cards") {
-    OFP_TRY(each_name(text, [&](const std::string& card) { settings.places[card].is_card = true; }));
   } else if (name == "wait") {
     OFP_ASSIGN(settings.wait, parse_number(name, text));
   } else if (name == "stages") {
@@ -117,6 +132,7 @@ Result<Settings> parse_settings(std::string_view name) {
   settings.pool = name.substr(0, question);
   std::string_view rest = name.substr(std::min(question + 1, name.size()));
   std::string seen = "&";
+  std::string_view cards;
   while (!rest.empty()) {
     const std::string_view setting = rest.substr(0, std::min(rest.find('&'), rest.size()));
     rest.remove_prefix(std::min(setting.size() + 1, rest.size()));
@@ -127,8 +143,12 @@ Result<Settings> parse_settings(std::string_view name) {
     if (seen.find(fmt::format("&{}&", which)) != std::string::npos)
       return fail(Error::invalid, "'{}' is set twice for '{}'", which, settings.pool);
     seen += fmt::format("{}&", which);
-    OFP_TRY(set(settings, which, setting.substr(equals + 1)));
+    if (which == "cards")
+      cards = setting.substr(equals + 1);
+    else
+      OFP_TRY(set(settings, which, setting.substr(equals + 1)));
   }
+  OFP_TRY(set_cards(settings, cards));
   if (settings.budget_bytes == 0)
     settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
   if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;

@@ -1,5 +1,6 @@
 #include "sift/settings.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace offpath::sift {
@@ -81,6 +82,24 @@ TEST(Settings, StagesAreMappedBySelectors) {
   EXPECT_NE(refusal("stage1=rack:a/hosts,,b").find("are expected"), std::string::npos);
   EXPECT_NE(refusal("stage1=hosts,rack:b").find("at the beginning"), std::string::npos);
   EXPECT_NE(refusal("stage1=hosts&racks=a").find("RACK:NAMES"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts&stage01=dpus").find("'stage01' is not a setting"), std::string::npos);
+}
+
+// A few bytes of a name stand for many members.
+TEST(Settings, MembersOfAllRacksAreBounded) {
+  const auto refusal = [](std::string_view options) {
+    const auto parsed = parse_settings(fmt::format("sift:/t?key=id&stage1=hosts&{}", options));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_EQ(refusal("racks=a:a{001..512}|b:b{001..512}&cards=a{001..512}"), "");
+  EXPECT_EQ(refusal("cards=a1&racks=a:a1"), "") << "in any order";
+  EXPECT_NE(refusal("racks=a:a{001..512}|b:b{001..513}").find("more than 1024 members"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,y|b:y").find("'y' stands there twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,x").find("'x' stands there twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x&cards=z").find("'z' is not one of the members"), std::string::npos);
+  EXPECT_NE(refusal("cards=z").find("'z' is not one of the members"), std::string::npos);
+  EXPECT_NE(refusal("stage2=x{001..100}*").find("more than 64 patterns"), std::string::npos);
+  EXPECT_EQ(refusal("stage2=x{001..100}"), "");
 }
 
 }  // namespace

@@ -201,8 +201,12 @@ Result<std::string> SiftService::admit(const std::string& pool, uid_t user, serv
   return await(pool, user, made.error());
 }
 
+// A member that takes no rows of the pool can make it.
 Status SiftService::make(const std::string& pool, uid_t user, service::Effects& effects) {
-  OFP_TRY(admit(pool, user, effects));
+  const auto made = define(pool, user, effects);
+  if (made) return {};
+  if (made.error().code != Error::would_block) return tl::unexpected(made.error());
+  OFP_TRY(await(pool, user, made.error()));
   return {};
 }
 

@@ -18,6 +18,7 @@
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
 #include "wire/limits.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::agent {
 
@@ -130,17 +131,14 @@ std::string name_of(const Config& config) {
   return is_in_group(config) ? fmt::format("{}-{}", machine_name(), index_of(config)) : machine_name();
 }
 
-constexpr std::size_t rack_bytes_max = 64;
-
 Status read_place(const Config& config, AgentSettings& settings) {
   const std::string& role = config.text("agent.role");
   if (role != "host" && role != "dpu") return bad_value(config, "agent.role", "'{}' is not one of host, dpu", role);
   settings.role = role == "dpu" ? group::Role::dpu : group::Role::host;
   settings.rack = with_index(config.text("agent.rack"), index_of(config));
-  constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-  if (settings.rack.size() > rack_bytes_max || settings.rack.find_first_not_of(allowed) != std::string::npos)
+  if (!wire::is_rack(settings.rack))
     return bad_value(config, "agent.rack", "'{}': at most {} letters, digits, '.', '-' and '_' are expected",
-                     settings.rack, rack_bytes_max);
+                     settings.rack, wire::rack_bytes_max);
   return {};
 }
 

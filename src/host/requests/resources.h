@@ -21,6 +21,7 @@ class ResourcesOperation final : public Operation {
                      std::int64_t wait_ns);
   [[nodiscard]] Result<wire::EntryKind> compose(std::vector<std::byte>& payload) override;
   [[nodiscard]] Result<bool> take(const channel::Reply& reply) override;
+  [[nodiscard]] bool cancellable() const override { return true; }
 
   std::vector<Resource> resources;
   std::uint64_t version = 0;  // of the first page, so that a change meanwhile is seen by the next question

@@ -66,23 +66,39 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
       if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
       placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
     }
-    placed.reached.resize(placed.owners.size());
-    for (std::uint32_t index = 0; index < elements; ++index)
-      for (std::uint32_t source = 0; source < count; ++source)
-        if (made.is_reached(made.before({stage, index}), source))
-          placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
+    if (settings.mapped() && placed.lanes > 1) OFP_TRY(made.map_lanes(stage));
+    made.mark_reached(stage);
   }
   return made;
+}
+
+void Geometry::mark_reached(std::uint32_t stage) {
+  Stage& placed = stages_[stage - 1];
+  placed.reached.resize(placed.owners.size());
+  const auto count = static_cast<std::uint32_t>(members_.size());
+  for (std::uint32_t index = 0; index < settings_.elements(stage); ++index) {
+    const ElementId element{stage, index};
+    if (placed.lanes == 1) {  // each element before has somebody
+      placed.reached[index] = true;
+    } else if (settings_.mapped()) {
+      for (std::size_t place = 0, places = places_before(element).size(); place < places; ++place)
+        if (sends(element, place)) placed.reached[index * placed.lanes + placed.lane_of[index * places + place]] = true;
+    } else {
+      for (std::uint32_t source = 0; source < count; ++source)
+        if (is_reached(before(element), source)) placed.reached[index * placed.lanes + lane_of(element, source)] = true;
+    }
+  }
 }
 
 // ---- mapped stages
 
 Status Geometry::map_stages() {
   std::vector<MemberPlace> places;
+  std::map<std::string, std::uint32_t> numbers;
   for (const std::string& member : members_) {
     const auto known = settings_.places.find(member);
     places.push_back(known != settings_.places.end() ? known->second : MemberPlace{});
-    racks_.push_back(places.back().rack);
+    racks_.push_back(numbers.emplace(places.back().rack, static_cast<std::uint32_t>(numbers.size())).first->second);
   }
   for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) {
     const auto given = settings_.selectors.find(stage);
@@ -108,12 +124,10 @@ Status Geometry::map_stages() {
 Status Geometry::map_stage(std::uint32_t stage, const std::vector<std::vector<std::uint32_t>>& groups) {
   if (stage == 1) {
     takes_puts_.resize(members_.size());
-    rank_.resize(members_.size());
-    std::map<std::string_view, std::uint32_t> of_rack;
     for (const std::vector<std::uint32_t>& group : groups)
       for (const std::uint32_t member : group) {
         takes_puts_[member] = true;
-        rank_[member] = of_rack[racks_[member]]++;
+        takers_.push_back(member);
       }
     return {};
   }
@@ -153,24 +167,68 @@ std::uint32_t Geometry::place_of(ElementId element) const noexcept {
   return place;
 }
 
-// Its own, or one of its rack, or any: those who send to the element take turns in their order.
-std::uint32_t Geometry::near_lane(ElementId element, std::uint32_t source) const noexcept {
-  const std::span<const std::uint32_t> owners = owners_of(element);
-  if (const auto own = std::ranges::find(owners, source); own != owners.end())
-    return static_cast<std::uint32_t>(own - owners.begin());
-  const std::string& rack = racks_[source];
-  const auto is_near = [&](std::uint32_t owner) { return racks_[owner] == rack; };
-  std::uint32_t turn = element.stage == 2 ? rank_[source] : 0;
-  if (element.stage > 2)
-    for (const std::uint32_t sender : owners_of(before(element))) {
-      if (sender == source) break;
-      turn += is_near(sender) ? 1 : 0;
+// The lane of each member that sends to an element: its own, or one of its rack, or any. Those of one rack take turns
+// in their order, and so do those that have none of their rack; lanes that nobody else has come first.
+Status Geometry::map_lanes(std::uint32_t stage) {
+  Stage& placed = stages_[stage - 1];
+  const std::uint64_t elements = settings_.elements(stage), places = places_before({stage, 0}).size();
+  if (elements * places > mapped_senders_max)
+    return fail(Error::too_large,
+                "sift pool '{}': {} members send to each of {} elements of stage {}, at most {} in all", settings_.pool,
+                places, elements, stage, mapped_senders_max);
+  placed.lane_of.resize(elements * places);
+  constexpr std::uint32_t none = UINT32_MAX;
+  std::vector<std::uint32_t> own(members_.size(), none);             // the first lane that a member has
+  std::vector<std::uint32_t> place(members_.size(), none);           // the first place that a sender has
+  std::vector<std::vector<std::uint32_t>> of_rack(members_.size());  // lanes by the number of their rack
+  std::vector<std::uint32_t> turns(members_.size()), turn_of(placed.lanes), lanes, others, far;
+  for (std::uint32_t index = 0; index < elements; ++index) {
+    const ElementId element{stage, index};
+    const std::span<const std::uint32_t> owners = owners_of(element), senders = places_before(element);
+    std::uint32_t* const to = placed.lane_of.data() + index * places;
+    lanes.clear();
+    others.clear();
+    far.clear();
+    for (std::uint32_t lane = 0; lane < owners.size(); ++lane)
+      if (own[owners[lane]] == none) {
+        own[owners[lane]] = lane;
+        lanes.push_back(lane);
+      }
+    for (std::uint32_t i = 0; i < senders.size(); ++i) {
+      if (place[senders[i]] != none) continue;
+      place[senders[i]] = i;
+      to[i] = own[senders[i]];
+      if (to[i] == none) others.push_back(i);
     }
-  const auto near = static_cast<std::uint32_t>(std::ranges::count_if(owners, is_near));
-  if (near == 0) return turn % static_cast<std::uint32_t>(owners.size());
-  turn %= near;
-  for (std::uint32_t lane = 0;; ++lane)
-    if (is_near(owners[lane]) && turn-- == 0) return lane;
+    std::ranges::stable_partition(lanes, [&](std::uint32_t lane) { return place[owners[lane]] == none; });
+    for (const std::uint32_t lane : lanes) {
+      std::vector<std::uint32_t>& near = of_rack[racks_[owners[lane]]];
+      turn_of[lane] = static_cast<std::uint32_t>(near.size());
+      near.push_back(lane);
+    }
+    for (const std::uint32_t i : others) {
+      const std::uint32_t rack = racks_[senders[i]];
+      if (of_rack[rack].empty())
+        far.push_back(i);
+      else
+        to[i] = of_rack[rack][turns[rack]++ % of_rack[rack].size()];
+    }
+    if (!far.empty()) {  // lanes that no other sender has come first
+      std::ranges::stable_partition(lanes, [&](std::uint32_t lane) {
+        return place[owners[lane]] == none && turn_of[lane] >= turns[racks_[owners[lane]]];
+      });
+      for (std::uint32_t turn = 0; turn < far.size(); ++turn) to[far[turn]] = lanes[turn % lanes.size()];
+    }
+    for (const std::uint32_t owner : owners) {
+      own[owner] = none;
+      of_rack[racks_[owner]].clear();
+    }
+    for (const std::uint32_t sender : senders) {
+      place[sender] = none;
+      turns[racks_[sender]] = 0;
+    }
+  }
+  return {};
 }
 
 std::uint32_t Geometry::position_of(std::string_view member) const noexcept {
@@ -186,7 +244,12 @@ std::uint32_t Geometry::owner(ElementId element, std::uint32_t source) const noe
 
 std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const noexcept {
   const std::uint32_t lanes = stages_[element.stage - 1].lanes;
-  if (lanes > 1 && settings_.mapped()) return near_lane(element, source);
+  if (lanes > 1 && settings_.mapped()) {
+    const std::span<const std::uint32_t> senders = places_before(element);
+    const auto place = static_cast<std::size_t>(std::ranges::find(senders, source) - senders.begin());
+    if (place == senders.size()) return 0;  // it sends nothing there
+    return stages_[element.stage - 1].lane_of[element.index * senders.size() + place];
+  }
   if (lanes == 1 || element.stage == 2) return source % lanes;
   const Stage& stage = stages_[element.stage - 2];
   const auto* const first = stage.owners.data() + std::size_t{before(element).index} * stage.lanes;
@@ -218,6 +281,16 @@ std::uint64_t Geometry::held_max(std::uint32_t stage) const noexcept {
 
 std::vector<std::uint32_t> Geometry::sources(ElementId element, std::uint32_t member) const {
   std::vector<std::uint32_t> found;
+  if (settings_.mapped()) {
+    const std::span<const std::uint32_t> senders = places_before(element);
+    const Stage& stage = stages_[element.stage - 1];
+    for (std::size_t place = 0; place < senders.size(); ++place) {
+      const std::uint32_t lane = stage.lanes == 1 ? 0 : stage.lane_of[element.index * senders.size() + place];
+      if (sends(element, place) && holder(element, lane) == member) found.push_back(senders[place]);
+    }
+    std::ranges::sort(found);
+    return found;
+  }
   for (std::uint32_t source = 0; source < members_.size(); ++source)
     if (owner(element, source) == member && is_reached(before(element), source)) found.push_back(source);
   return found;

@@ -42,7 +42,8 @@ struct ElementId {
 // ceil(elements / members) so far.
 [[nodiscard]] std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements,
                                                         std::span<const std::string> members);
-inline constexpr std::uint64_t mapped_lanes_max = 1 << 18;  // of a mapped stage, over all elements
+// Of a mapped stage, over all elements.
+inline constexpr std::uint64_t mapped_lanes_max = 1 << 18, mapped_senders_max = 1 << 20;
 
 class Geometry {
  public:
@@ -84,7 +85,9 @@ class Geometry {
     std::uint32_t lanes = 1;
     std::vector<std::uint32_t> owners;  // [index * lanes + lane]
     std::vector<bool> reached;          // likewise: some member sends there
-    std::uint64_t held_max = 0;         // of a mapped stage
+    // Of a mapped stage.
+    std::uint64_t held_max = 0;
+    std::vector<std::uint32_t> lane_of;  // [index * places + place of the sender], if there are several lanes
   };
 
   [[nodiscard]] Status map_stages();
@@ -95,7 +98,18 @@ class Geometry {
     return {stage.owners.data() + std::size_t{element.index} * stage.lanes, stage.lanes};
   }
   [[nodiscard]] std::uint32_t lane_of(ElementId element, std::uint32_t source) const noexcept;
-  [[nodiscard]] std::uint32_t near_lane(ElementId element, std::uint32_t source) const noexcept;
+  // Who may send to an element of stage 2 or later, in the order of the lanes of the element before.
+  [[nodiscard]] std::span<const std::uint32_t> places_before(ElementId element) const noexcept {
+    return element.stage == 2 ? std::span<const std::uint32_t>(takers_) : owners_of(before(element));
+  }
+  // Whether the one at this place does. A member that has several lanes of the element before uses the first.
+  [[nodiscard]] bool sends(ElementId element, std::size_t place) const noexcept {
+    if (element.stage == 2) return true;
+    const Stage& stage = stages_[element.stage - 2];
+    return stage.reached[std::size_t{before(element).index} * stage.lanes + place];
+  }
+  [[nodiscard]] Status map_lanes(std::uint32_t stage);
+  void mark_reached(std::uint32_t stage);
   [[nodiscard]] ElementId before(ElementId element) const noexcept {
     return {element.stage - 1, element.index & (settings_.elements(element.stage - 1) - 1)};
   }
@@ -105,9 +119,9 @@ class Geometry {
   std::vector<std::string> members_;
   std::vector<Stage> stages_;  // 1 to stages + 1; the first has no owners
   // By position; of a pool whose stages are mapped, otherwise empty.
-  std::vector<std::string> racks_;
-  std::vector<bool> takes_puts_;     // it holds stage 1
-  std::vector<std::uint32_t> rank_;  // of those, how many of its rack come before it
+  std::vector<std::uint32_t> racks_;   // numbered
+  std::vector<bool> takes_puts_;       // it holds stage 1
+  std::vector<std::uint32_t> takers_;  // those that do, by rack
 };
 
 }  // namespace offpath::sift

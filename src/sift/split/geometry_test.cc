@@ -205,6 +205,46 @@ TEST(Geometry, MappedStagesShareTheWork) {
     }
 }
 
+// Where there are as many senders as there are members to hold an element, each of these gets some of it.
+TEST(Geometry, EverySelectedMemberGetsRowsIfThereAreEnoughSenders) {
+  for (const char* options :
+       {"stages=2&fanout=2&stage1=rack:r0&stage2=rack:r1", "stages=2&fanout=4&stage1=hosts&stage2=dpus",
+        "stages=2&fanout=2&stage1=rack:r1&stage2=dpus", "stages=3&fanout=2&stage2=hosts&stage3=dpus",
+        "stages=2&fanout=2&stage1=host*&stage2=dpu*,host16"}) {
+    const Machines machines(2, 16);
+    const Geometry geometry = machines.geometry(options);
+    for (std::uint32_t stage = 2; stage < geometry.settings().track_stage(); ++stage)
+      for (std::uint32_t member = 0; member < machines.names.size(); ++member)
+        for (const std::uint32_t index : geometry.elements_of(member, stage)) {
+          EXPECT_FALSE(geometry.sources({stage, index}, member).empty())
+              << options << ": " << machines.names[member] << ", element " << index << " of stage " << stage;
+        }
+  }
+}
+
+// With as many members, racks and places as a name has room for: the loop makes it.
+TEST(Geometry, WhatIsMadeOnTheLoopIsBounded) {
+  Settings settings = parse_settings("sift:/t?key=id&stages=3&fanout=32&stage2=rack:*&stage3=rack:*").value();
+  std::vector<std::string> names;
+  for (std::uint32_t i = 0; i < 1024; ++i) {
+    names.push_back(fmt::format("m{:04}", i));
+    settings.places[names.back()].rack = fmt::format("r{}", i / 4);
+  }
+  const auto made = Geometry::make(settings, names);  // 1,024 elements in 256 racks, each of 256 senders
+  EXPECT_TRUE(made) << made.error().message;
+  for (std::uint32_t i = 0; i < 1024; ++i) settings.places[names[i]].rack = fmt::format("r{}", i);
+  const auto refused = Geometry::make(settings, names);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::too_large) << refused.error().message;
+  settings.selectors = {{2, "rack:*"}, {3, "rack:*"}, {4, "rack:r[01]"}};
+  settings.fanout = 16;
+  settings.stages = 4;
+  const auto wide = Geometry::make(settings, names);
+  ASSERT_FALSE(wide);
+  EXPECT_NE(wide.error().message.find("1024 members send to each of 4096 elements"), std::string::npos)
+      << wide.error().message;
+}
+
 TEST(Geometry, AStageHasMembersAndTracksAreInOnePlace) {
   const Machines machines(2, 2);
   const auto refusal = [&](std::string_view options) {

@@ -20,8 +20,9 @@ bool matches(const std::string& term, const std::string& member, const MemberPla
 
 bool selects(const StageSelector& selector, const std::string& member, const MemberPlace& place) {
   if (!selector.rack.empty() && !pool::glob_matches(selector.rack, place.rack)) return false;
-  return selector.rest.empty() ||
-         std::ranges::any_of(selector.rest, [&](const std::string& term) { return matches(term, member, place); });
+  if (selector.patterns.empty() && selector.names.empty()) return true;
+  return std::ranges::binary_search(selector.names, member) ||
+         std::ranges::any_of(selector.patterns, [&](const std::string& term) { return matches(term, member, place); });
 }
 
 }  // namespace
@@ -43,15 +44,20 @@ Result<StageSelector> parse_selector(std::string_view text) {
     if (rest.empty()) return selector;
   }
   OFP_ASSIGN(const std::string names, member_names(rest));
-  for (rest = names; true;) {
+  for (rest = names;;) {
     const std::string_view term = rest.substr(0, rest.find(','));
     if (term.empty()) return fail(Error::invalid, "'{}': hosts, dpus, names or patterns of names are expected", text);
     if (term.starts_with(rack_mark)) return fail(Error::invalid, "'{}': 'rack:' stands at the beginning, once", text);
     OFP_TRY(pool::check_glob(term));
-    selector.rest.emplace_back(term);
-    if (term.size() == rest.size()) return selector;
+    const bool is_name = term != "hosts" && term != "dpus" && term.find_first_of("*?[") == std::string_view::npos;
+    (is_name ? selector.names : selector.patterns).emplace_back(term);
+    if (selector.patterns.size() > selector_patterns_max)
+      return fail(Error::too_large, "'{}': more than {} patterns", text, selector_patterns_max);
+    if (term.size() == rest.size()) break;
     rest.remove_prefix(term.size() + 1);
   }
+  std::ranges::sort(selector.names);
+  return selector;
 }
 
 std::vector<std::vector<std::uint32_t>> select_members(const StageSelector& selector,

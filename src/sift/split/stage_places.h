@@ -27,10 +27,13 @@ struct MemberPlace {
 };
 
 struct StageSelector {
-  std::string rack{};               // a pattern; empty: any
-  bool in_each_rack = false;        // of those that match
-  std::vector<std::string> rest{};  // hosts, dpus and patterns of names, one of which has to hold; empty: all
+  std::string rack{};         // a pattern; empty: any
+  bool in_each_rack = false;  // of those that match
+  // One of these has to hold; all are empty: all members.
+  std::vector<std::string> patterns{};  // hosts, dpus and patterns of names
+  std::vector<std::string> names{};     // sorted
 };
+inline constexpr std::size_t selector_patterns_max = 64;  // each is compared with each member
 [[nodiscard]] Result<StageSelector> parse_selector(std::string_view text);
 
 // Positions of those of `members` that are selected, by rack and then as they come, in one group or a group for each

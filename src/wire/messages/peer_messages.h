@@ -74,11 +74,11 @@ struct PeerQueryNext {
   std::string_view reader;
 };
 
-// Cancels an earlier request on the same channel: a query's part or a receive by its number, a computation or a get by
-// its delivery. If it waits for an answer, it gets a failure. Answered by Done, even if there is no such request.
-// number.
+// Cancels an earlier request on the same channel: a query's part, a receive or a question for the directory by its
+// number, a computation or a get by its delivery. If it waits for an answer, it gets a failure. Answered by Done, even
+// if there is no such request.
 struct PeerCancel {
-  enum class What : std::uint8_t { query, computation, get, receive } what;
+  enum class What : std::uint8_t { query, computation, get, receive, resources } what;
   std::uint64_t number;
 };
 
@@ -151,6 +151,10 @@ struct MemberEntry {
   enum class Role : std::uint8_t { host, dpu } role = Role::host;
 };
 
+inline constexpr std::size_t rack_bytes_max = 64;
+// Letters, digits, '.', '-' and '_', or nothing: names of sift pools contain it.
+[[nodiscard]] bool is_rack(std::string_view name) noexcept;
+
 struct MemberTable {
   std::string_view sender;           // one of the entries
   std::uint64_t digest;              // of all entries of the sender's table, in any order
@@ -180,6 +184,7 @@ struct ListResources {
 // The same from another member, for a program of `user`.
 struct PeerResources {
   std::uint64_t user;
+  std::uint64_t number;  // for PeerCancel
   std::string_view path, after;
   std::uint64_t seen;
   std::int64_t wait_ns;
