@@ -346,7 +346,8 @@ OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
 /* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md) split streams by identifier and keep
  * them as tracks, ordered by identifier and time step, in elements on all members. The low bits of an identifier
- * give its element. */
+ * give its element. ofp_sift_elements with options in the name makes the pool, also through an agent that takes no rows
+ * of it; 0 elements: it waits for members. */
 OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
                               ofp_error* error);
 /* Returns when everything stored before is in its tracks; OFP_TIMEOUT otherwise. */

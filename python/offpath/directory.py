@@ -1,7 +1,8 @@
 """The directory of a group: what its agents have, by path, listed and watched.
 
 Each agent is asked for its own part, through the session's own agent, and what several have is one entry. A watch keeps
-one question at each agent, which is answered when something changes there; nothing is asked again and again.
+one question at each agent, which is answered when something changes there; nothing is asked again and again. A part is
+dropped when its agent is dead or lost; one that is slow keeps what it told.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from concurrent.futures import wait as wait_first
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import Error, Invalid, Timeout
+from .errors import Error, Invalid, Timeout, WouldBlock
 
 if TYPE_CHECKING:
     from .session import Session
@@ -56,16 +57,21 @@ def is_below(full: str, path: str) -> bool:
     return full.startswith(path) and (len(full) == len(path) or not path or full[len(path)] == "/")
 
 
+def member_at(path: str) -> str:
+    """A member is a resource of its own, whichever agent tells of it: its name. Empty: it is something else."""
+    for folder, names in (("/members/", 1), ("/racks/", 2), ("/roles/", 2)):
+        if path.startswith(folder):
+            return path.split("/", names + 1)[-1]
+    return ""
+
+
 def merged(parts: dict[str, Part], path: str) -> list[Resource]:
     """Resources below ``path`` by path; those of one path that differ are each there."""
     found: dict[tuple[str, str], set[str]] = {}
     for part in parts.values():
         for where, about, member in part:
             if is_below(where, path):
-                # A member is a resource of its own, whichever agent tells of it.
-                folder, _, name = where.rpartition("/")
-                owner = name if folder.startswith(("/members", "/racks", "/roles")) else member
-                found.setdefault((where, about), set()).add(owner)
+                found.setdefault((where, about), set()).add(member_at(where) or member)
     return [Resource(where, about, tuple(sorted(members))) for (where, about), members in sorted(found.items())]
 
 
@@ -86,10 +92,12 @@ def differences(before: list[Resource], after: list[Resource]) -> Iterator[Chang
 
 
 class Directory:
-    """The parts of all agents, as far as they are known, and a question at each for the next change."""
+    """The parts of all agents, as far as they are known. ``watches``: with a question at each for the next change;
+    otherwise each is asked once."""
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: Session, path: str, watches: bool) -> None:
         self._session = session
+        self._watches = watches
         self.path = path.rstrip("/")
         if path and not path.startswith("/"):
             raise Invalid(f"'{path}' is no path of the directory: it begins with '/'")
@@ -97,7 +105,8 @@ class Directory:
         self.parts: dict[str, Part] = {}
         self._seen: dict[str, int] = {}
         self._questions: dict[str, Future[tuple[Part, int]]] = {}
-        self._failed: dict[str, float] = {}
+        self._failed: dict[str, float] = {}  # when they are asked again
+        self._lost: set[str] = set()  # of these, those that cannot be reached
 
     def _ask(self, member: str, wait_s: float) -> None:
         path, seen = ("" if member == OWN else self.path), self._seen.get(member, 0)
@@ -108,51 +117,66 @@ class Directory:
             wait_s + ANSWER_S,
         )
 
+    def _live(self) -> set[str]:
+        return set(live_members(self.parts.get(OWN, []))) - {self._name}
+
     def _ask_those_unasked(self) -> None:
-        if OWN not in self._questions:
-            self._ask(OWN, QUESTION_S)
-        live = set(live_members(self.parts.get(OWN, []))) - {self._name}
-        for gone in self.parts.keys() - live - {OWN}:
+        live = self._live()
+        for gone in (self.parts.keys() | self._questions.keys()) - live - {OWN}:
             self._forget(gone)
-        self._failed = {member: at for member, at in self._failed.items() if member in live}
+        self._failed = {member: at for member, at in self._failed.items() if member in live or member == OWN}
         now = time.monotonic()
-        for member in sorted(live):
-            if member not in self._questions and self._failed.get(member, 0.0) <= now:
-                self._ask(member, QUESTION_S)
+        for member in [OWN, *sorted(live)]:
+            is_due = member not in self._questions and self._failed.get(member, 0.0) <= now
+            if is_due and (self._watches or member not in self.parts):
+                try:
+                    self._ask(member, QUESTION_S)
+                except WouldBlock:  # no room for it
+                    self._failed[member] = now + AGAIN_S
 
     def _forget(self, member: str) -> None:
         self.parts.pop(member, None)
         self._seen.pop(member, None)
+        if question := self._questions.pop(member, None):
+            question.cancel()
 
     def _take(self, member: str) -> None:
         question = self._questions.pop(member)
         try:
             part, version = question.result()
+        except (Timeout, WouldBlock):  # it is slow, or has much to do: what it told holds until it tells something else
+            self._failed[member] = time.monotonic() + AGAIN_S
+            return
         except Error:
             if member == OWN:
                 raise
             self._forget(member)  # it is gone, or not there yet
             self._failed[member] = time.monotonic() + AGAIN_S
+            self._lost.add(member)
             return
         self._failed.pop(member, None)
+        self._lost.discard(member)
         if version != self._seen.get(member):
             self.parts[member], self._seen[member] = part, version
 
     def step(self, until: float) -> bool:
         """Waits for an answer, and takes those that are there. False: there was none until then."""
         self._ask_those_unasked()
-        again = min([until, *(at for member, at in self._failed.items() if member not in self._questions)])
-        done, _ = wait_first(self._questions.values(), max(again - time.monotonic(), 0.0), FIRST_COMPLETED)
+        now = time.monotonic()
+        again = min(
+            [until, now + QUESTION_S, *(at for each, at in self._failed.items() if each not in self._questions)]
+        )
+        if not self._questions:
+            time.sleep(max(again - now, 0.0))
+        done, _ = wait_first(self._questions.values(), max(again - now, 0.0), FIRST_COMPLETED)
         for member in [each for each, question in self._questions.items() if question in done]:
             self._take(member)
         return bool(done) or time.monotonic() < until
 
-    def is_whole(self) -> bool:
-        """Each agent that lives has told its part, or has failed to."""
-        if OWN not in self.parts:
-            return False
-        others = set(live_members(self.parts[OWN])) - {self._name}
-        return others <= self.parts.keys() | self._failed.keys()
+    def missing(self) -> list[str]:
+        """Agents that live, can be reached and have not told their part, by name."""
+        expected = (self._live() | {OWN}) - self.parts.keys() - self._lost
+        return sorted(member or self._name for member in expected)
 
     def resources(self) -> list[Resource]:
         return merged(self.parts, self.path)
@@ -163,35 +187,28 @@ class Directory:
             question.cancel()
         self._questions.clear()
 
-    def fill(self, until: float) -> None:
-        """Until every part is there. Raises Timeout, with those that are missing."""
-        while not self.is_whole():
-            if not self.step(until):
-                missing = sorted(member or self._name for member in self._questions if member not in self.parts)
-                raise Timeout(f"these agents have not told what they have: {', '.join(missing)}")
-
 
 def list_resources(session: Session, path: str, timeout: float) -> list[Resource]:
-    directory = Directory(session, path)
+    until = time.monotonic() + timeout
+    directory = Directory(session, path, watches=False)
     try:
-        directory.fill(time.monotonic() + timeout)
+        while missing := directory.missing():
+            if not directory.step(until):
+                raise Timeout(f"these agents have not told what they have: {', '.join(missing)}")
         return directory.resources()
     finally:
         directory.close()
 
 
 def watch_resources(session: Session, path: str, timeout: float | None) -> Iterator[Change]:
-    directory = Directory(session, path)
     until = time.monotonic() + (timeout if timeout is not None else float("inf"))
+    directory = Directory(session, path, watches=True)
     try:
-        directory.fill(min(until, time.monotonic() + 2 * ANSWER_S))
         known: list[Resource] = []
-        while True:
+        while directory.step(until):
             now = directory.resources()
             yield from differences(known, now)
             known = now
-            if not directory.step(until):
-                return
     finally:
         directory.close()
 
@@ -205,7 +222,11 @@ def wait_members(session: Session, count: int, role: str | None, rack: str | Non
         wait_s = max(min(left, QUESTION_S), 0.0) if seen else ANSWER_S
         post = partial(session._native.start_resources, OWN, "/members", seen, wait_s)
         asked = session._waits.start(post, lambda request: request.resources(), wait_s + ANSWER_S)
-        part, version = asked.result()
+        try:
+            part, version = asked.result()
+        except BaseException:
+            asked.cancel()
+            raise
         if version != seen:
             seen = version
             names = []

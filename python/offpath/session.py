@@ -229,12 +229,13 @@ class Session:
 
     def directory(self, path: str = "/", timeout: float = 5.0) -> list[Resource]:
         """What the agents of the group have below ``path``, by path: ``/members``, ``/racks``, ``/roles``,
-        ``/exchanges``, ``/functions``, ``/pools`` (those that this user may read) and ``/sift``. Members that cannot be
-        reached are left out. Raises Timeout if one does not answer."""
+        ``/exchanges``, ``/functions``, ``/pools`` (those that this user may read) and ``/sift``. Members that are dead
+        or lost are left out. Raises Timeout with the names of those that have not answered."""
         return list_resources(self, path, timeout)
 
     def watch_directory(self, path: str = "/", timeout: float | None = None) -> Iterator[Change]:
-        """What is there, as ``added``, and then each change as it comes, until ``timeout``."""
+        """What is there, as ``added`` as soon as its agent has told it, and then each change as it comes, until
+        ``timeout``."""
         return watch_resources(self, path, timeout)
 
     def wait_members(

@@ -456,6 +456,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->members.push_back(membership.self());
   for (const auto& [name, member] : membership.others()) status->members.push_back(member);
   status->waiting_seeds = membership.waiting_seeds();
+  status->directory_questions = dispatcher_->resources().waiting();
   status->taken_at = now;
   status->group = group_->counters();
   status->reach = group_->reach().counters();

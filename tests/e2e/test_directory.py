@@ -23,6 +23,8 @@ from agent_group import PATIENCE_S, Group
 from agent_process import find_program, until
 from offpath.directory import Change, Resource
 
+ATOMS, STEPS = 4000, 6
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 PLACES = {  # host1 and its card are in one rack
     "host1": ("host", "r1"), "dpu1": ("dpu", "r1"), "dpu2": ("dpu", "r1"),
     "host2": ("host", "r2"), "dpu3": ("dpu", "r2"), "dpu4": ("dpu", "r2"),
@@ -45,6 +47,7 @@ order = "locality"
 fields = ["power:f64:watts"]
 """
 IDLE_S = 1.5
+WATCH_S = 5.0
 
 
 def start(group: Group, name: str, configuration: str = "") -> None:
@@ -154,6 +157,91 @@ def requests_of(group: Group, agent: str, program: str) -> int:
     return sum(each["requests"] for each in channels if each["program"] == program)
 
 
+def idle_for(group: Group, agent: str, program: str, seconds: float) -> bool:
+    before = requests_of(group, agent, program)
+    time.sleep(seconds)
+    return requests_of(group, agent, program) == before
+
+
+def questions(group: Group) -> dict[str, int]:
+    """How many questions for the directory wait at each agent."""
+    return {name: agent.status()["group"]["directory_questions"] for name, agent in group.running.items()}
+
+
+def test_questions_wait_only_while_somebody_watches(group: Group) -> None:
+    for name in ("host1", "dpu1", "dpu2"):
+        start(group, name)
+    names = list(group.running)
+    assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
+    with offpath.connect(group.address("host1"), name="lister") as session:
+        before = requests_of(group, "host1", "lister")
+        session.directory()
+        assert until(lambda: requests_of(group, "host1", "lister") == before + 3, PATIENCE_S), "one for each agent"
+        assert questions(group) == dict.fromkeys(names, 0)
+        watch = threading.Thread(target=lambda: list(session.watch_directory("/", timeout=WATCH_S)))
+        watch.start()
+        assert until(lambda: questions(group) == {"host1": 3, "dpu1": 1, "dpu2": 1}, WATCH_S), questions(group)
+        watch.join(PATIENCE_S)
+        assert until(lambda: questions(group) == dict.fromkeys(names, 0), PATIENCE_S), questions(group)
+        # A watch that is shorter than its first listing ends like others.
+        assert list(session.watch_directory("/", timeout=0)) == []
+        assert until(lambda: questions(group) == dict.fromkeys(names, 0), PATIENCE_S), questions(group)
+
+
+def test_a_watch_of_the_command_line_goes_on_until_it_is_interrupted(group: Group) -> None:
+    start(group, "host1")
+    watch = subprocess.Popen(command(group, "host1", "ls", "/pools", "--watch"), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        with group.connect("host1") as session:
+            assert until(lambda: questions(group)["host1"] == 1, PATIENCE_S), "it waits for a change"
+            session.pool("local:/later").create()
+            assert watch.stdout is not None
+            assert watch.stdout.readline().startswith("+ /pools/local:/later")
+    finally:
+        watch.send_signal(signal.SIGINT)
+        _, errors = watch.communicate(timeout=PATIENCE_S)
+    assert watch.returncode == 0, errors
+    assert errors == ""
+
+
+def test_a_slow_member_is_named_and_keeps_what_it_told(group: Group) -> None:
+    for name in ("host1", "dpu1"):
+        start(group, name)
+    names = list(group.running)
+    assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
+    with group.connect("dpu1") as there:
+        there.pool("local:/there").create()
+    with group.connect("host1") as session:
+        assert paths(session.directory("/pools")) == ["/pools/local:/there"]
+        slow = group.running["dpu1"]
+        slow.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(offpath.Timeout, match="have not told what they have: dpu1"):
+                session.directory("/pools", timeout=0.5)
+        finally:
+            slow.process.send_signal(signal.SIGCONT)
+        assert until(lambda: paths(session.directory("/pools", timeout=PATIENCE_S)) == ["/pools/local:/there"],
+                     PATIENCE_S)  # fmt: skip
+
+
+def test_a_card_makes_a_pool_of_which_it_takes_no_rows(group: Group) -> None:
+    text = "sift:/{}?key=id&stages=1&stage1=hosts&stage2=dpus"
+    start(group, "host1")
+    start(group, "dpu1", f'[[pool]]\nname = "{text.format("configured")}&wait=2"\n')
+    names = list(group.running)
+    assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
+    run(group, "dpu1", "pool", "create", text.format("made"))
+    with group.connect("dpu1") as session:
+        session.pool(text.format("waits") + "&wait=5").create()
+        session.pool(text.format("other")).create()
+        known = {each.path: each.properties["state"] for each in session.directory("/sift")}
+        assert known.keys() == {f"/sift/{name}" for name in ("configured", "made", "waits", "other")}, known
+        assert known["/sift/waits"] == "waits"
+        with pytest.raises(offpath.Unsupported, match="stage1=hosts"):
+            session.stream("cards", SCHEMA, rows_max=1, pool="sift:/made")
+
+
 def test_changes_come_without_polling(group: Group) -> None:
     for name in ("host1", "dpu1", "dpu2", "host2", "dpu3"):
         start(group, name)
@@ -183,10 +271,9 @@ def test_changes_come_without_polling(group: Group) -> None:
         with group.connect("dpu3") as there:
             there.pool("local:/far").create()
             assert seen("added", "/pools/local:/far").members == ("dpu3",)
-        time.sleep(0.5)  # what came of that is over, and a status is of a tenth of a second ago
-        before = requests_of(group, "host1", "watcher")
-        time.sleep(IDLE_S)
-        assert requests_of(group, "host1", "watcher") == before, "nothing is asked while nothing changes"
+        # What came of that is over: a question waits at each member. Then none is asked but by those that were told.
+        assert until(lambda: group.running["host1"].status()["group"]["directory_questions"] == len(names), PATIENCE_S)
+        assert until(lambda: idle_for(group, "host1", "watcher", IDLE_S), PATIENCE_S), "nothing is asked meanwhile"
         start(group, "dpu4")
         assert seen("added", "/racks/r2/dpu4").properties == {"role": "dpu"}
         with group.connect("dpu4") as there:  # of the new member, too
@@ -225,10 +312,8 @@ def test_a_program_waits_for_members_of_a_role(group: Group) -> None:
     assert "4 of 9 members live" in late.stderr
 
 
-ATOMS, STEPS = 4000, 6
 MAPPED = ("sift:/tracks?key=id&stages=2&fanout=4&threshold=32KiB&age=100ms"
           "&stage1=hosts&stage2=rack:*/dpus&stage3=dpus")  # fmt: skip
-SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 
 
 def stages_at(group: Group, name: str) -> list[dict[str, Any]]:

@@ -62,6 +62,7 @@ class Dispatcher final : public service::Dispatcher {
   void serve_group(group::Group& group, uid_t owner, TimeNs now);
   [[nodiscard]] const group::Group* group() const noexcept { return group_.group; }
   // Another folder of the directory, besides those of the services here.
+  [[nodiscard]] const group::Resources& resources() const noexcept { return resources_; }
   void add_resources(group::ResourceSection section) { resources_.add(std::move(section)); }
   // Makes a pool as if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);

@@ -234,6 +234,7 @@ void write_members(Json& json, const AgentStatus& status) {
   }
   json.end_list();
   json.key("group").begin_object().member("addresses_waiting", status.waiting_seeds);
+  json.member("directory_questions", status.directory_questions);
   write_figures(json, group_figures, status.group);
   write_figures(json, reach_figures, status.reach);
   json.end_object();
