@@ -209,7 +209,8 @@ void Dispatcher::route(const Request& request, TimeNs now) {
 
 // The error for a request whose service this agent does not have.
 Status Dispatcher::without_service(const RequestRow& row) const {
-  if ((row.who == Who::member || row.service == ServiceId::group) && !owner_)
+  const bool is_of_group = row.service == ServiceId::group || row.service == ServiceId::resources;
+  if ((row.who == Who::member || is_of_group) && !owner_)
     return fail(Error::unsupported, "this agent belongs to no group");
   return fail(Error::unsupported, "this agent does not serve {} requests", row.name);
 }
