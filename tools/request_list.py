@@ -17,7 +17,7 @@ PAGE = "docs/internals/hacking.md"
 BEGIN, END = "<!-- requests -->", "<!-- end of requests -->"
 ROW = re.compile(
     r'{EntryKind::(?P<kind>\w+), "(?P<name>\w+)", ServiceId::(?P<service>\w+), Who::(?P<who>\w+), (?P<size>\w+)'
-    r"(?:, (?P<choose>\w+))?(?:, ServiceId::(?P<also>\w+))?}"
+    r"(?:, (?P<choose>\w+))?(?:, ServiceId::(?P<also>\w+))?(?:,\s+ServiceId::(?P<also_third>\w+))?}"
 )
 SIZES = {"fixed_bytes": "256", "entry_bytes_max": "an entry"}
 
@@ -29,7 +29,8 @@ def numbers(root: Path) -> dict[str, int]:
 
 def service_of(row: re.Match[str]) -> str:
     if row["also"]:
-        return f"{row['also']}, then {row['service']}"
+        also = [row["also"], *([row["also_third"]] if row["also_third"] else [])]
+        return f"{', '.join(also)}, then {row['service']}"
     return f"{row['service']}, or `{row['choose']}`" if row["choose"] not in (None, "nullptr") else row["service"]
 
 

@@ -81,6 +81,7 @@ typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
 typedef struct ofp_members ofp_members;
+typedef struct ofp_resources ofp_resources;
 typedef struct ofp_request ofp_request;   /* a request to a pool that is under way */
 typedef struct ofp_gauges ofp_gauges;     /* values of the program that the agent samples */
 typedef struct ofp_query ofp_query;       /* the answer of a query, read frame by frame */
@@ -271,7 +272,27 @@ typedef struct ofp_member {
 OFP_API int ofp_group_members(ofp_channel* channel, int64_t wait_ns, ofp_members** members, ofp_error* error);
 OFP_API uint64_t ofp_members_count(const ofp_members* members);
 OFP_API int ofp_members_entry(const ofp_members* members, uint64_t index, ofp_member* member);
+/* "host" or "dpu", and the rack, "" if it is unknown. NULL: there is no such member. */
+OFP_API const char* ofp_members_role(const ofp_members* members, uint64_t index);
+OFP_API const char* ofp_members_rack(const ofp_members* members, uint64_t index);
 OFP_API void ofp_members_free(ofp_members* members);
+
+/* The directory of the group: what its agents have, by path. /members/NAME, /racks/RACK/NAME, /roles/ROLE/NAME,
+ * /exchanges/NAME, /functions/PLUG-IN/NAME, /pools/NAME and /sift/NAME. */
+typedef struct ofp_resource {
+  const char* path;
+  const char* about;  /* options or properties, as name=value&...; of a function its description */
+  const char* member; /* the agent that has it */
+} ofp_resource;
+/* Resources below `path` (NULL: all) that `member` has, by path. NULL: the agent that is asked, with all members; only
+ * there are /members, /racks and /roles. `seen`: 0, or the version of an earlier list; then the call waits until there
+ * is another one. After `wait_ns` the list has the version that was seen, and is empty. */
+OFP_API int ofp_resources_list(ofp_channel* channel, const char* member, const char* path, uint64_t seen,
+                               int64_t wait_ns, ofp_resources** resources, ofp_error* error);
+OFP_API uint64_t ofp_resources_version(const ofp_resources* resources);
+OFP_API uint64_t ofp_resources_count(const ofp_resources* resources);
+OFP_API int ofp_resources_entry(const ofp_resources* resources, uint64_t index, ofp_resource* resource);
+OFP_API void ofp_resources_free(ofp_resources* resources);
 
 /* ---- reading back --------------------------------------------------------------------------- */
 
@@ -325,7 +346,8 @@ OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
 /* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md) split streams by identifier and keep
  * them as tracks, ordered by identifier and time step, in elements on all members. The low bits of an identifier
- * give its element. */
+ * give its element. ofp_sift_elements with options in the name makes the pool, also through an agent that takes no rows
+ * of it; 0 elements: it waits for members. */
 OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
                               ofp_error* error);
 /* Returns when everything stored before is in its tracks; OFP_TIMEOUT otherwise. */
@@ -379,6 +401,9 @@ OFP_API int ofp_pool_list_start(ofp_channel* channel, const char* pool, const ch
                                 int64_t wait_ns, ofp_request** request, ofp_error* error);
 OFP_API int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                                 int64_t wait_ns, ofp_request** request, ofp_error* error);
+/* As ofp_resources_list. One that waits for another version is how a program watches the directory. */
+OFP_API int ofp_resources_start(ofp_channel* channel, const char* member, const char* path, uint64_t seen,
+                                int64_t wait_ns, ofp_request** request, ofp_error* error);
 /* `query` may be freed after the call. */
 OFP_API int ofp_pool_query_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                                  const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_request** request,
@@ -401,6 +426,7 @@ OFP_API int ofp_request_wait(ofp_request* request, int64_t wait_ns, ofp_error* e
 OFP_API int ofp_request_frame(ofp_request* request, ofp_frame** frame,
                               ofp_error* error); /* want, compute, query_next; may be NULL for these two */
 OFP_API int ofp_request_listing(ofp_request* request, ofp_listing** listing, ofp_error* error);
+OFP_API int ofp_request_resources(ofp_request* request, ofp_resources** resources, ofp_error* error);
 OFP_API int ofp_request_dropped(ofp_request* request, uint64_t* dropped, ofp_error* error);
 OFP_API int ofp_request_query(ofp_request* request, ofp_query** answer, ofp_error* error);
 /* Calls `callback` once, after any end of the request, in a thread of this program that is in ofp_poll (after which

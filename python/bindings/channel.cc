@@ -70,6 +70,17 @@ nb::tuple listing_of(ofp_listing* listing) {
   return nb::make_tuple(entries, ofp_listing_view(listing));
 }
 
+nb::tuple resources_of(ofp_resources* resources) {
+  const std::unique_ptr<ofp_resources, void (*)(ofp_resources*)> owned(resources, ofp_resources_free);
+  nb::list all;
+  for (std::uint64_t i = 0; i < ofp_resources_count(resources); ++i) {
+    ofp_resource resource{};
+    ofp_resources_entry(resources, i, &resource);
+    all.append(nb::make_tuple(resource.path, resource.about, resource.member));
+  }
+  return nb::make_tuple(all, ofp_resources_version(resources));
+}
+
 // Keys of requests that have ended, and the descriptor of whoever takes them. It outlives the channel's callbacks: each
 // comes in a call of something that holds it.
 class Ended {
@@ -175,6 +186,12 @@ class Request {
     ofp_error error{};
     check(ofp_request_listing(request_.get(), &listing, &error), error);
     return listing_of(listing);
+  }
+  [[nodiscard]] nb::tuple resources() const {
+    ofp_resources* resources = nullptr;
+    ofp_error error{};
+    check(ofp_request_resources(request_.get(), &resources, &error), error);
+    return resources_of(resources);
   }
   [[nodiscard]] std::uint64_t dropped() const {
     std::uint64_t dropped = 0;
@@ -359,9 +376,19 @@ class Channel {
     for (std::uint64_t i = 0; i < ofp_members_count(members); ++i) {
       ofp_member member{};
       ofp_members_entry(members, i, &member);
-      all.append(nb::make_tuple(member.name, member.host, member.address, member.http, member.flight, member.state));
+      all.append(nb::make_tuple(member.name, member.host, member.address, member.http, member.flight, member.state,
+                                ofp_members_role(members, i), ofp_members_rack(members, i)));
     }
     return all;
+  }
+
+  [[nodiscard]] Request start_resources(const std::string& member, const std::string& path, std::uint64_t seen,
+                                        const Seconds& timeout) const {
+    const ChannelHandle channel = handle();
+    const std::int64_t wait_ns = wait_ns_of(timeout);
+    return Request::start(ended_, [&](ofp_request** request, ofp_error* error) {
+      return ofp_resources_start(channel.get(), member.c_str(), path.c_str(), seen, wait_ns, request, error);
+    });
   }
 
   [[nodiscard]] Range* announce(nb::handle array) const { return new Range(handle().get(), array); }
@@ -567,6 +594,7 @@ void bind_channel(nb::module_& module) {
       .def("tell_end", &Request::tell_end)
       .def("frame", &Request::frame, nb::sig("def frame(self) -> Frame | None"))
       .def("listing", &Request::listing)
+      .def("resources", &Request::resources)
       .def("dropped", &Request::dropped)
       .def("query", &Request::query, nb::sig("def query(self) -> Query"))
       .def("free", &Request::free);
@@ -602,6 +630,8 @@ void bind_channel(nb::module_& module) {
       .def("nudge", &Channel::nudge)
       .def("probe", &Channel::probe, nb::arg("timeout").none())
       .def("members", &Channel::members, nb::arg("timeout").none())
+      .def("start_resources", &Channel::start_resources, nb::arg("member"), nb::arg("path"), nb::arg("seen"),
+           nb::arg("timeout").none())
       .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership);
   bind_pools(channel);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from . import _native, telemetry
 from ._native import Channel
 from .columns import schema_of
+from .directory import Change, Resource, list_resources, wait_members, watch_resources
 from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
@@ -52,6 +53,8 @@ class Member(NamedTuple):
     http: str  # for metrics and status
     flight: str  # for clients of Arrow Flight: grpc+tcp://, grpc+tls://
     state: str  # alive, suspect, left, dead
+    role: str = "host"  # or dpu
+    rack: str = ""  # empty: unknown
 
 
 MEMBER_STATES = ("alive", "suspect", "left", "dead")
@@ -219,7 +222,28 @@ class Session:
 
     def members(self, timeout: float | None = 5.0) -> list[Member]:
         """The agents of the group, by name, the session's own agent included; those that are dead or have left, too."""
-        return [Member._make((*each[:-1], MEMBER_STATES[each[-1]])) for each in self._native.members(timeout)]
+        return [
+            Member(name, host, address, http, flight, MEMBER_STATES[state], role, rack)
+            for name, host, address, http, flight, state, role, rack in self._native.members(timeout)
+        ]
+
+    def directory(self, path: str = "/", timeout: float = 5.0) -> list[Resource]:
+        """What the agents of the group have below ``path``, by path: ``/members``, ``/racks``, ``/roles``,
+        ``/exchanges``, ``/functions``, ``/pools`` (those that this user may read) and ``/sift``. Members that are dead
+        or lost are left out. Raises Timeout with the names of those that have not answered."""
+        return list_resources(self, path, timeout)
+
+    def watch_directory(self, path: str = "/", timeout: float | None = None) -> Iterator[Change]:
+        """What is there, as ``added`` as soon as its agent has told it, and then each change as it comes, until
+        ``timeout``."""
+        return watch_resources(self, path, timeout)
+
+    def wait_members(
+        self, count: int, *, role: str | None = None, rack: str | None = None, timeout: float | None = None
+    ) -> list[str]:
+        """Returns the names of the members that live when there are ``count`` of them, of this role (``host`` or
+        ``dpu``) and rack. Raises Timeout with the names of those there are."""
+        return wait_members(self, count, role, rack, timeout)
 
     @property
     def info(self) -> Info:

@@ -67,12 +67,13 @@ def members_table(members: list[dict[str, Any]]) -> Table:
     """The agents of a group; the one that was asked is marked."""
     now = time.time()
     rows = [
-        [each["name"] + (" (this one)" if each["self"] else ""), each["incarnation"], each["address"],
-         each["http"] or "-", each["state"],
+        [each["name"] + (" (this one)" if each["self"] else ""), each["role"], each["rack"] or "-",
+         each["incarnation"], each["address"], each["http"] or "-", each["state"],
          time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now - each["for_s"])), each["why"]]
         for each in members
     ]  # fmt: skip
-    return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
+    return table_of("members", ["name", "role", "rack", "incarnation", "address", "http", "state", "since", "why"],
+                    rows, ["rack", "role", "http"])  # fmt: skip
 
 
 def options_text(options: str) -> str:

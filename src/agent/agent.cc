@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/confinement.h"
+#include "agent/services/resource_sections.h"
 #include "base/log.h"
 #include "base/memory_reserve.h"
 #include "offpath/offpath.h"
@@ -280,6 +281,8 @@ void Agent::join_plugins() {
          dispatcher_->on_message_taken(call, operation);
        },
        [this](plugin::CallNumber call, TimeNs now) { dispatcher_->on_call_ended(call, now); }});
+  dispatcher_->add_resources(
+      function_section([this] { return plugins_->status(); }, [this] { return plugins_->changes(); }));
   plugins_->start(monotonic_ns());
 }
 
@@ -453,6 +456,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->members.push_back(membership.self());
   for (const auto& [name, member] : membership.others()) status->members.push_back(member);
   status->waiting_seeds = membership.waiting_seeds();
+  status->directory_questions = dispatcher_->resources().waiting();
   status->taken_at = now;
   status->group = group_->counters();
   status->reach = group_->reach().counters();

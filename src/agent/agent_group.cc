@@ -44,6 +44,8 @@ group::Identity Agent::identity() const {
                     : told_to_others(*settings_.http, machine_name()).substr(std::string_view("tcp:").size());
   }
   self.host = machine_name();
+  self.rack = settings_.rack;
+  self.role = settings_.role;
   return self;
 }
 

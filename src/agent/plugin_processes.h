@@ -50,6 +50,7 @@ class PluginProcesses final : public loop::Poller {
               TimeNs now);  // `done` is called with Error::cancelled; false: it was called already
 
   [[nodiscard]] std::vector<plugin::PluginStatus> status() const { return workers_.status(); }
+  [[nodiscard]] std::uint64_t changes() const noexcept { return workers_.changes(); }
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return effects_.empty(); }

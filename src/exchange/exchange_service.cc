@@ -91,20 +91,21 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
   std::vector<Place> places;
   const auto known = [&](const std::string& name) { return std::ranges::find(members, name, &GroupMember::name); };
   if (one.settings.members.empty()) {
-    for (const GroupMember& each : members) places.push_back({each.name, each.host, {}});
+    for (const GroupMember& each : members) places.push_back({each.name, each.host, each.rack});
     std::ranges::sort(places, comes_before, &Place::name);
   } else {
     for (const std::string& name : one.settings.members) {
       const auto at = known(name);
       // A member's place must not depend on whether it is alive: all members must see one tree.
-      places.push_back(
-          {name,
-           one.settings.shape.order == Shape::Order::locality && at != members.end() ? at->host : std::string(),
-           {}});
+      const bool by_place = one.settings.shape.order == Shape::Order::locality && at != members.end();
+      places.push_back(by_place ? Place{name, at->host, at->rack} : Place{name});
     }
   }
-  const auto same = [](const Place& a, const Place& b) { return a.name == b.name && a.host == b.host; };
+  const auto same = [](const Place& a, const Place& b) {
+    return a.name == b.name && a.host == b.host && a.rack == b.rack;
+  };
   if (!one.exchange || !std::ranges::equal(places, one.places, same)) {
+    ++changes_;
     const auto self = std::ranges::find(places, self_, &Place::name);
     auto topology = Topology::make(one.settings.shape, places);
     if (self == places.end())
@@ -344,6 +345,13 @@ void ExchangeService::on_transfer(std::uint64_t token, Status status, TimeNs now
 }
 
 // ---- status
+
+std::vector<ExchangeService::Known> ExchangeService::known() const {
+  std::vector<Known> all;
+  for (const auto& one : exchanges_)
+    all.push_back({one->settings.options.name, shape_text(one->settings.shape), one->failure, one->places.size()});
+  return all;
+}
 
 std::vector<ExchangeService::ExchangeStatus> ExchangeService::status(TimeNs now) const {
   std::vector<ExchangeStatus> all;

@@ -49,6 +49,7 @@ struct GroupMember {
   std::string name;
   std::string host;  // empty: unknown
   bool is_up;
+  std::string rack{};  // likewise
 };
 
 // Answers carry the number of the opened exchange, the number of the newest view, the size of a description, or whether
@@ -124,6 +125,14 @@ class ExchangeService final : public service::Service {
     DecisionCounters decisions;
   };
   [[nodiscard]] std::vector<ExchangeStatus> status(TimeNs now) const;
+
+  // For the directory.
+  struct Known {
+    std::string name, topology, failure;
+    std::size_t members;
+  };
+  [[nodiscard]] std::vector<Known> known() const;
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }  // of these
 
  private:
   struct Channel {
@@ -221,6 +230,7 @@ class ExchangeService final : public service::Service {
   std::string self_;
   uid_t owner_ = 0;
   std::vector<std::unique_ptr<One>> exchanges_;
+  std::uint64_t changes_ = 0;
   std::map<std::uint64_t, Channel> channels_;
   std::map<std::uint64_t, Transfer> transfers_;  // by token
   std::map<std::uint64_t, One*> calls_;          // of functions, by token

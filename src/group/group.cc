@@ -82,7 +82,7 @@ Status Group::tell_members(std::uint64_t channel, const channel::Entry& request,
   for (std::size_t bytes = 0; texts->size() < behind.size() && bytes < page_of_reply_bytes;) {
     const Member& next = *behind[texts->size()];
     bytes += 64 + next.id.name.size() + next.id.address.size() + next.id.http.size() + next.id.flight.size() +
-             next.id.host.size();
+             next.id.host.size() + next.id.rack.size();
     texts->push_back(next);
   }
   wire::MemberTable table{};

@@ -50,7 +50,8 @@ std::uint64_t digest_of(const Member& member) noexcept {
   std::uint64_t digest = hash_of(member.id.name);
   for (const std::uint64_t part :
        {member.id.incarnation, member.id.process, static_cast<std::uint64_t>(member.state), member.refuted,
-        hash_of(member.id.address), hash_of(member.id.http), hash_of(member.id.flight), hash_of(member.id.host)})
+        hash_of(member.id.address), hash_of(member.id.http), hash_of(member.id.flight), hash_of(member.id.host),
+        hash_of(member.id.rack), static_cast<std::uint64_t>(member.id.role)})
     digest = mix((digest ^ part) + golden_ratio);
   return digest;
 }
@@ -67,14 +68,17 @@ double seconds(TimeNs time) { return static_cast<double>(time) / second_ns; }
 }  // namespace
 
 MemberEntry entry_of(const Member& member) {
-  return {told(member.state), member.id.incarnation, member.id.process, member.refuted, member.id.name,
-          member.id.address,  member.id.http,        member.id.flight,  member.id.host};
+  return {told(member.state), member.id.incarnation, member.id.process, member.refuted,
+          member.id.name,     member.id.address,     member.id.http,    member.id.flight,
+          member.id.host,     member.id.rack,        member.id.role};
 }
 
 std::string_view state_name(MemberState state) noexcept {
   constexpr std::string_view names[] = {"alive", "suspect", "left", "dead"};
   return names[static_cast<std::size_t>(state)];
 }
+
+std::string_view role_name(Role role) noexcept { return role == Role::dpu ? "dpu" : "host"; }
 
 Membership::Membership(Identity self, const MembershipOptions& options, TimeNs now)
     : beat_ns_(std::max<TimeNs>(options.dead_after_ns / beats_of_death, 1)),
@@ -211,6 +215,7 @@ void Membership::note_change(Member& member, TimeNs now) {
   member.digest = digest_of(member);
   digest_ += member.digest;
   member.changed_at = changed_at_ = now;
+  ++changes_;
   spreads_ = true;
   hurry(now);
 }
@@ -349,8 +354,9 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
   const bool same_process = member.id.process == entry.process;
   std::optional<Identity> before;
   if (!member.id.name.empty() && is_live(member.state)) before = std::move(member.id);
-  member.id = {std::string(entry.name), entry.incarnation,         entry.process,          std::string(entry.address),
-               std::string(entry.http), std::string(entry.flight), std::string(entry.host)};
+  member.id = {std::string(entry.name),    entry.incarnation,       entry.process,
+               std::string(entry.address), std::string(entry.http), std::string(entry.flight),
+               std::string(entry.host),    std::string(entry.rack), entry.role};
   member.refuted = entry.refuted;
   member.heard_at = now;
   const char* const why = !before ? "" : same_process ? "it goes on" : "it started anew";

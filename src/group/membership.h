@@ -1,5 +1,5 @@
 // Membership of the group: a state machine without socket, thread or clock. Read this first, then reach.h, then
-// group.h.
+// group.h; resources.h is the directory.
 //
 // Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, refuted),
 // and two entries of one name are ordered: the larger incarnation wins (then the larger process number). Within one
@@ -50,6 +50,8 @@ namespace offpath::group {
 
 enum class MemberState : std::uint8_t { alive, suspect, left, dead };
 [[nodiscard]] std::string_view state_name(MemberState state) noexcept;
+using Role = wire::MemberEntry::Role;  // whether an agent runs on a host or on a DPU
+[[nodiscard]] std::string_view role_name(Role role) noexcept;
 
 struct Identity {
   std::string name;
@@ -59,6 +61,8 @@ struct Identity {
   std::string http;           // empty: none
   std::string flight;         // likewise
   std::string host;           // the machine's name
+  std::string rack{};         // where that stands; empty: unknown
+  Role role = Role::host;
 };
 
 struct Member {
@@ -132,7 +136,8 @@ class Membership {
   [[nodiscard]] const Member& self() const noexcept { return self_; }
   // All others, by name.
   [[nodiscard]] const std::map<std::string, Member, std::less<>>& others() const noexcept { return others_; }
-  [[nodiscard]] const Member* find(std::string_view name) const noexcept;  // self included; null: nobody of that name
+  [[nodiscard]] const Member* find(std::string_view name) const noexcept;    // self included; null: nobody of that name
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }  // of entries, this member's among them
   [[nodiscard]] std::size_t waiting_seeds() const;  // addresses at which no live member was found yet
   // A wire::MemberTable: all entries, or this member's own, the suspects, and those that changed lately.
   [[nodiscard]] std::vector<std::byte> table(bool whole, TimeNs now) const;
@@ -192,6 +197,7 @@ class Membership {
   std::map<std::string, Member, std::less<>> others_;  // names are never forgotten
   std::size_t suspects_ = 0;                           // of them
   std::uint64_t digest_ = 0;                           // of all entries
+  std::uint64_t changes_ = 0;                          // of them
   TimeNs changed_at_ = 0;                              // when one of them last changed
   std::vector<Member*> order_;                         // live others, by place
   std::size_t after_self_ = 0;                         // the first of them that comes after this member

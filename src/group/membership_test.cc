@@ -87,6 +87,23 @@ TEST(Membership, AloneItNeedsNoTimeUntilItHearsOfAnother) {
   EXPECT_EQ(c.membership.next_deadline(), never);
 }
 
+TEST(Membership, RoleAndRackAreKnownToOthers) {
+  Identity card = identity("b", 1, 22);
+  card.role = Role::dpu;
+  card.rack = "r7";
+  Speaker a(identity("a", 1, 11)), b(card), c(identity("c", 1, 33));
+  const std::uint64_t changes = a.membership.changes();
+  ASSERT_TRUE(a.hear(b, 0));
+  EXPECT_GT(a.membership.changes(), changes);
+  ASSERT_TRUE(c.hear(a, 0));  // who passes it on
+  for (const Speaker* each : {&a, &c}) {
+    EXPECT_EQ(each->membership.find("b")->id.role, Role::dpu);
+    EXPECT_EQ(each->membership.find("b")->id.rack, "r7");
+  }
+  EXPECT_EQ(c.membership.find("a")->id.role, Role::host);
+  EXPECT_EQ(c.membership.find("a")->id.rack, "");
+}
+
 TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {
   Speaker a(identity("a", 1, 11));
   Speaker b(identity("b", 1, 22));

@@ -285,6 +285,7 @@ void Workers::count_failure(Plugin& plugin, TimeNs now) {
 void Workers::fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects) {
   std::string failure = fmt::format("{} cannot be used: {}", plugin.options.path, reason);
   if (failure != plugin.failure) log(LogLevel::error, "plug-in '{}': {}", plugin.options.name, failure);
+  if (failure != plugin.failure) ++changes_;
   plugin.failure = std::move(failure);
   count_failure(plugin, now);
   // A broken file is not repaired within microseconds; until then calls fail at once.
@@ -318,6 +319,7 @@ void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, 
                now, effects);
     return kill(plugin, worker, effects);
   }
+  if (plugin.functions.empty() || !plugin.failure.empty()) ++changes_;
   if (plugin.functions.empty() || !plugin.failure.empty())
     log(LogLevel::info, "plug-in '{}': {} has {}", plugin.options.name, plugin.options.path, names_of(ready.functions));
   plugin.functions = std::move(ready.functions);
@@ -554,6 +556,7 @@ std::vector<PluginStatus> Workers::status() const {
     status.path = plugin.options.path;
     status.failure = plugin.failure;
     status.functions = plugin.functions;
+    status.own = plugin.options.own;
     status.confinement = plugin.confinement;
     status.workers_max = plugin.options.workers;
     for (const Worker& worker : plugin.workers) {

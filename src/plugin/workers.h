@@ -80,6 +80,7 @@ struct PluginCounters {
 struct PluginStatus {
   std::string name, path, failure;  // the last: why it cannot be used, empty if it can
   std::vector<FunctionInfo> functions;
+  bool own = false;           // as in PluginOptions
   Confinement confinement{};  // of the most recently started worker
   unsigned workers_max = 0, workers = 0, running = 0;
   std::uint64_t waiting = 0, waiting_max = 0;
@@ -119,6 +120,8 @@ class Workers {
   // Drops callers' own plug-ins without an owner.
   void end_unused(Effects& effects);
   [[nodiscard]] std::vector<PluginStatus> status() const;
+  // Grows when functions of a plug-in become known, or it cannot be used any more.
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
 
  private:
   struct Taken {
@@ -175,6 +178,7 @@ class Workers {
   void find_next_deadline() noexcept;
 
   std::list<Plugin> plugins_;
+  std::uint64_t changes_ = 0;
   std::size_t next_plugin_ = 0;
   CallNumber next_call_ = 1;
   WorkerNumber next_worker_ = 1;

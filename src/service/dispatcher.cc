@@ -202,13 +202,15 @@ void Dispatcher::route(const Request& request, TimeNs now) {
   Service* const one = service(service_of(*row, request.entry.payload));
   if (Status may = one != nullptr ? check(*row, request) : without_service(*row); !may)
     return answer_outcome(effects_, request.channel, request.entry.ticket, std::move(may));
-  if (Service* also = service(row->also); also != nullptr) also->on_request(request, now, effects_);
+  for (const ServiceId each : {row->also, row->also_third})
+    if (Service* also = service(each); also != nullptr) also->on_request(request, now, effects_);
   one->on_request(request, now, effects_);
 }
 
 // The error for a request whose service this agent does not have.
 Status Dispatcher::without_service(const RequestRow& row) const {
-  if ((row.who == Who::member || row.service == ServiceId::group) && !owner_)
+  const bool is_of_group = row.service == ServiceId::group || row.service == ServiceId::resources;
+  if ((row.who == Who::member || is_of_group) && !owner_)
     return fail(Error::unsupported, "this agent belongs to no group");
   return fail(Error::unsupported, "this agent does not serve {} requests", row.name);
 }

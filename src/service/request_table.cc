@@ -41,6 +41,8 @@ ServiceId cancel_by_subject(Bytes payload) noexcept {
       return ServiceId::query;
     case wire::PeerCancel::What::receive:
       return ServiceId::message;
+    case wire::PeerCancel::What::resources:
+      return ServiceId::resources;
     case wire::PeerCancel::What::computation:
     case wire::PeerCancel::What::get:
       return ServiceId::pool;

@@ -32,7 +32,8 @@ struct RequestRow {
   // Chooses the service of a kind that two services share, from the payload; null: always `service`. An unreadable
   // request goes to `service`, which refuses it.
   ServiceId (*choose)(Bytes payload) noexcept = nullptr;
-  ServiceId also = ServiceId::channel;  // called first, and ignores requests that are not its own; `channel`: none
+  // Called first, and ignore requests that are not their own; `channel`: none.
+  ServiceId also = ServiceId::channel, also_third = ServiceId::channel;
 };
 
 namespace detail {
@@ -86,10 +87,13 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::peer_query, "peer_query", ServiceId::query, Who::member, entry_bytes_max},
     {EntryKind::peer_query_next, "peer_query_next", ServiceId::query, Who::member, entry_bytes_max},
     {EntryKind::peer_cancel, "peer_cancel", ServiceId::pool, Who::member, fixed_bytes, cancel_by_subject},
-    {EntryKind::pool_cancel, "pool_cancel", ServiceId::pool, Who::anyone, fixed_bytes, nullptr, ServiceId::query},
+    {EntryKind::pool_cancel, "pool_cancel", ServiceId::pool, Who::anyone, fixed_bytes, nullptr, ServiceId::query,
+     ServiceId::resources},
     {EntryKind::gauges_open, "gauges_open", ServiceId::gauges, Who::anyone, entry_bytes_max},
     {EntryKind::gauges_close, "gauges_close", ServiceId::gauges, Who::anyone, fixed_bytes},
     {EntryKind::group_members, "group_members", ServiceId::group, Who::anyone, entry_bytes_max},
+    {EntryKind::list_resources, "list_resources", ServiceId::resources, Who::anyone, entry_bytes_max},
+    {EntryKind::peer_resources, "peer_resources", ServiceId::resources, Who::member, entry_bytes_max},
     {EntryKind::exchange_open, "exchange_open", ServiceId::exchange, Who::anyone, entry_bytes_max},
     {EntryKind::exchange_info, "exchange_info", ServiceId::exchange, Who::anyone, fixed_bytes},
     {EntryKind::exchange_wait, "exchange_wait", ServiceId::exchange, Who::anyone, fixed_bytes},

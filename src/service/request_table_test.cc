@@ -57,6 +57,7 @@ TEST(RequestTable, ServicesFitTheDispatchersArray) {
   for (const RequestRow& each : request_rows) {
     EXPECT_LT(static_cast<std::size_t>(each.service), services_max) << each.name;
     EXPECT_LT(static_cast<std::size_t>(each.also), services_max) << each.name;
+    EXPECT_LT(static_cast<std::size_t>(each.also_third), services_max) << each.name;
   }
 }
 
@@ -85,6 +86,7 @@ TEST(RequestTable, ACancelGoesToTheServiceOfWhatIsCancelled) {
   for (const auto& [what, service] : {std::pair{What::query, ServiceId::query},
                                       {What::receive, ServiceId::message},
                                       {What::get, ServiceId::pool},
+                                      {What::resources, ServiceId::resources},
                                       {What::computation, ServiceId::pool}}) {
     wire::PeerCancel cancel{};
     cancel.what = what;

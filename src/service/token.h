@@ -19,6 +19,7 @@ enum class ServiceId : std::uint8_t {
   compute = 8,
   disk = 9,
   gauges = 11,
+  resources = 12,
   exchange = 16,
   task = 17,
   message = 18,

@@ -1,6 +1,7 @@
 #include "sift/definition.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -12,20 +13,40 @@ namespace offpath::sift {
 
 namespace {
 
+constexpr std::string_view options_of_members[] = {"members=", "wait=", "racks=", "cards="};
+
 bool is_pattern(std::string_view names) { return names.find_first_of("*?[") != std::string_view::npos; }
 
-// The pool's text with the members' names in place of patterns.
+// The pool's text with the members' names in place of patterns, as these options say them.
 std::string with_members(std::string_view text, std::string_view members) {
   std::vector<std::string> options;
   for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
                                                                   : std::string_view{};
        !rest.empty();) {
     const std::string_view option = rest.substr(0, rest.find('&'));
-    if (!option.starts_with("members=") && !option.starts_with("wait=")) options.emplace_back(option);
+    if (std::ranges::none_of(options_of_members, [&](std::string_view each) { return option.starts_with(each); }))
+      options.emplace_back(option);
     rest.remove_prefix(std::min(rest.size(), option.size() + 1));
   }
-  options.push_back(fmt::format("members={}", members));
+  options.emplace_back(members);
   return fmt::format("{}?{}", name_in(text), fmt::join(options, "&"));
+}
+
+// The members with where they are: by rack, in the order of racks, and the cards among them.
+Result<std::string> with_places(std::string_view text, const std::vector<std::string>& members,
+                                std::span<const std::string> alive, const PlaceOf& place_of) {
+  std::map<std::string, std::vector<std::string>> racks;
+  std::vector<std::string> cards, texts;
+  for (const std::string& member : members) {
+    if (!std::ranges::binary_search(alive, member))
+      return fail(Error::would_block, "pool \"{}\" has mapped stages and waits for its member {}", name_in(text),
+                  member);
+    const MemberPlace place = place_of ? place_of(member) : MemberPlace{};
+    racks[place.rack].push_back(member);
+    if (place.is_card) cards.push_back(member);
+  }
+  for (const auto& [rack, names] : racks) texts.push_back(fmt::format("{}:{}", rack, member_ranges(names)));
+  return fmt::format("racks={}{}{}", fmt::join(texts, "|"), cards.empty() ? "" : "&cards=", member_ranges(cards));
 }
 
 bool same_names(std::string_view one, std::string_view other) {
@@ -47,7 +68,8 @@ std::vector<std::string> split_names(std::string_view text) {
   }
 }
 
-Result<Definition> definition_of(std::string_view text, const Settings& settings, std::span<const std::string> alive) {
+Result<Definition> definition_of(std::string_view text, const Settings& settings, std::span<const std::string> alive,
+                                 const PlaceOf& place_of) {
   pool::PoolOptions chosen;
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
   std::vector<std::string> members = pool::members_of(chosen, alive);
@@ -59,8 +81,18 @@ Result<Definition> definition_of(std::string_view text, const Settings& settings
     std::ranges::sort(members);
   }
   if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members lives", text);
-  std::string full = with_members(text, fmt::format("{}", fmt::join(members, ",")));
-  if (full.size() > wire::pool_bytes_max) full = with_members(text, member_ranges(members));
+  std::string full;
+  const bool has_places = !settings.places.empty() && !settings.members.empty();
+  if (settings.mapped() && has_places && std::ranges::none_of(chosen.members, is_pattern)) {  // it is a definition
+    full = text;
+  } else if (settings.mapped()) {
+    OFP_ASSIGN(const std::string places, with_places(text, members, alive, place_of));
+    full = with_members(text, places);
+  } else {
+    full = with_members(text, fmt::format("members={}", fmt::join(members, ",")));
+    if (full.size() > wire::pool_bytes_max)
+      full = with_members(text, fmt::format("members={}", member_ranges(members)));
+  }
   if (full.size() > wire::pool_bytes_max)
     return fail(
         Error::too_large,

@@ -3,6 +3,7 @@
 // says how members agree on one).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,10 +22,14 @@ struct Definition {
   std::vector<std::string> members;  // sorted
 };
 
+// Where a member that lives is.
+using PlaceOf = std::function<MemberPlace(const std::string& member)>;
+
 // What `text`, with these settings of its own, defines while these members live. Members that it names in full need not
-// live: another member may have made the pool. Error::would_block: fewer live than wait= says.
+// live: another member may have made the pool. Error::would_block: fewer live than wait= says, or one whose place a
+// mapped stage needs does not.
 [[nodiscard]] Result<Definition> definition_of(std::string_view text, const Settings& settings,
-                                               std::span<const std::string> alive);
+                                               std::span<const std::string> alive, const PlaceOf& place_of);
 
 // Fails with Error::exists if `text` names other members or options than the pool of its name, which exists with these
 // settings and this definition. Options that are left out differ in nothing.

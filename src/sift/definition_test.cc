@@ -11,7 +11,11 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> alive = {"a", "b", "c1", "c2"};
 
-Result<Definition> defined(std::string_view text) { return definition_of(text, parse_settings(text).value(), alive); }
+MemberPlace place_of(const std::string& member) { return {member < "c" ? "r1" : "r2", member == "b"}; }
+
+Result<Definition> defined(std::string_view text) {
+  return definition_of(text, parse_settings(text).value(), alive, place_of);
+}
 
 TEST(Definition, NamesAllMembersThatLive) {
   const auto made = defined("sift:/t?key=id");
@@ -45,6 +49,27 @@ TEST(Definition, OptionsThatAreLeftOutDifferInNothing) {
   const Status options = check_same("sift:/t?key=other", settings, existing);
   ASSERT_FALSE(options);
   EXPECT_THAT(options.error().message, HasSubstr("exists already, as"));
+}
+
+TEST(Definition, SaysWhereMembersAreIfStagesAreMapped) {
+  const auto made = defined("sift:/t?key=id&stage2=rack:r1&wait=4");
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->text, "sift:/t?key=id&stage2=rack:r1&racks=r1:a,b|r2:c{1..2}&cards=b");
+  EXPECT_THAT(made->members, ElementsAre("a", "b", "c1", "c2"));
+  // Another member, which knows other places, makes the same of it.
+  const Settings settings = parse_settings(made->text).value();
+  const auto there = definition_of(made->text, settings, {}, {});
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_EQ(there->text, made->text);
+  EXPECT_EQ(there->members, made->members);
+  EXPECT_EQ(settings.places.at("b").rack, "r1");
+  EXPECT_TRUE(settings.places.at("b").is_card);
+  EXPECT_EQ(settings.places.at("c2").rack, "r2");
+  for (const char* same : {"sift:/t?key=id&stage2=rack:r1", "sift:/t?key=id&stage2=rack:r1&members=*"})
+    EXPECT_TRUE(check_same(same, settings, made->text)) << same;
+  EXPECT_FALSE(check_same("sift:/t?key=id&stage2=rack:r2", settings, made->text));
+  EXPECT_EQ(defined("sift:/t?key=id&stage1=hosts&members=a,z").error().code, Error::would_block)
+      << "where z is, nobody knows";
 }
 
 TEST(Definition, MoreMembersWinOrElseTheFirstInOrder) {

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "pool/directory/pool_name.h"
 #include "sift/member_ranges.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::sift {
 
@@ -23,11 +24,68 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
   return static_cast<std::uint64_t>(*bytes);
 }
 
+// The stage of "stage2"; 0: another setting. Each has one name: "stage02" would set it twice.
+std::uint32_t stage_of(std::string_view name) {
+  constexpr std::string_view stage = "stage";
+  if (!name.starts_with(stage) || name.substr(stage.size()).starts_with('0')) return 0;
+  return number_of<std::uint32_t>(name.substr(stage.size())).value_or(0);
+}
+
+// Calls `take` with each name of "a,b{1..3}".
+template <class Take>
+Status each_name(std::string_view text, const Take& take) {
+  OFP_ASSIGN(const std::string names, member_names(text));
+  for (std::string_view rest = names; !rest.empty();) {
+    const std::string name(rest.substr(0, rest.find(',')));
+    OFP_TRY(take(name));
+    rest.remove_prefix(std::min(name.size() + 1, rest.size()));
+  }
+  return {};
+}
+
+// Members by rack, which are all there are if no others are named.
+Status set_racks(Settings& settings, std::string_view text) {
+  std::string all;
+  while (!text.empty()) {
+    const std::string_view group = text.substr(0, text.find('|'));
+    const std::size_t colon = group.find(':');
+    if (colon == std::string_view::npos) return fail(Error::invalid, "racks: '{}': RACK:NAMES is expected", group);
+    OFP_TRY(each_name(group.substr(colon + 1), [&](const std::string& name) -> Status {
+      if (settings.places.size() == wire::members_max)
+        return fail(Error::too_large, "racks: more than {} members", wire::members_max);
+      if (!settings.places.emplace(name, MemberPlace{std::string(group.substr(0, colon))}).second)
+        return fail(Error::invalid, "racks: '{}' stands there twice", name);
+      all += fmt::format("{}{}", all.empty() ? "" : ",", name);
+      return {};
+    }));
+    text.remove_prefix(std::min(group.size() + 1, text.size()));
+  }
+  if (settings.members.empty()) settings.members = std::move(all);
+  return {};
+}
+
+// Once their racks are known.
+Status set_cards(Settings& settings, std::string_view text) {
+  return each_name(text, [&](const std::string& card) -> Status {
+    const auto place = settings.places.find(card);
+    if (place == settings.places.end())
+      return fail(Error::invalid, "cards: '{}' is not one of the members that racks= says", card);
+    place->second.is_card = true;
+    return {};
+  });
+}
+
 Status set(Settings& settings, std::string_view name, std::string_view text) {
   if (name == "key")
     settings.key = text;
   else if (name == "members") {
     OFP_ASSIGN(settings.members, member_names(text));
+  } else if (const std::uint32_t stage = stage_of(name); stage != 0) {
+    if (const auto selector = parse_selector(text); !selector)
+      return fail(Error::invalid, "{}: {}", name, selector.error().message);
+    settings.selectors.emplace(stage, text);
+  } else if (name == "racks") {
+    OFP_TRY(set_racks(settings, text));
   } else if (name == "wait") {
     OFP_ASSIGN(settings.wait, parse_number(name, text));
   } else if (name == "stages") {
@@ -57,7 +115,7 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
   } else {
     return fail(Error::invalid,
                 "'{}' is not a setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
-                "wait, replicas and spill are",
+                "wait, replicas, spill, and stage1 and so on are",
                 name);
   }
   return {};
@@ -74,6 +132,7 @@ Result<Settings> parse_settings(std::string_view name) {
   settings.pool = name.substr(0, question);
   std::string_view rest = name.substr(std::min(question + 1, name.size()));
   std::string seen = "&";
+  std::string_view cards;
   while (!rest.empty()) {
     const std::string_view setting = rest.substr(0, std::min(rest.find('&'), rest.size()));
     rest.remove_prefix(std::min(setting.size() + 1, rest.size()));
@@ -84,8 +143,12 @@ Result<Settings> parse_settings(std::string_view name) {
     if (seen.find(fmt::format("&{}&", which)) != std::string::npos)
       return fail(Error::invalid, "'{}' is set twice for '{}'", which, settings.pool);
     seen += fmt::format("{}&", which);
-    OFP_TRY(set(settings, which, setting.substr(equals + 1)));
+    if (which == "cards")
+      cards = setting.substr(equals + 1);
+    else
+      OFP_TRY(set(settings, which, setting.substr(equals + 1)));
   }
+  OFP_TRY(set_cards(settings, cards));
   if (settings.budget_bytes == 0)
     settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
   if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;
@@ -95,6 +158,7 @@ Result<Settings> parse_settings(std::string_view name) {
 
 bool same_but_members(Settings a, Settings b) {
   a.members = b.members = {};
+  a.places = b.places = {};
   a.wait = b.wait = 0;
   return a == b;
 }
@@ -118,6 +182,9 @@ Status check(const Settings& settings) {
     return fail(Error::invalid, "budget={} is less than threshold={}", settings.budget_bytes, settings.threshold_bytes);
   if (settings.credit_bytes < 1) return fail(Error::invalid, "credit=0: nothing could be published");
   if (settings.age_ns <= 0) return fail(Error::invalid, "age={} ns: more than 0 is expected", settings.age_ns);
+  if (!settings.selectors.empty() && settings.selectors.rbegin()->first > settings.track_stage())
+    return fail(Error::invalid, "stage{}=: with stages={} there are stage1 to stage{}, which keeps the tracks",
+                settings.selectors.rbegin()->first, settings.stages, settings.track_stage());
   if (settings.replicas < 1 || settings.replicas > pool::replicas_max)
     return fail(Error::invalid, "replicas={}: 1 to {} are expected", settings.replicas, pool::replicas_max);
   return {};

@@ -1,7 +1,11 @@
 // The settings in a sift pool's name:
 //
 //   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*
-//               &replicas=2&spill=durable
+//               &replicas=2&spill=durable&stage2=rack:*
+//
+// A definition of a pool whose stages are mapped says besides where its members were when it was made:
+//
+//   racks=r1:dpu{1..4},host{1..4}|r2:…    members by rack, all of them      cards=dpu{1..8}    those on DPUs
 //
 // Read this first in src/sift, then split/geometry.h (the placement of elements), piece.h (the unit of transfer),
 // split/row_form.h (its columns), split/partition.h and tracks/compaction.h (how an element splits), sift.h (one pool),
@@ -11,12 +15,14 @@
 
 #include <bit>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "sift/split/partition.h"
+#include "sift/split/stage_places.h"
 
 namespace offpath::sift {
 
@@ -32,7 +38,12 @@ struct Settings {
   std::string members;                          // patterns of the members' names, as for other pools; so are replicas
   std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 afterwards
   std::uint32_t replicas = 1;
-  bool durable = false;  // spill=durable: taken pieces are on disk
+  bool durable = false;                            // spill=durable: taken pieces are on disk
+  std::map<std::uint32_t, std::string> selectors;  // stageN=: the members that hold it (split/stage_places.h)
+  std::map<std::string, MemberPlace> places;       // of members; those that are not there are hosts in no known rack
+
+  // The user has mapped stages: what follows each other is held close together (split/geometry.h).
+  [[nodiscard]] bool mapped() const noexcept { return !selectors.empty(); }
 
   // The agent's part of the pool survives the agent.
   [[nodiscard]] bool kept() const noexcept { return durable || replicas > 1; }

@@ -1,5 +1,6 @@
 #include "sift/settings.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace offpath::sift {
@@ -62,6 +63,43 @@ TEST(SiftSettings, WhatIsWrongIsNamed) {
     ASSERT_FALSE(read) << name;
     EXPECT_NE(read.error().message.find(expected), std::string::npos) << name << ": " << read.error().message;
   }
+}
+
+TEST(Settings, StagesAreMappedBySelectors) {
+  const auto read = parse_settings("sift:/t?key=id&stages=2&stage1=hosts&stage3=rack:r1/dpu{1..3},x*");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(read->mapped());
+  EXPECT_EQ(read->selectors.at(1), "hosts");
+  EXPECT_FALSE(parse_settings("sift:/t?key=id")->mapped());
+  const auto refusal = [](std::string_view options) {
+    const auto parsed = parse_settings(fmt::format("sift:/t?key=id&{}", options));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_NE(refusal("stages=2&stage4=hosts").find("there are stage1 to stage3"), std::string::npos);
+  EXPECT_NE(refusal("stage0=hosts").find("is not a setting"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:").find("one rack or a pattern"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:a,rack:b").find("one rack or a pattern"), std::string::npos);
+  EXPECT_NE(refusal("stage1=rack:a/hosts,,b").find("are expected"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts,rack:b").find("at the beginning"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts&racks=a").find("RACK:NAMES"), std::string::npos);
+  EXPECT_NE(refusal("stage1=hosts&stage01=dpus").find("'stage01' is not a setting"), std::string::npos);
+}
+
+// A few bytes of a name stand for many members.
+TEST(Settings, MembersOfAllRacksAreBounded) {
+  const auto refusal = [](std::string_view options) {
+    const auto parsed = parse_settings(fmt::format("sift:/t?key=id&stage1=hosts&{}", options));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_EQ(refusal("racks=a:a{001..512}|b:b{001..512}&cards=a{001..512}"), "");
+  EXPECT_EQ(refusal("cards=a1&racks=a:a1"), "") << "in any order";
+  EXPECT_NE(refusal("racks=a:a{001..512}|b:b{001..513}").find("more than 1024 members"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,y|b:y").find("'y' stands there twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,x").find("'x' stands there twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x&cards=z").find("'z' is not one of the members"), std::string::npos);
+  EXPECT_NE(refusal("cards=z").find("'z' is not one of the members"), std::string::npos);
+  EXPECT_NE(refusal("stage2=x{001..100}*").find("more than 64 patterns"), std::string::npos);
+  EXPECT_EQ(refusal("stage2=x{001..100}"), "");
 }
 
 }  // namespace

@@ -50,8 +50,17 @@ Status Sift::check_size(std::uint64_t charge) const {
 
 // ---- puts and offers
 
+Status Sift::may_put() const {
+  if (geometry_.holds(self_, {1, 0})) return {};
+  return fail(Error::unsupported,
+              "'{}' takes no rows of sift pool '{}', of which stage1={}: put them through an agent of "
+              "that stage",
+              options_.self.member, options_.settings.pool, options_.settings.selectors.at(1));
+}
+
 Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival& arrival) {
   if (dropped_) return fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool);
+  OFP_TRY(may_put());
   OFP_ASSIGN(const std::int64_t step, step_of(row_key));
   if (frame == nullptr || !frame->arrow)
     return fail(Error::schema, "'{}' is not an Arrow frame: sift pools take frames of the destination ipc-page or ipc",
@@ -248,7 +257,7 @@ void Sift::on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, T
         effects,
         FlushedEffect{token, dropped_ ? Status(fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool))
                                       : Status(fail(Error::invalid, "flushes count from 1"))});
-  if (flushes_.begin(token, flush, deadline)) {
+  if (flushes_.begin(token, flush, deadline) && may_put()) {  // otherwise nobody waits for this member's marks
     Element& first = element({1, 0});
     first.newest_flush = flush;
     first.flushes.push_back({flush, first.taken});  // pieces that wait to be admitted precede it too

@@ -80,6 +80,8 @@ class Sift {
   [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
 
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
+  // Fails if this member does not hold stage 1, which takes puts.
+  [[nodiscard]] Status may_put() const;
   [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept { return budgets_[stage]; }
   [[nodiscard]] std::uint64_t track_bytes() const noexcept { return track_bytes_; }
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {

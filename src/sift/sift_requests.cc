@@ -57,7 +57,14 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
     case EntryKind::sift_info: {
       wire::SiftInfo info{};
       OFP_TRY(wire::decode(request.payload, info));
-      OFP_ASSIGN(const Pool* const pool, existing(info.pool, channels_.at(channel)));
+      const uid_t user = channels_.at(channel);
+      // With options it makes the pool, which may wait for members.
+      if (info.pool.size() > name_in(info.pool).size()) OFP_TRY(make(std::string(info.pool), user, effects));
+      if (awaited_.contains(name_in(info.pool)) && info.pool.size() > name_in(info.pool).size()) {
+        effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{0}});
+        return {};
+      }
+      OFP_ASSIGN(const Pool* const pool, existing(info.pool, user));
       effects.push_back(service::ReplyEffect{channel, request.ticket,
                                              wire::Done{pool->settings.elements(pool->settings.track_stage())}});
       return {};
@@ -189,6 +196,7 @@ void SiftService::drop(Pool& pool, TimeNs now, service::Effects& effects) {
   if (pool.kept) pool.kept->drop(now, effects);
   times_.erase(pool.name);
   auto node = by_name_.extract(pool.name);
+  ++changes_;
   dropped_.push_back(std::move(node.mapped()));
   for (const DeferredRequest& serve : std::exchange(pool.deferred, {})) serve(now, effects);
   forget_dropped();

@@ -53,6 +53,18 @@ std::vector<SiftService::PoolStatus> SiftService::pools() const {
   return all;
 }
 
+std::vector<SiftService::Known> SiftService::known() const {
+  std::vector<Known> all;
+  for (const auto& [name, pool] : by_name_)
+    all.push_back({pool->text, pool->user,
+                   !pool->agreement.rival().empty() ? "rival"
+                   : pool->agreement.is_agreed()    ? "ready"
+                                                    : "agrees"});
+  for (const auto& [name, awaited] : awaited_)
+    if (!by_name_.contains(name)) all.push_back({awaited.text, awaited.user, "waits"});
+  return all;
+}
+
 // ---- pools
 
 Status SiftService::may_use(const Pool& pool, uid_t user) {
@@ -97,7 +109,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     return fail(Error::too_large,
                 "user {} has {} sift pools, which is the limit of each user (limits.user_pools_max); drop one", user,
                 own);
-  OFP_ASSIGN(const Definition definition, definition_of(text, settings, alive_));
+  OFP_ASSIGN(const Definition definition, definition_of(text, settings, alive_, place_of_));
   OFP_ASSIGN(settings, parse_settings(definition.text));
   if (std::ranges::find(definition.members, self_) == definition.members.end())
     return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", definition.text, self_);
@@ -116,6 +128,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
            .flushes = FlushRounds(std::string(name_in(text)), position, definition.members.size())});
   if (made->settings.kept()) OFP_TRY(open_kept(*made, effects));
   Pool* const pool = by_name_.emplace(made->name, std::move(made)).first->second.get();
+  ++changes_;
   if (auto awaited = awaited_.extract(pool->name)) pool->deferred = std::move(awaited.mapped().deferred);
   note_deadline(*pool);  // the next round, which knows the time, asks the members
   if (pool->text != text && pool->agreement.missing(alive_, 0).empty())
@@ -180,13 +193,20 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
 // The name with all its settings: it makes the pool again if it was dropped meanwhile.
 Result<std::string> SiftService::admit(const std::string& pool, uid_t user, service::Effects& effects) {
   auto made = define(pool, user, effects);
-  if (made) return (*made)->text;
+  if (made) {
+    OFP_TRY((*made)->sift->may_put());
+    return (*made)->text;
+  }
   if (made.error().code != Error::would_block) return tl::unexpected(std::move(made).error());
   return await(pool, user, made.error());
 }
 
+// A member that takes no rows of the pool can make it.
 Status SiftService::make(const std::string& pool, uid_t user, service::Effects& effects) {
-  OFP_TRY(admit(pool, user, effects));
+  const auto made = define(pool, user, effects);
+  if (made) return {};
+  if (made.error().code != Error::would_block) return tl::unexpected(made.error());
+  OFP_TRY(await(pool, user, made.error()));
   return {};
 }
 
@@ -223,6 +243,7 @@ void SiftService::after(Pool& pool, Agreement::Outcome outcome, const Agreement:
                         service::Effects& effects) {
   for (const Agreement::Ask& each : asks) ask(pool, each, now, effects);
   note_deadline(pool);
+  if (outcome != Agreement::Outcome::none) ++changes_;
   if (outcome == Agreement::Outcome::agreed) {
     if (pool.kept) pool.kept->begin(now);
     serve_deferred(pool, now, effects);
@@ -369,6 +390,7 @@ Result<std::string> SiftService::await(std::string_view text, uid_t user, const 
                   "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)",
                   own, user);
     awaited_.emplace(name_in(text), Awaited{std::string(text), user});
+    ++changes_;
     log(LogLevel::info, "pool \"{}\" will be made later: {}", text, why.message);
     return std::string(text);
   }

@@ -23,6 +23,7 @@
 #include "mover/store.h"
 #include "pool/members/pools.h"
 #include "service/service.h"
+#include "sift/definition.h"
 #include "sift/kept/unread_pools.h"
 #include "sift/publish/piece_pulls.h"
 #include "sift/sift.h"
@@ -49,6 +50,8 @@ class SiftService final : public service::Service {
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
   void set_self(std::string name, std::uint64_t process);
+  // Without: all members are hosts in no known rack.
+  void set_places(PlaceOf place_of) { place_of_ = std::move(place_of); }
   // Restores pools that were kept on this agent's disk, after `pools` has found them.
   void recover(TimeNs now, service::Effects& effects);
   // `anew`: members that restarted.
@@ -104,6 +107,15 @@ class SiftService final : public service::Service {
     std::string rival{};                 // as in Agreement
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
+
+  // For the directory: pools that are made, and those that wait for members.
+  struct Known {
+    std::string_view text;
+    uid_t user;
+    std::string_view state;  // "waits" for members, "agrees" with them, "ready", or "rival" as in Agreement
+  };
+  [[nodiscard]] std::vector<Known> known() const;
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }  // of these
 
  private:
   using Pool = SiftPool;
@@ -192,6 +204,7 @@ class SiftService final : public service::Service {
   std::string self_;
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;
+  PlaceOf place_of_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
   DueTimes<std::string> times_;  // when to look at each pool of by_name_ again
   std::map<std::string, Awaited, std::less<>> awaited_;
@@ -201,6 +214,7 @@ class SiftService final : public service::Service {
   std::unordered_map<std::uint64_t, Work> works_;
   bool forget_later_ = false;  // a dropped pool may be unreferenced
   std::uint64_t next_ = 1;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace offpath::sift

@@ -347,6 +347,19 @@ TEST(SiftService, APoolThatWaitsForMembersIsMadeWhenTheyLive) {
   EXPECT_TRUE(agents.outcomes.at(again)) << "the same name, once it is made";
 }
 
+TEST(SiftService, AMemberThatTakesNoRowsMakesThePool) {
+  OneAgent agent("a");
+  agent.sifts.set_places([](const std::string& member) { return MemberPlace{"", member == "a"}; });
+  agent.sifts.on_members({"a", "b"}, {}, agent.now, agent.effects);
+  const Status made = agent.sifts.make("sift:/t?key=id&stage1=hosts", user, agent.effects);
+  EXPECT_TRUE(made) << made.error().message;
+  EXPECT_THAT(agent.names(), ::testing::ElementsAre("sift:/t"));
+  EXPECT_TRUE(agent.sifts.make("sift:/waits?key=id&stage1=hosts&wait=3", user, agent.effects)) << "later";
+  const auto rows = agent.sifts.admit("sift:/t", user, agent.effects);
+  ASSERT_FALSE(rows);
+  EXPECT_EQ(rows.error().code, Error::unsupported);
+}
+
 TEST(SiftService, SiftPoolsOfAUserAreBounded) {
   OneAgent agent("a", nullptr, {.user_pools_max = 1});
   ASSERT_TRUE(agent.sifts.admit("sift:/1?key=id", user, agent.effects));

@@ -75,13 +75,16 @@ class World {
   void start(std::size_t place, std::uint64_t incarnation = 0) {
     Place& here = places_[place];
     here.process = random_.next() | 1;
-    here.membership =
-        std::make_unique<Membership>(Identity{name_of(place), incarnation, here.process, address_of(place), "", "", ""},
-                                     group::MembershipOptions{dead_after_ns, here.seeds}, now_);
+    here.membership = std::make_unique<Membership>(identity(place, incarnation),
+                                                   group::MembershipOptions{dead_after_ns, here.seeds}, now_);
     here.seen.clear();
     here.waiting.clear();
     here.stopped = false;
     expect(place);
+  }
+  [[nodiscard]] Identity identity(std::size_t place, std::uint64_t incarnation) const {
+    return {name_of(place), incarnation,   places_[place].process, address_of(place), "", "", "",
+            rack_of(place), role_of(place)};
   }
   void kill(std::size_t place) {
     const std::uint64_t process = places_[place].process;
@@ -160,10 +163,16 @@ class World {
       const bool alive = member != nullptr && member->state == MemberState::alive;
       if (alive == is_dead(place))
         return fmt::format("{} is taken for {}", name_of(place), alive ? "alive" : "dead, or is not known");
+      if (alive && (member->id.rack != rack_of(place) || member->id.role != role_of(place)))
+        return fmt::format("{} is said to be in rack '{}'", name_of(place), member->id.rack);
     }
     return "";
   }
 
+  [[nodiscard]] static std::string rack_of(std::size_t place) { return fmt::format("rack{}", place / 8); }
+  [[nodiscard]] static group::Role role_of(std::size_t place) {
+    return place % 2 == 0 ? group::Role::host : group::Role::dpu;
+  }
   [[nodiscard]] static std::string name_of(std::size_t place) { return fmt::format("node{:03}", place); }
   [[nodiscard]] static std::string address_of(std::size_t place) { return fmt::format("unix:/{}", name_of(place)); }
   [[nodiscard]] std::uint64_t process(std::size_t place) const { return places_[place].process; }

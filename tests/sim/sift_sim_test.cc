@@ -84,6 +84,7 @@ class World {
  public:
   World(std::uint64_t seed, Kills kills) : random_(seed), kills_(kills != Kills::none), kept_(kills == Kills::kept) {
     draw();
+    map_stages(seed);
     std::vector<std::string> names;
     for (std::uint64_t i = 0; i < agents_count_; ++i) names.push_back(fmt::format("dpu{:03}", i));
     agents_.resize(names.size());
@@ -138,9 +139,11 @@ class World {
   }
 
   [[nodiscard]] std::string describe() const {
-    return fmt::format("{} agents, {} stages, fanout {}, threshold {}, budget {}, {} rows", agents_.size(),
+    std::string mapped;
+    for (const auto& [stage, selector] : settings_.selectors) mapped += fmt::format(", stage{}={}", stage, selector);
+    return fmt::format("{} agents, {} stages, fanout {}, threshold {}, budget {}, {} rows{}", agents_.size(),
                        settings_.stages, settings_.fanout, settings_.threshold_bytes, settings_.budget_bytes,
-                       put_.size());
+                       put_.size(), mapped);
   }
   [[nodiscard]] std::uint64_t repeated() const { return repeated_; }
   // Copies that there were, those that had to wait for room among them.
@@ -180,6 +183,25 @@ class World {
     if (random_.chance(0.6)) {
       faults_ = {.offer_lost = 0.05, .answer_lost = 0.1, .repeated = 0.1, .pull_fails = 0.05, .corrupted = 0.02};
       faults_.delay_max_ns = 20 * millisecond_ns;
+    }
+  }
+
+  // In half of the worlds agents are hosts and cards in some racks, and stages are mapped by that. The worlds are
+  // otherwise the same as without.
+  void map_stages(std::uint64_t seed) {
+    SeededRandom random(seed ^ 0x5EED'0F'57A6E5);
+    if (random.chance(0.5)) return;
+    const std::uint64_t racks = 1 + random.below(4);
+    for (std::uint64_t i = 0; i < agents_count_; ++i)  // the first is a host, the second a card
+      settings_.places[fmt::format("dpu{:03}", i)] = {fmt::format("r{}", i % racks),
+                                                      i == 1 || (i > 1 && random.chance(0.6))};
+    const bool has_cards = agents_count_ > 1;
+    const std::vector<std::string> anywhere{"hosts", "rack:r0", "dpu*", has_cards ? "dpus" : "hosts"};
+    const std::vector<std::string> in_racks{"rack:*", "rack:r[01]", has_cards ? "rack:*/dpus" : "rack:*/hosts"};
+    for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) {
+      const bool may_repeat = stage > 1 && stage < settings_.track_stage();
+      const std::vector<std::string>& from = may_repeat && random.chance(0.6) ? in_racks : anywhere;
+      if (random.chance(0.7)) settings_.selectors[stage] = from[random.below(from.size())];
     }
   }
 
@@ -349,6 +371,7 @@ class World {
     for (std::int64_t step = 0; step < steps; ++step)
       for (std::size_t i = 0; i < agents_.size(); ++i)
         for (std::uint64_t piece = random_.below(4); piece > 0 && budget_of_rows > 0; --piece) {
+          if (!agents_[i].sift->may_put()) continue;
           std::vector<std::uint64_t> numbers(1 + random_.below(rows_max_));
           budget_of_rows -= std::min<std::uint64_t>(budget_of_rows, numbers.size());
           for (std::uint64_t& id : numbers) {

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..agent_http import fetch, fetch_status, find_agent_address, find_http
+from ..directory import Change
 from ..group_view import look, render_group, watch_group
-from ..status_view import events_tables, look_twice, members_table, schemas_table, size_text, watch
+from ..status_view import events_tables, look_twice, members_table, schemas_table, size_text, table_of, watch
 from .options import AgentOption, HttpOption, JsonFlag, open_session
 from .output import make_console, print_json
 
@@ -55,6 +56,52 @@ def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFla
         print_json(known)
     else:
         make_console().print(members_table(known))
+
+
+@app.command("ls")
+def list_directory(path: Annotated[str, typer.Argument(help="Such as /pools or /racks/r1; without it: all.")] = "/",
+                   watched: Annotated[bool, typer.Option("--watch", help="Print what is there, and then each change as "
+                                                         "it comes, until Ctrl-C.")] = False,
+                   seconds: Annotated[float | None, typer.Option("--for", min=0, help="End the watch after as many "
+                                                                 "seconds.")] = None,
+                   agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """What the agents of the group have, by path: members, racks, roles, exchanges, functions, pools and sift pools."""
+    with open_session(agent) as session:
+        if watched:
+            with contextlib.suppress(KeyboardInterrupt):
+                for change in session.watch_directory(path, seconds):
+                    print(change_text(change, as_json), flush=True)
+            return
+        found = session.directory(path)
+    if as_json:
+        print_json([each._asdict() for each in found])
+    else:
+        rows = [[each.path, ", ".join(each.members), each.about] for each in found]
+        make_console().print(table_of("", ["path", "members", "about"], rows, ["members"]))
+
+
+def change_text(change: Change, as_json: bool) -> str:
+    """A line."""
+    if as_json:
+        return json.dumps({"what": change.what, **change.resource._asdict()})
+    mark = {"added": "+", "removed": "-", "changed": "~"}[change.what]
+    return f"{mark} {change.resource.path}  {', '.join(change.resource.members)}  {change.resource.about}".rstrip()
+
+
+@app.command("wait")
+def wait_for_members(count: Annotated[int, typer.Option("--members", min=1, help="As many have to live.")],
+                     role: Annotated[str | None, typer.Option(help="Count those of this role: host or dpu.")] = None,
+                     rack: Annotated[str | None, typer.Option(help="Count those in this rack.")] = None,
+                     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds; then it fails. Without: for "
+                                                                   "ever.")] = None,
+                     agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Waits until the group has so many members that live, and prints their names."""
+    with open_session(agent) as session:
+        names = session.wait_members(count, role=role, rack=rack, timeout=timeout)
+    if as_json:
+        print_json(names)
+    else:
+        print(*names, sep="\n")
 
 
 @app.command()

@@ -18,6 +18,7 @@
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
 #include "wire/limits.h"
+#include "wire/messages/peer_messages.h"
 
 namespace offpath::agent {
 
@@ -128,6 +129,17 @@ bool is_in_group(const Config& config) {
 std::string name_of(const Config& config) {
   if (!config.text("agent.name").empty()) return with_index(config.text("agent.name"), index_of(config));
   return is_in_group(config) ? fmt::format("{}-{}", machine_name(), index_of(config)) : machine_name();
+}
+
+Status read_place(const Config& config, AgentSettings& settings) {
+  const std::string& role = config.text("agent.role");
+  if (role != "host" && role != "dpu") return bad_value(config, "agent.role", "'{}' is not one of host, dpu", role);
+  settings.role = role == "dpu" ? group::Role::dpu : group::Role::host;
+  settings.rack = with_index(config.text("agent.rack"), index_of(config));
+  if (!wire::is_rack(settings.rack))
+    return bad_value(config, "agent.rack", "'{}': at most {} letters, digits, '.', '-' and '_' are expected",
+                     settings.rack, wire::rack_bytes_max);
+  return {};
 }
 
 Status read_group(const Config& config, AgentSettings& settings) {
@@ -349,6 +361,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   AgentSettings settings;
   settings.name = name_of(config);
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
+  OFP_TRY(read_place(config, settings));
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
   settings.http_hosts = config.texts("agent.http_hosts");

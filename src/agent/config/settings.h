@@ -41,6 +41,8 @@ struct PoolSettings {
 
 struct AgentSettings {
   std::string name;
+  group::Role role = group::Role::host;
+  std::string rack;  // empty: unknown
   std::vector<link::Address> listen;
   std::optional<link::Address> http;
   std::vector<std::string> http_hosts;

@@ -12,6 +12,14 @@ constexpr std::int64_t tebibyte = 1LL << 40;
 constexpr ConfigKey keys[] = {
     {"agent.name", ConfigType::text, "",
      "The agent's name, as programs, logs and metrics show it. Empty: the name of the machine."},
+    {"agent.role", ConfigType::text, "host",
+     "Where the agent runs: host, or dpu for the card. Other members know it, and stages of sift pools are mapped by "
+     "it "
+     "([guides/sift.md](../guides/sift.md))."},
+    {"agent.rack", ConfigType::text, "",
+     "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
+     "know it; exchanges with order = \"locality\" and stages of sift pools keep together what is in one rack. Empty: "
+     "unknown."},
     {"agent.listen", ConfigType::texts, "",
      "Addresses that programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA), "
      "doca:HOST:PORT (DOCA DMA) ([::1] for IPv6; port 0 takes a free one). Empty: "
@@ -161,8 +169,8 @@ constexpr ConfigKey keys[] = {
      "Address at which other members reach this agent. Empty: the first of agent.listen that is not unix, else the "
      "first. A wildcard address is announced with the machine's name."},
     {"group.index", ConfigType::integer, "-1",
-     "The number of this agent among those of its machine. {index} stands for it in agent.name, agent.listen and "
-     "agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
+     "The number of this agent among those of its machine. {index} stands for it in agent.name, agent.rack, "
+     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
      "The time after a member's last sign of life after which the others take it for dead at the latest; requests to "

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/services/resource_sections.h"
+
 namespace offpath::agent {
 
 using service::ServiceId;
@@ -109,10 +111,21 @@ void Dispatcher::GroupRequests::on_transfer(std::uint64_t token, Status status, 
 void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
   group_.group = &group;
   serve(ServiceId::group, group_);
+  serve(ServiceId::resources, resources_);
+  resources_.set_self(group.membership().self().id.name, group.membership().self().id.process);
+  for (group::ResourceSection& each : member_sections(group)) resources_.add(std::move(each));
+  resources_.add(pool_section(pools_));
+  resources_.add(sift_section(sifts_));
+  resources_.add(exchange_section(exchanges_));
   serve_members(owner, [this](service::AskEffect ask) { ask_group(ask); });
   const group::Identity& self = group.membership().self().id;
   pools_.set_self(self.name, self.process);
   sifts_.set_self(self.name, self.process);
+  sifts_.set_places([&membership = group.membership()](const std::string& member) -> sift::MemberPlace {
+    const group::Member* const known = membership.find(member);
+    if (known == nullptr) return {};
+    return {known->id.rack, known->id.role == group::Role::dpu};
+  });
   pools_.set_own_user(owner);
   exchanges_.set_self(self.name, owner);
   tasks_.messages().set_self(self.name, self.process);
@@ -171,10 +184,13 @@ void Dispatcher::tell_exchanges(TimeNs now) {
     return address.starts_with("unix:") || to <= from ? std::string() : address.substr(from, to - from);
   };
   const group::Membership& membership = group_.group->membership();
-  std::vector<exchange::GroupMember> members{{membership.self().id.name, host_of(membership.self().id.address), true}};
+  const auto of = [&](const group::Identity& id, bool is_up) {
+    return exchange::GroupMember{id.name, host_of(id.address), is_up, id.rack};
+  };
+  std::vector<exchange::GroupMember> members{of(membership.self().id, true)};
   for (const auto& [name, member] : membership.others())
     if (member.state != group::MemberState::left)
-      members.push_back({name, host_of(member.id.address), member.state != group::MemberState::dead});
+      members.push_back(of(member.id, member.state != group::MemberState::dead));
   exchanges_.on_members(members, now, effects());
   carry_out(now);
 }

@@ -1,5 +1,6 @@
 // The services of an agent, and the only place that knows all of them. They are given to the dispatcher that serves
-// them (service/dispatcher.h, read that first).
+// them. Read this first in src/agent/services, then resource_sections.h (what the directory tells of them);
+// service/dispatcher.h before both.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "exchange/exchange_service.h"
 #include "group/group.h"
+#include "group/resources.h"
 #include "mover/mover.h"
 #include "pool/compute/compute_service.h"
 #include "pool/members/pools.h"
@@ -59,6 +61,9 @@ class Dispatcher final : public service::Dispatcher {
   // as members.
   void serve_group(group::Group& group, uid_t owner, TimeNs now);
   [[nodiscard]] const group::Group* group() const noexcept { return group_.group; }
+  // Another folder of the directory, besides those of the services here.
+  [[nodiscard]] const group::Resources& resources() const noexcept { return resources_; }
+  void add_resources(group::ResourceSection section) { resources_.add(std::move(section)); }
   // Makes a pool as if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
@@ -173,6 +178,7 @@ class Dispatcher final : public service::Dispatcher {
   mover::Mover mover_;
   exchange::Gauges gauges_;
   GroupRequests group_;
+  group::Resources resources_;
   TcpPrograms tcp_{*this};
   OwnPuts own_puts_;
 };

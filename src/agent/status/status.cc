@@ -229,10 +229,12 @@ void write_members(Json& json, const AgentStatus& status) {
     json.member("self", &member == &status.members.front()).member("state", group::state_name(member.state));
     json.member("for_s", in_seconds(std::max<TimeNs>(status.taken_at - member.since, 0))).member("why", member.why);
     json.member("host", member.id.host).member("address", member.id.address).member("http", member.id.http);
-    json.member("flight", member.id.flight).end_object();
+    json.member("flight", member.id.flight).member("rack", member.id.rack);
+    json.member("role", group::role_name(member.id.role)).end_object();
   }
   json.end_list();
   json.key("group").begin_object().member("addresses_waiting", status.waiting_seeds);
+  json.member("directory_questions", status.directory_questions);
   write_figures(json, group_figures, status.group);
   write_figures(json, reach_figures, status.reach);
   json.end_object();

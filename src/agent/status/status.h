@@ -76,9 +76,10 @@ struct AgentStatus {
   std::vector<LogLine> lines;
   bool shows_events = true;  // false: `lines` and the reasons of failures are left out
 
-  std::vector<group::Member> members;  // this agent first, then the others by name
-  std::size_t waiting_seeds = 0;       // addresses of members that have not answered yet
-  TimeNs taken_at = 0;                 // the reference for the members' times
+  std::vector<group::Member> members;   // this agent first, then the others by name
+  std::size_t directory_questions = 0;  // of programs and members, that wait for a change
+  std::size_t waiting_seeds = 0;        // addresses of members that have not answered yet
+  TimeNs taken_at = 0;                  // the reference for the members' times
   group::GroupCounters group;
   group::ReachCounters reach;
   std::vector<sift::SiftService::PoolStatus> sifts;

@@ -20,7 +20,8 @@ Result<bool> MembersOperation::take(const channel::Reply& reply) {
     if (!members.empty() && entry.name <= members.back().name)
       return fail(Error::protocol, "the agent tells of member \"{}\" after \"{}\"", entry.name, members.back().name);
     members.push_back({std::string(entry.name), std::string(entry.host), std::string(entry.address),
-                       std::string(entry.http), std::string(entry.flight), static_cast<int>(entry.state)});
+                       std::string(entry.http), std::string(entry.flight), static_cast<int>(entry.state),
+                       std::string(entry.rack), entry.role == wire::MemberEntry::Role::dpu});
   }
   return table.entries.size() >= table.members || table.entries.empty();
 }
@@ -53,6 +54,16 @@ int ofp_members_entry(const ofp_members* members, uint64_t index, ofp_member* me
   *member = {from.name.c_str(), from.host.c_str(),   from.address.c_str(),
              from.http.c_str(), from.flight.c_str(), from.state};
   return OFP_OK;
+}
+
+const char* ofp_members_role(const ofp_members* members, uint64_t index) {
+  if (members == nullptr || index >= members->members.size()) return nullptr;
+  return members->members[index].is_dpu ? "dpu" : "host";
+}
+
+const char* ofp_members_rack(const ofp_members* members, uint64_t index) {
+  if (members == nullptr || index >= members->members.size()) return nullptr;
+  return members->members[index].rack.c_str();
 }
 
 void ofp_members_free(ofp_members* members) { delete members; }

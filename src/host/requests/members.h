@@ -11,6 +11,8 @@ namespace offpath::host {
 struct GroupMember {
   std::string name, host, address, http, flight;
   int state;  // OFP_MEMBER_…
+  std::string rack;
+  bool is_dpu;
 };
 
 // The agent lists as many members at a time as fit into a reply.

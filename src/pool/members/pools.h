@@ -240,6 +240,7 @@ class Pools final : public mover::Store,
   bool on_round(TimeNs now, Effects& effects) override;
 
   [[nodiscard]] const FrameTable& table() const noexcept { return context_.table; }
+  [[nodiscard]] const Directory& directory() const noexcept { return context_.directory; }
   [[nodiscard]] PoolsCounters counters() const;
   struct PoolStatus {
     std::string name;

@@ -102,6 +102,7 @@ Result<Definition*> Directory::define(std::string_view text, uid_t user, Access 
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
   made.named_at = now;
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
+  ++changes_;
   if (definition.name.policy == Policy::local) return &definition;
   if (const Status any = check_members(definition); !any && by == By::program)
     log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
@@ -166,6 +167,7 @@ Status Directory::make_room(uid_t user, TimeNs now) {
     table_.forget(name);
     users_.on_pool_gone(name);
     definitions_.erase(name);
+    ++changes_;
   }
   swept_at_.erase(user);
   return {};

@@ -87,6 +87,7 @@ class Directory {
   [[nodiscard]] const Definition* known(std::string_view name) const;
   [[nodiscard]] Definition* known(std::string_view name);
   [[nodiscard]] const std::map<std::string, Definition, std::less<>>& all() const noexcept { return definitions_; }
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }  // pools that came or went
   // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
   // Its options are told in an error only to a user who may use the pool.
   [[nodiscard]] Result<const Definition*> find(std::string_view text, std::optional<uid_t> user = {}) const;
@@ -124,6 +125,7 @@ class Directory {
   TimeNs settles_until_ = 0;
   TimeNs joining_until_ = never;
   std::map<std::string, Definition, std::less<>> definitions_;
+  std::uint64_t changes_ = 0;
   std::map<uid_t, TimeNs> swept_at_;  // when nothing of the user's could go
 };
 

@@ -51,12 +51,10 @@ std::uint64_t copies_bytes(const Geometry& geometry, std::uint32_t member) {
   const Settings& settings = geometry.settings();
   const std::uint64_t rows = rows_held(geometry.members(), settings.replicas, geometry.members()[member]);
   if (rows == 0) return 0;
-  // A record of an element's split exists until the next one: a member has about its share of the elements.
+  // A record of an element's split exists until the next one.
   std::uint64_t records = 0;
-  for (std::uint32_t stage = 1; stage <= settings.stages; ++stage) {
-    const std::uint64_t copies = geometry.lanes(stage) * std::uint64_t{settings.elements(stage)};
-    records += 2 * (1 + (stage == 1 ? 0 : copies / geometry.members().size()));
-  }
+  for (std::uint32_t stage = 1; stage <= settings.stages; ++stage)
+    records += 2 * (1 + (stage == 1 ? 0 : geometry.held_max(stage)));
   const std::uint64_t stages = settings.durable ? 1 : settings.track_stage();
   return rows * (stages * settings.budget_bytes + records * service::BufferCache::class_bytes(kept_notes_bytes_max));
 }

@@ -1,6 +1,7 @@
 #include "sift/split/geometry.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/mix.h"
 
@@ -57,18 +58,177 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
   made.members_ = std::move(members);
   const auto count = static_cast<std::uint32_t>(made.members_.size());
   made.stages_.resize(settings.track_stage());
+  if (settings.mapped()) OFP_TRY(made.map_stages());
   for (std::uint32_t stage = 2; stage <= settings.track_stage(); ++stage) {
     const std::uint32_t elements = settings.elements(stage);
     Stage& placed = made.stages_[stage - 1];
-    if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
-    placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
-    placed.reached.resize(placed.owners.size());
-    for (std::uint32_t index = 0; index < elements; ++index)
-      for (std::uint32_t source = 0; source < count; ++source)
-        if (made.is_reached(made.before({stage, index}), source))
-          placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
+    if (!settings.mapped()) {
+      if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
+      placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
+    }
+    if (settings.mapped() && placed.lanes > 1) OFP_TRY(made.map_lanes(stage));
+    made.mark_reached(stage);
   }
   return made;
+}
+
+void Geometry::mark_reached(std::uint32_t stage) {
+  Stage& placed = stages_[stage - 1];
+  placed.reached.resize(placed.owners.size());
+  const auto count = static_cast<std::uint32_t>(members_.size());
+  for (std::uint32_t index = 0; index < settings_.elements(stage); ++index) {
+    const ElementId element{stage, index};
+    if (placed.lanes == 1) {  // each element before has somebody
+      placed.reached[index] = true;
+    } else if (settings_.mapped()) {
+      for (std::size_t place = 0, places = places_before(element).size(); place < places; ++place)
+        if (sends(element, place)) placed.reached[index * placed.lanes + placed.lane_of[index * places + place]] = true;
+    } else {
+      for (std::uint32_t source = 0; source < count; ++source)
+        if (is_reached(before(element), source)) placed.reached[index * placed.lanes + lane_of(element, source)] = true;
+    }
+  }
+}
+
+// ---- mapped stages
+
+Status Geometry::map_stages() {
+  std::vector<MemberPlace> places;
+  std::map<std::string, std::uint32_t> numbers;
+  for (const std::string& member : members_) {
+    const auto known = settings_.places.find(member);
+    places.push_back(known != settings_.places.end() ? known->second : MemberPlace{});
+    racks_.push_back(numbers.emplace(places.back().rack, static_cast<std::uint32_t>(numbers.size())).first->second);
+  }
+  for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) {
+    const auto given = settings_.selectors.find(stage);
+    StageSelector selector;
+    if (given != settings_.selectors.end()) {
+      OFP_ASSIGN(selector, parse_selector(given->second));
+    }
+    const std::vector<std::vector<std::uint32_t>> groups = select_members(selector, members_, places);
+    if (groups.empty())
+      return fail(Error::invalid, "sift pool '{}': stage{}={}: it has no such member", settings_.pool, stage,
+                  given->second);
+    if (stage == settings_.track_stage() && selector.in_each_rack)
+      return fail(
+          Error::invalid,
+          "sift pool '{}': stage{}={}: this stage keeps the tracks, each in one place; select members without a "
+          "pattern of racks",
+          settings_.pool, stage, given->second);
+    OFP_TRY(map_stage(stage, groups));
+  }
+  return {};
+}
+
+Status Geometry::map_stage(std::uint32_t stage, const std::vector<std::vector<std::uint32_t>>& groups) {
+  if (stage == 1) {
+    takes_puts_.resize(members_.size());
+    for (const std::vector<std::uint32_t>& group : groups)
+      for (const std::uint32_t member : group) {
+        takes_puts_[member] = true;
+        takers_.push_back(member);
+      }
+    return {};
+  }
+  const std::uint64_t elements = settings_.elements(stage);
+  const auto lanes_of = [&](const std::vector<std::uint32_t>& group) {
+    return stage == settings_.track_stage() ? 1 : (group.size() + elements - 1) / elements;
+  };
+  std::uint64_t lanes = 0;
+  Stage& placed = stages_[stage - 1];
+  for (const std::vector<std::uint32_t>& group : groups) {
+    lanes += lanes_of(group);
+    placed.held_max = std::max(placed.held_max, (elements * lanes_of(group) + group.size() - 1) / group.size());
+  }
+  if (lanes * elements > mapped_lanes_max)
+    return fail(Error::too_large, "sift pool '{}': {} elements of stage {} in {} places each, at most {} in all",
+                settings_.pool, elements, stage, lanes, mapped_lanes_max);
+  placed.lanes = static_cast<std::uint32_t>(lanes);
+  placed.owners.resize(elements * lanes);
+  for (std::uint32_t index = 0; index < elements; ++index) {
+    const std::uint64_t place = place_of({stage, index});
+    auto to = placed.owners.begin() + static_cast<std::ptrdiff_t>(index * lanes);
+    for (const std::vector<std::uint32_t>& group : groups) {
+      const std::uint64_t own = lanes_of(group);
+      for (std::uint64_t lane = 0; lane < own; ++lane)
+        *to++ = group[(place * own + lane) * group.size() / (elements * own)];
+    }
+  }
+  return {};
+}
+
+// Among the elements of its stage: the parts of an element follow each other.
+std::uint32_t Geometry::place_of(ElementId element) const noexcept {
+  const std::uint32_t bits = settings_.fanout_bits(), digit = settings_.fanout - 1;
+  std::uint32_t place = 0;
+  for (std::uint32_t stage = 1; stage < element.stage; ++stage)
+    place = place << bits | (element.index >> settings_.matched_bits(stage) & digit);
+  return place;
+}
+
+// The lane of each member that sends to an element: its own, or one of its rack, or any. Those of one rack take turns
+// in their order, and so do those that have none of their rack; lanes that nobody else has come first.
+Status Geometry::map_lanes(std::uint32_t stage) {
+  Stage& placed = stages_[stage - 1];
+  const std::uint64_t elements = settings_.elements(stage), places = places_before({stage, 0}).size();
+  if (elements * places > mapped_senders_max)
+    return fail(Error::too_large,
+                "sift pool '{}': {} members send to each of {} elements of stage {}, at most {} in all", settings_.pool,
+                places, elements, stage, mapped_senders_max);
+  placed.lane_of.resize(elements * places);
+  constexpr std::uint32_t none = UINT32_MAX;
+  std::vector<std::uint32_t> own(members_.size(), none);             // the first lane that a member has
+  std::vector<std::uint32_t> place(members_.size(), none);           // the first place that a sender has
+  std::vector<std::vector<std::uint32_t>> of_rack(members_.size());  // lanes by the number of their rack
+  std::vector<std::uint32_t> turns(members_.size()), turn_of(placed.lanes), lanes, others, far;
+  for (std::uint32_t index = 0; index < elements; ++index) {
+    const ElementId element{stage, index};
+    const std::span<const std::uint32_t> owners = owners_of(element), senders = places_before(element);
+    std::uint32_t* const to = placed.lane_of.data() + index * places;
+    lanes.clear();
+    others.clear();
+    far.clear();
+    for (std::uint32_t lane = 0; lane < owners.size(); ++lane)
+      if (own[owners[lane]] == none) {
+        own[owners[lane]] = lane;
+        lanes.push_back(lane);
+      }
+    for (std::uint32_t i = 0; i < senders.size(); ++i) {
+      if (place[senders[i]] != none) continue;
+      place[senders[i]] = i;
+      to[i] = own[senders[i]];
+      if (to[i] == none) others.push_back(i);
+    }
+    std::ranges::stable_partition(lanes, [&](std::uint32_t lane) { return place[owners[lane]] == none; });
+    for (const std::uint32_t lane : lanes) {
+      std::vector<std::uint32_t>& near = of_rack[racks_[owners[lane]]];
+      turn_of[lane] = static_cast<std::uint32_t>(near.size());
+      near.push_back(lane);
+    }
+    for (const std::uint32_t i : others) {
+      const std::uint32_t rack = racks_[senders[i]];
+      if (of_rack[rack].empty())
+        far.push_back(i);
+      else
+        to[i] = of_rack[rack][turns[rack]++ % of_rack[rack].size()];
+    }
+    if (!far.empty()) {  // lanes that no other sender has come first
+      std::ranges::stable_partition(lanes, [&](std::uint32_t lane) {
+        return place[owners[lane]] == none && turn_of[lane] >= turns[racks_[owners[lane]]];
+      });
+      for (std::uint32_t turn = 0; turn < far.size(); ++turn) to[far[turn]] = lanes[turn % lanes.size()];
+    }
+    for (const std::uint32_t owner : owners) {
+      own[owner] = none;
+      of_rack[racks_[owner]].clear();
+    }
+    for (const std::uint32_t sender : senders) {
+      place[sender] = none;
+      turns[racks_[sender]] = 0;
+    }
+  }
+  return {};
 }
 
 std::uint32_t Geometry::position_of(std::string_view member) const noexcept {
@@ -84,6 +244,12 @@ std::uint32_t Geometry::owner(ElementId element, std::uint32_t source) const noe
 
 std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const noexcept {
   const std::uint32_t lanes = stages_[element.stage - 1].lanes;
+  if (lanes > 1 && settings_.mapped()) {
+    const std::span<const std::uint32_t> senders = places_before(element);
+    const auto place = static_cast<std::size_t>(std::ranges::find(senders, source) - senders.begin());
+    if (place == senders.size()) return 0;  // it sends nothing there
+    return stages_[element.stage - 1].lane_of[element.index * senders.size() + place];
+  }
   if (lanes == 1 || element.stage == 2) return source % lanes;
   const Stage& stage = stages_[element.stage - 2];
   const auto* const first = stage.owners.data() + std::size_t{before(element).index} * stage.lanes;
@@ -92,7 +258,7 @@ std::uint32_t Geometry::lane_of(ElementId element, std::uint32_t source) const n
 }
 
 bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcept {
-  if (element.stage == 1) return true;
+  if (element.stage == 1) return takes_puts_.empty() || takes_puts_[member];
   const Stage& stage = stages_[element.stage - 1];
   for (std::size_t slot = std::size_t{element.index} * stage.lanes, end = slot + stage.lanes; slot < end; ++slot)
     if (stage.owners[slot] == member && stage.reached[slot]) return true;
@@ -102,14 +268,29 @@ bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcep
 bool Geometry::holds(std::uint32_t member, ElementId element) const noexcept {
   if (element.stage < 1 || element.stage > stages_.size() || element.index >= settings_.elements(element.stage))
     return false;
-  if (element.stage == 1) return member < members_.size();
+  if (element.stage == 1) return member < members_.size() && is_reached(element, member);
   const Stage& stage = stages_[element.stage - 1];
   const auto* const first = stage.owners.data() + std::size_t{element.index} * stage.lanes;
   return std::find(first, first + stage.lanes, member) != first + stage.lanes;
 }
 
+std::uint64_t Geometry::held_max(std::uint32_t stage) const noexcept {
+  if (settings_.mapped()) return stages_[stage - 1].held_max;
+  return lanes(stage) * std::uint64_t{settings_.elements(stage)} / members_.size();
+}
+
 std::vector<std::uint32_t> Geometry::sources(ElementId element, std::uint32_t member) const {
   std::vector<std::uint32_t> found;
+  if (settings_.mapped()) {
+    const std::span<const std::uint32_t> senders = places_before(element);
+    const Stage& stage = stages_[element.stage - 1];
+    for (std::size_t place = 0; place < senders.size(); ++place) {
+      const std::uint32_t lane = stage.lanes == 1 ? 0 : stage.lane_of[element.index * senders.size() + place];
+      if (sends(element, place) && holder(element, lane) == member) found.push_back(senders[place]);
+    }
+    std::ranges::sort(found);
+    return found;
+  }
   for (std::uint32_t source = 0; source < members_.size(); ++source)
     if (owner(element, source) == member && is_reached(before(element), source)) found.push_back(source);
   return found;

@@ -8,6 +8,12 @@
 // element divide the lanes of the next stage in their order, so that all are used. Tracks have one lane: all rows of
 // an identifier are in one place.
 //
+// Where the user maps stages (stage_places.h), elements are not spread by hashes, but those that follow each other are
+// close together. Elements are put in the order of their bits, those matched first counting most: so the parts that an
+// element splits into follow each other, and have about the same place among the elements of their stage as it has
+// among those of its own. Members are in the order of racks and names, and take equal runs of elements. With rack:*
+// each rack holds the whole stage, in lanes of its own. A source sends to itself if it can, else within its rack.
+//
 // All agents compute the same placement from the settings and the members' names.
 //
 // Read this first in src/sift/split, then row_form.h (the columns) and partition.h (the loop that splits them);
@@ -36,6 +42,8 @@ struct ElementId {
 // ceil(elements / members) so far.
 [[nodiscard]] std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements,
                                                         std::span<const std::string> members);
+// Of a mapped stage, over all elements.
+inline constexpr std::uint64_t mapped_lanes_max = 1 << 18, mapped_senders_max = 1 << 20;
 
 class Geometry {
  public:
@@ -65,6 +73,8 @@ class Geometry {
   [[nodiscard]] std::vector<std::uint32_t> elements_of(std::uint32_t member, std::uint32_t stage) const;
 
   [[nodiscard]] std::uint32_t lanes(std::uint32_t stage) const noexcept { return stages_[stage - 1].lanes; }
+  // Elements of stage 2 or later that one member holds at most, or about that, as lanes.
+  [[nodiscard]] std::uint64_t held_max(std::uint32_t stage) const noexcept;
   // Where an identifier's tracks are, and what an element's rows go to next.
   [[nodiscard]] ElementId track_element(std::uint64_t identifier) const noexcept;
   [[nodiscard]] ElementId next(ElementId element, std::uint32_t part) const noexcept;
@@ -75,9 +85,31 @@ class Geometry {
     std::uint32_t lanes = 1;
     std::vector<std::uint32_t> owners;  // [index * lanes + lane]
     std::vector<bool> reached;          // likewise: some member sends there
+    // Of a mapped stage.
+    std::uint64_t held_max = 0;
+    std::vector<std::uint32_t> lane_of;  // [index * places + place of the sender], if there are several lanes
   };
 
+  [[nodiscard]] Status map_stages();
+  [[nodiscard]] Status map_stage(std::uint32_t stage, const std::vector<std::vector<std::uint32_t>>& groups);
+  [[nodiscard]] std::uint32_t place_of(ElementId element) const noexcept;
+  [[nodiscard]] std::span<const std::uint32_t> owners_of(ElementId element) const noexcept {
+    const Stage& stage = stages_[element.stage - 1];
+    return {stage.owners.data() + std::size_t{element.index} * stage.lanes, stage.lanes};
+  }
   [[nodiscard]] std::uint32_t lane_of(ElementId element, std::uint32_t source) const noexcept;
+  // Who may send to an element of stage 2 or later, in the order of the lanes of the element before.
+  [[nodiscard]] std::span<const std::uint32_t> places_before(ElementId element) const noexcept {
+    return element.stage == 2 ? std::span<const std::uint32_t>(takers_) : owners_of(before(element));
+  }
+  // Whether the one at this place does. A member that has several lanes of the element before uses the first.
+  [[nodiscard]] bool sends(ElementId element, std::size_t place) const noexcept {
+    if (element.stage == 2) return true;
+    const Stage& stage = stages_[element.stage - 2];
+    return stage.reached[std::size_t{before(element).index} * stage.lanes + place];
+  }
+  [[nodiscard]] Status map_lanes(std::uint32_t stage);
+  void mark_reached(std::uint32_t stage);
   [[nodiscard]] ElementId before(ElementId element) const noexcept {
     return {element.stage - 1, element.index & (settings_.elements(element.stage - 1) - 1)};
   }
@@ -85,7 +117,11 @@ class Geometry {
 
   Settings settings_;
   std::vector<std::string> members_;
-  std::vector<Stage> stages_;  // 1 to stages + 1; the first is everywhere, so its owners are empty
+  std::vector<Stage> stages_;  // 1 to stages + 1; the first has no owners
+  // By position; of a pool whose stages are mapped, otherwise empty.
+  std::vector<std::uint32_t> racks_;   // numbered
+  std::vector<bool> takes_puts_;       // it holds stage 1
+  std::vector<std::uint32_t> takers_;  // those that do, by rack
 };
 
 }  // namespace offpath::sift

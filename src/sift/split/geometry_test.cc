@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 namespace offpath::sift {
 namespace {
@@ -89,6 +90,170 @@ TEST(Geometry, AMemberThatLeavesMovesLittleMoreThanWhatItHeld) {
   EXPECT_GE(moved, 20u);
   EXPECT_LE(moved,
             200u);  // of 1,000; without the bound it would be about 20, modulo the number of members it would be 980
+}
+
+// Hosts and cards in racks: "host00" and "dpu00" are in rack 0, and so on.
+struct Machines {
+  explicit Machines(std::uint32_t racks, std::uint32_t of_rack) {
+    for (const char* role : {"dpu", "host"})
+      for (std::uint32_t i = 0; i < racks * of_rack; ++i) {
+        names.push_back(fmt::format("{}{:02}", role, i));
+        places[names.back()] = {fmt::format("r{}", i / of_rack), role[0] == 'd'};
+      }
+  }
+  [[nodiscard]] Settings settings(std::string_view options) const {
+    Settings settings = parse_settings(fmt::format("sift:/t?key=id&{}", options)).value();
+    settings.places = places;
+    return settings;
+  }
+  [[nodiscard]] Geometry geometry(std::string_view options) const {
+    return Geometry::make(settings(options), names).value();
+  }
+  [[nodiscard]] const MemberPlace& place(std::uint32_t member) const { return places.at(names[member]); }
+
+  std::vector<std::string> names;
+  std::map<std::string, MemberPlace> places;
+};
+
+// Of all pieces from a stage to the next one, if rows are spread evenly: those that stay with their member, and in
+// their rack.
+struct Near {
+  std::uint32_t all = 0, same_member = 0, same_rack = 0;
+};
+Near near_of(const Machines& machines, const Geometry& geometry, std::uint32_t stage) {
+  Near near;
+  for (std::uint32_t source = 0; source < machines.names.size(); ++source)
+    for (const std::uint32_t index : geometry.elements_of(source, stage)) {
+      if (stage > 1 && geometry.sources({stage, index}, source).empty()) continue;
+      for (std::uint32_t part = 0; part < geometry.settings().fanout; ++part) {
+        const std::uint32_t to = geometry.owner(geometry.next({stage, index}, part), source);
+        ++near.all;
+        near.same_member += to == source ? 1 : 0;
+        near.same_rack += machines.place(to).rack == machines.place(source).rack ? 1 : 0;
+      }
+    }
+  return near;
+}
+
+TEST(Geometry, StagesAreHeldByTheMembersThatTheUserSelects) {
+  const Machines machines(2, 4);
+  const Geometry geometry = machines.geometry("stages=2&fanout=4&stage1=hosts&stage2=rack:*/dpus&stage3=rack:r1");
+  std::map<std::uint32_t, std::vector<std::uint32_t>> held;  // members of each stage
+  for (std::uint32_t member = 0; member < 16; ++member)
+    for (std::uint32_t stage = 1; stage <= 3; ++stage)
+      if (!geometry.elements_of(member, stage).empty()) held[stage].push_back(member);
+  for (const std::uint32_t member : held[1]) EXPECT_FALSE(machines.place(member).is_card);
+  for (const std::uint32_t member : held[2]) EXPECT_TRUE(machines.place(member).is_card);
+  for (const std::uint32_t member : held[3]) EXPECT_EQ(machines.place(member).rack, "r1");
+  EXPECT_EQ(held[1].size(), 8u);
+  EXPECT_EQ(held[2].size(), 8u) << "each rack's four cards have an element each";
+  EXPECT_EQ(held[3].size(), 8u) << "hosts and cards of that rack";
+  for (std::uint32_t index = 0; index < 16; ++index)
+    EXPECT_TRUE(geometry.holds(geometry.owner({3, index}), {3, index}));
+}
+
+// As in figure 5 of the paper: what leaves the first stage stays in the rack, and parts of an element are with it.
+TEST(Geometry, NeighbouringElementsAreClose) {
+  const Machines machines(4, 4);
+  constexpr const char* shape = "stages=3&fanout=4";
+  const Geometry spread = machines.geometry(shape);
+  const Geometry mapped = machines.geometry(fmt::format("{}&stage2=rack:*", shape));
+  const Near first = near_of(machines, mapped, 1);
+  EXPECT_EQ(first.same_rack, first.all);
+  EXPECT_LT(near_of(machines, spread, 1).same_rack * 2, first.all) << "by hashes about a quarter";
+  // Element i of stage 3 is close to the element of stage 4 that it splits into, if not the same.
+  const Near last = near_of(machines, mapped, 3);
+  EXPECT_EQ(last.same_rack, last.all);
+  EXPECT_GE(last.same_member * 2, last.all);
+  EXPECT_LT(near_of(machines, spread, 3).same_rack * 2, last.all);
+  for (std::uint32_t index = 0; index < 16; ++index) {
+    std::vector<std::uint32_t> owners;
+    for (std::uint32_t part = 0; part < 4; ++part) owners.push_back(mapped.owner(mapped.next({3, index}, part)));
+    const auto [low, high] =
+        std::ranges::minmax(owners, {}, [&](std::uint32_t owner) { return machines.place(owner).rack; });
+    EXPECT_EQ(machines.place(low).rack, machines.place(high).rack) << index;
+  }
+}
+
+TEST(Geometry, MappedStagesShareTheWork) {
+  for (const auto& [racks, of_rack] : {std::pair{1U, 1U}, {2U, 3U}, {5U, 2U}})
+    for (const char* options :
+         {"stages=2&fanout=16&stage2=rack:*", "stages=1&fanout=128&stage2=dpus", "stages=4&fanout=4&stage1=hosts",
+          "stages=3&fanout=8&stage1=hosts&stage2=rack:*/dpus&stage4=dpus"}) {
+      const Machines machines(racks, of_rack);
+      const Geometry geometry = machines.geometry(options);
+      const auto count = static_cast<std::uint32_t>(machines.names.size());
+      const std::uint32_t last = geometry.settings().track_stage();
+      std::map<std::uint32_t, std::uint32_t> tracks;
+      for (std::uint32_t index = 0; index < geometry.settings().elements(last); ++index)
+        ++tracks[geometry.owner({last, index})];
+      const auto [least, most] = std::ranges::minmax(std::views::values(tracks));
+      EXPECT_LE(most, least + 1) << options;
+      // Whoever sends is expected, and nobody else: a flush ends.
+      for (std::uint32_t stage = 1; stage < last; ++stage)
+        for (std::uint32_t source = 0; source < count; ++source)
+          for (const std::uint32_t index : geometry.elements_of(source, stage))
+            for (std::uint32_t part = 0; part < geometry.settings().fanout; ++part) {
+              const ElementId next = geometry.next({stage, index}, part);
+              const std::uint32_t to = geometry.owner(next, source);
+              ASSERT_TRUE(geometry.holds(to, next));
+              const bool sends = stage == 1 || !geometry.sources({stage, index}, source).empty();
+              ASSERT_EQ(std::ranges::count(geometry.sources(next, to), source), sends ? 1 : 0) << options;
+            }
+      for (std::uint32_t index = 0; index < geometry.settings().elements(last); ++index)
+        ASSERT_FALSE(geometry.sources({last, index}, geometry.owner({last, index})).empty()) << "a flush would not end";
+    }
+}
+
+// Where there are as many senders as there are members to hold an element, each of these gets some of it.
+TEST(Geometry, EverySelectedMemberGetsRowsIfThereAreEnoughSenders) {
+  for (const char* options :
+       {"stages=2&fanout=2&stage1=rack:r0&stage2=rack:r1", "stages=2&fanout=4&stage1=hosts&stage2=dpus",
+        "stages=2&fanout=2&stage1=rack:r1&stage2=dpus", "stages=3&fanout=2&stage2=hosts&stage3=dpus",
+        "stages=2&fanout=2&stage1=host*&stage2=dpu*,host16"}) {
+    const Machines machines(2, 16);
+    const Geometry geometry = machines.geometry(options);
+    for (std::uint32_t stage = 2; stage < geometry.settings().track_stage(); ++stage)
+      for (std::uint32_t member = 0; member < machines.names.size(); ++member)
+        for (const std::uint32_t index : geometry.elements_of(member, stage)) {
+          EXPECT_FALSE(geometry.sources({stage, index}, member).empty())
+              << options << ": " << machines.names[member] << ", element " << index << " of stage " << stage;
+        }
+  }
+}
+
+// With as many members, racks and places as a name has room for: the loop makes it.
+TEST(Geometry, WhatIsMadeOnTheLoopIsBounded) {
+  Settings settings = parse_settings("sift:/t?key=id&stages=3&fanout=32&stage2=rack:*&stage3=rack:*").value();
+  std::vector<std::string> names;
+  for (std::uint32_t i = 0; i < 1024; ++i) {
+    names.push_back(fmt::format("m{:04}", i));
+    settings.places[names.back()].rack = fmt::format("r{}", i / 4);
+  }
+  const auto made = Geometry::make(settings, names);  // 1,024 elements in 256 racks, each of 256 senders
+  EXPECT_TRUE(made) << made.error().message;
+  for (std::uint32_t i = 0; i < 1024; ++i) settings.places[names[i]].rack = fmt::format("r{}", i);
+  const auto refused = Geometry::make(settings, names);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::too_large) << refused.error().message;
+  settings.selectors = {{2, "rack:*"}, {3, "rack:*"}, {4, "rack:r[01]"}};
+  settings.fanout = 16;
+  settings.stages = 4;
+  const auto wide = Geometry::make(settings, names);
+  ASSERT_FALSE(wide);
+  EXPECT_NE(wide.error().message.find("1024 members send to each of 4096 elements"), std::string::npos)
+      << wide.error().message;
+}
+
+TEST(Geometry, AStageHasMembersAndTracksAreInOnePlace) {
+  const Machines machines(2, 2);
+  const auto refusal = [&](std::string_view options) {
+    const auto made = Geometry::make(machines.settings(options), machines.names);
+    return made ? std::string() : made.error().message;
+  };
+  EXPECT_NE(refusal("stage2=rack:r7").find("it has no such member"), std::string::npos);
+  EXPECT_NE(refusal("stage2=rack:*").find("keeps the tracks"), std::string::npos);
+  EXPECT_EQ(refusal("stage2=rack:r1"), "");
 }
 
 TEST(Geometry, MembersAreSortedAndThereAreSome) {

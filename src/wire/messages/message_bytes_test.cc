@@ -60,9 +60,14 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PostTable{{}, bytes_of(std::string_view("x"))}),
             "0000000000000000000000000000000000000000000000000100000078");
   EXPECT_EQ(
-      bytes_of_message(MemberTable{"a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", "", "g", "h"}}}),
+      bytes_of_message(MemberTable{
+          "a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", "", "g", "h", "r", MemberEntry::Role::dpu}}}),
       "01006109000000000000000400000001000000030100000000000000020000000000000003000000000000000100610700756e6978"
-      "3a2f610000010067010068");
+      "3a2f61000001006701006801007201");
+  EXPECT_EQ(bytes_of_message(ListResources{"b", "/p", "/p/a", 5, 6}),
+            "01006202002f7004002f702f6105000000000000000600000000000000");
+  EXPECT_EQ(bytes_of_message(PeerResources{7, 8, "/p", "", 5, 6}),
+            "0700000000000000080000000000000002002f70000005000000000000000600000000000000");
   EXPECT_EQ(bytes_of_message(Failed{2, Error::stale, "gone"}), "02000000080000000400676f6e65");
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");
@@ -141,7 +146,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
   hello.job_labels = {"17", "batch", "/slurm/job_17/step_batch"};
-  EXPECT_EQ(checksum_of(hello), 0xd29f7f28u);
+  EXPECT_EQ(checksum_of(hello), 0xadf45b78u);
   Welcome welcome;
   welcome.direct = 1;
   welcome.incarnation = 1ull << 60;
@@ -152,7 +157,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   welcome.agent_name = "dpu";
   welcome.agent_version = "1.2.3";
   welcome.reason = "because";
-  EXPECT_EQ(checksum_of(welcome), 0x660b118du);
+  EXPECT_EQ(checksum_of(welcome), 0x42cc7f48u);
   const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
   EXPECT_EQ(checksum_of(TransferRequest{42, std::as_bytes(std::span(pieces))}), 0x57c8f5f2u);
 }

@@ -48,6 +48,8 @@ enum class EntryKind : std::uint8_t {
   gauges_open = 40,
   gauges_close = 41,
   group_members = 43,
+  list_resources = 44,
+  peer_resources = 45,
   exchange_open = 48,
   exchange_info = 49,
   exchange_wait = 50,

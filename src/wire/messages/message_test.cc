@@ -249,7 +249,7 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(text_of(gauges.schema), "schema");
   EXPECT_EQ(there_and_back(GaugesClose{3}, kept).number, 3u);
   PeerCancel unknown{};
-  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(4), 8}), unknown));
+  EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(5), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
   const PeerPut long_name{1000, 1001, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c", 13, {}};
   PeerPut refused{};
@@ -305,12 +305,13 @@ TEST(Message, Members) {
   const std::vector<std::byte> small(enclosed_bytes_max, std::byte{7}), large(enclosed_bytes_max + 1);
   EXPECT_EQ(there_and_back(PostTable{{}, small}, kept).enclosed.size(), small.size());
   using State = MemberEntry::State;
-  const auto table = there_and_back(MemberTable{"b",
-                                                77,
-                                                5,
-                                                {{State::suspect, 1, 2, 3, "a", "unix:/a", "", "", ""},
-                                                 {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2", "b:3", "h"}}},
-                                    kept);
+  const auto table = there_and_back(
+      MemberTable{"b",
+                  77,
+                  5,
+                  {{State::suspect, 1, 2, 3, "a", "unix:/a", "", "", ""},
+                   {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2", "b:3", "h", "r", MemberEntry::Role::dpu}}},
+      kept);
   EXPECT_EQ(table.sender, "b");
   EXPECT_EQ(table.digest, 77u);
   EXPECT_EQ(table.members, 5u);
@@ -322,7 +323,20 @@ TEST(Message, Members) {
   EXPECT_EQ(table.entries[1].http, "b:2");
   EXPECT_EQ(table.entries[1].flight, "b:3");
   EXPECT_EQ(table.entries[1].host, "h");
+  EXPECT_EQ(table.entries[1].rack, "r");
+  EXPECT_EQ(table.entries[1].role, MemberEntry::Role::dpu);
+  EXPECT_EQ(table.entries[0].role, MemberEntry::Role::host);
   EXPECT_EQ(there_and_back(GroupMembers{"a"}, kept).after, "a");
+  const auto asked = there_and_back(ListResources{"b", "/pools", "/pools/x", 9, -1}, kept);
+  EXPECT_EQ(asked.member, "b");
+  EXPECT_EQ(asked.path, "/pools");
+  EXPECT_EQ(asked.after, "/pools/x");
+  EXPECT_EQ(asked.seen, 9u);
+  EXPECT_EQ(asked.wait_ns, -1);
+  const auto passed_on = there_and_back(PeerResources{1000, 3, "/pools", "", 9, 5}, kept);
+  EXPECT_EQ(passed_on.user, 1000u);
+  EXPECT_EQ(passed_on.number, 3u);
+  EXPECT_EQ(passed_on.path, "/pools");
 
   const auto refusal = [](const auto& message) {
     auto back = message;
@@ -336,6 +350,9 @@ TEST(Message, Members) {
             "table of members: one has no name");
   EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{static_cast<State>(4), 1, 2, 3, "a", "", "", "", ""}}}),
             "table of members: state number 4, the last one is 3");
+  EXPECT_EQ(refusal(MemberTable{"a", 0, 1, {{State::alive, 1, 2, 3, "a", "", "", "", "", "r&stage1=x"}}}),
+            "table of members: one is in no rack that has a name");
+  EXPECT_EQ(refusal(MemberTable{"a", 0, 1, {{State::alive, 1, 2, 3, "a", "", "", "", "", "r_1.A-b"}}}), "");
   const std::vector<MemberEntry> many(members_max + 1, MemberEntry{State::alive, 1, 2, 3, "a", "", "", "", ""});
   EXPECT_EQ(refusal(MemberTable{"b", 0, 1025, many}), "a table of 1025 members, at most 1024 are allowed");
 }

@@ -49,7 +49,7 @@ void fields(auto& way, Is<PeerQueryNext> auto& m) {
 
 void fields(auto& way, Is<PeerCancel> auto& m) {
   way.begins("cancellation of a member");
-  way.choice(m.what, PeerCancel::What::receive, "what");
+  way.choice(m.what, PeerCancel::What::resources, "what");
   way(m.number);
 }
 
@@ -124,21 +124,47 @@ void fields(auto& way, Is<MemberTable> auto& m) {
     way.text(entry.http, name_bytes_max, "a member's HTTP address");
     way.text(entry.flight, name_bytes_max, "a member's Flight address");
     way.text(entry.host, name_bytes_max, "a member's host");
+    way.text(entry.rack, name_bytes_max, "a member's rack");
+    way.choice(entry.role, MemberEntry::Role::dpu, "role");
   });
 }
 void fields(auto& way, Is<GroupMembers> auto& m) {
   way.begins("question for members");
   way.text(m.after, name_bytes_max, "a member's name");
 }
+
+void fields(auto& way, Is<ListResources> auto& m) {
+  way.begins("question for the directory");
+  way.text(m.member, name_bytes_max, "a member's name");
+  way.text(m.path, resource_path_bytes_max, "the path");
+  way.text(m.after, resource_path_bytes_max, "the path before");
+  way(m.seen, m.wait_ns);
+}
+
+void fields(auto& way, Is<PeerResources> auto& m) {
+  way.begins("question of a member for the directory");
+  way(m.user, m.number);
+  way.text(m.path, resource_path_bytes_max, "the path");
+  way.text(m.after, resource_path_bytes_max, "the path before");
+  way(m.seen, m.wait_ns);
+}
+
 Status check(const MemberTable& m) {
   if (m.entries.size() > members_max)
     return fail(Error::too_large, "a table of {} members, at most {} are allowed", m.entries.size(), members_max);
-  for (const MemberEntry& entry : m.entries)
+  for (const MemberEntry& entry : m.entries) {
     if (entry.name.empty()) return fail(Error::protocol, "table of members: one has no name");
+    if (!is_rack(entry.rack)) return fail(Error::protocol, "table of members: one is in no rack that has a name");
+  }
   return {};
 }
 
 }  // namespace
+
+bool is_rack(std::string_view name) noexcept {
+  constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  return name.size() <= rack_bytes_max && name.find_first_not_of(allowed) == std::string_view::npos;
+}
 
 OFFPATH_PEER_MESSAGES(OFFPATH_DEFINE_CODING)
 

@@ -74,11 +74,11 @@ struct PeerQueryNext {
   std::string_view reader;
 };
 
-// Cancels an earlier request on the same channel: a query's part or a receive by its number, a computation or a get by
-// its delivery. If it waits for an answer, it gets a failure. Answered by Done, even if there is no such request.
-// number.
+// Cancels an earlier request on the same channel: a query's part, a receive or a question for the directory by its
+// number, a computation or a get by its delivery. If it waits for an answer, it gets a failure. Answered by Done, even
+// if there is no such request.
 struct PeerCancel {
-  enum class What : std::uint8_t { query, computation, get, receive } what;
+  enum class What : std::uint8_t { query, computation, get, receive, resources } what;
   std::uint64_t number;
 };
 
@@ -147,7 +147,13 @@ struct MemberEntry {
   std::string_view http;     // empty: none
   std::string_view flight;   // likewise
   std::string_view host;     // the machine's name
+  std::string_view rack{};   // empty: unknown
+  enum class Role : std::uint8_t { host, dpu } role = Role::host;
 };
+
+inline constexpr std::size_t rack_bytes_max = 64;
+// Letters, digits, '.', '-' and '_', or nothing: names of sift pools contain it.
+[[nodiscard]] bool is_rack(std::string_view name) noexcept;
 
 struct MemberTable {
   std::string_view sender;           // one of the entries
@@ -157,7 +163,7 @@ struct MemberTable {
 };
 inline constexpr std::uint32_t members_max = 1024;  // of one table
 inline constexpr std::uint64_t member_table_bytes_max = 2 << 20;
-static_assert(members_max * (25 + 5 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
+static_assert(members_max * (26 + 6 * (2 + name_bytes_max)) + 512 <= member_table_bytes_max);
 
 // A program's question for the members whose names come after `after`, in their order. Answered by a MemberTable of as
 // many as a reply has room for; its `members` tells how many there are.
@@ -165,10 +171,30 @@ struct GroupMembers {
   std::string_view after;
 };
 
+// A program's question for the directory (group/resources.h): resources below `path` that `member` has, those behind
+// `after`. Empty: the agent that is asked, with what all agents know. If the directory there has version `seen`, the
+// answer comes when it has another one, or after `wait_ns`. Answered by Listed: paths as rows, descriptions as columns,
+// the version as view; without entries if the version is `seen`.
+struct ListResources {
+  std::string_view member, path, after;
+  std::uint64_t seen;
+  std::int64_t wait_ns;
+};
+
+// The same from another member, for a program of `user`.
+struct PeerResources {
+  std::uint64_t user;
+  std::uint64_t number;  // for PeerCancel
+  std::string_view path, after;
+  std::uint64_t seen;
+  std::int64_t wait_ns;
+};
+inline constexpr std::uint32_t resource_path_bytes_max = 2048;
 // clang-format off: a list
 #define OFFPATH_PEER_MESSAGES(X) \
-  X(PostTable) X(MemberTable) X(GroupMembers) X(PeerPut) X(PeerGet) X(PeerDeliver) X(PeerList) X(PeerDrop) \
-  X(PeerStepEnd) X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) X(PeerCancel)
+  X(PostTable) X(MemberTable) X(GroupMembers) X(ListResources) X(PeerResources) X(PeerPut) X(PeerGet) X(PeerDeliver) \
+  X(PeerList) X(PeerDrop) X(PeerStepEnd) X(PeerDefine) X(PeerCompare) X(PeerCompute) X(PeerQuery) X(PeerQueryNext) \
+  X(PeerCancel)
 // clang-format on
 OFFPATH_PEER_MESSAGES(OFFPATH_DECLARE_CODING)
 
