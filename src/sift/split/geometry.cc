@@ -200,7 +200,7 @@ Status Geometry::map_lanes(std::uint32_t stage) {
       to[i] = own[senders[i]];
       if (to[i] == none) others.push_back(i);
     }
-    std::ranges::stable_partition(lanes, [&](std::uint32_t lane) { return place[owners[lane]] == none; });
+    std::stable_partition(lanes.begin(), lanes.end(), [&](std::uint32_t lane) { return place[owners[lane]] == none; });
     for (const std::uint32_t lane : lanes) {
       std::vector<std::uint32_t>& near = of_rack[racks_[owners[lane]]];
       turn_of[lane] = static_cast<std::uint32_t>(near.size());
@@ -214,7 +214,7 @@ Status Geometry::map_lanes(std::uint32_t stage) {
         to[i] = of_rack[rack][turns[rack]++ % of_rack[rack].size()];
     }
     if (!far.empty()) {  // lanes that no other sender has come first
-      std::ranges::stable_partition(lanes, [&](std::uint32_t lane) {
+      std::stable_partition(lanes.begin(), lanes.end(), [&](std::uint32_t lane) {
         return place[owners[lane]] == none && turn_of[lane] >= turns[racks_[owners[lane]]];
       });
       for (std::uint32_t turn = 0; turn < far.size(); ++turn) to[far[turn]] = lanes[turn % lanes.size()];
