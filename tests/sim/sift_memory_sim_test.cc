@@ -121,13 +121,13 @@ TEST(SiftMemorySimulation, PiecesAreStoredThoughAllOtherMemoryIsTakenWhereTheirC
     ASSERT_TRUE(stored) << stored.error().message;
   };
   const mover::Mover& full = world.cluster_->dispatcher(1).mover();
-  for (int i = 0; full.memory_free() >= (24 << 10) && !testing::Test::HasFailure(); ++i)
+  for (int i = 0; full.credit().memory_free() >= (24 << 10) && !testing::Test::HasFailure(); ++i)
     send(world.programs[1], rows_max, "row1", fmt::format("{}", i));
   const TimeNs began = world.fabric_->now();
   for (int step = 0; step < frames && !testing::Test::HasFailure(); ++step)
     send(world.programs[0], rows_max, fmt::format("step{}", step), "c");
   EXPECT_LT(world.fabric_->now() - began, second_ns) << "a copy waited for the memory of others";
-  EXPECT_LT(full.memory_free(), 24u << 10);
+  EXPECT_LT(full.credit().memory_free(), 24u << 10);
   EXPECT_GE(world.reserved_in_use(), frames * rows_max * 16);
   // They are below the threshold. What they are split into goes there as well, when there is memory.
   std::vector<std::byte> payload;
@@ -144,13 +144,13 @@ TEST(SiftMemorySimulation, PiecesAreStoredThoughAllOtherMemoryIsTakenWhereTheirC
 TEST(SiftMemorySimulation, WhatIsSetAsideIsForNobodyElseAndComesBackWithTheDrop) {
   World world(1, 2);
   ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
-  const std::uint64_t before = world.cluster_->dispatcher(0).mover().memory_free();
+  const std::uint64_t before = world.cluster_->dispatcher(0).mover().credit().memory_free();
   ASSERT_TRUE(world.add_program(0, "sift:/t?key=c0&budget=512KiB&threshold=64KiB&replicas=2"));
   world.cluster_->run_for(10 * millisecond_ns);
   for (std::size_t place = 0; place < 2; ++place) {
     const std::uint64_t aside = world.cluster_->dispatcher(place).pools().reserved();
     EXPECT_GE(aside, 2u * (512 << 10)) << "two stages";
-    EXPECT_LE(world.cluster_->dispatcher(place).mover().memory_free(), before - aside);
+    EXPECT_LE(world.cluster_->dispatcher(place).mover().credit().memory_free(), before - aside);
   }
   std::vector<std::byte> payload;
   wire::encode(wire::PoolDrop{"sift:/t", "*", "*"}, payload);
