@@ -187,6 +187,11 @@ Status check(const Settings& settings) {
                 settings.selectors.rbegin()->first, settings.stages, settings.track_stage());
   if (settings.replicas < 1 || settings.replicas > pool::replicas_max)
     return fail(Error::invalid, "replicas={}: 1 to {} are expected", settings.replicas, pool::replicas_max);
+  if (settings.mapped() && settings.kept())
+    return fail(Error::unsupported,
+                "stage{}= with replicas or spill=durable: stages of a pool that keeps copies cannot "
+                "be mapped",
+                settings.selectors.begin()->first);
   return {};
 }
 

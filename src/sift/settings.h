@@ -1,7 +1,8 @@
 // The settings in a sift pool's name:
 //
 //   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*
-//               &replicas=2&spill=durable&stage2=rack:*
+//               &replicas=2&spill=durable
+//   sift:/tracks?key=id&stages=2&fanout=16&stage1=hosts&stage2=rack:*    not with copies
 //
 // A definition of a pool whose stages are mapped says besides where its members were when it was made:
 //

@@ -75,6 +75,9 @@ TEST(Settings, StagesAreMappedBySelectors) {
     const auto parsed = parse_settings(fmt::format("sift:/t?key=id&{}", options));
     return parsed ? std::string() : parsed.error().message;
   };
+  for (const char* kept : {"&replicas=2", "&spill=durable"})
+    EXPECT_NE(refusal(fmt::format("stages=2&stage1=hosts{}", kept)).find("that keeps copies cannot be mapped"),
+              std::string::npos);
   EXPECT_NE(refusal("stages=2&stage4=hosts").find("there are stage1 to stage3"), std::string::npos);
   EXPECT_NE(refusal("stage0=hosts").find("is not a setting"), std::string::npos);
   EXPECT_NE(refusal("stage1=rack:").find("one rack or a pattern"), std::string::npos);

@@ -358,17 +358,18 @@ void agree_after_faults(std::uint64_t seed, std::size_t members) {
 
 // Members that know each other from the start, as if they had exchanged tables for a while.
 void introduce(World& world) {
-  std::vector<std::string> names, addresses;
+  std::vector<std::string> names, addresses, racks;
   for (std::size_t place = 0; place < world.size(); ++place) {
     world.start(place, 1);
+    racks.push_back(World::rack_of(place));
     names.push_back(World::name_of(place));
     addresses.push_back(World::address_of(place));
   }
   wire::MemberTable all;
   all.members = static_cast<std::uint32_t>(world.size());
   for (std::size_t place = 0; place < world.size(); ++place)
-    all.entries.push_back(
-        {wire::MemberEntry::State::alive, 1, world.process(place), 0, names[place], addresses[place], "", "", ""});
+    all.entries.push_back({wire::MemberEntry::State::alive, 1, world.process(place), 0, names[place], addresses[place],
+                           "", "", "", racks[place], World::role_of(place)});
   for (std::size_t place = 0; place < world.size(); ++place) {
     all.sender = names[(place + 1) % world.size()];
     world.tell(place, all);

@@ -190,7 +190,7 @@ class World {
   // otherwise the same as without.
   void map_stages(std::uint64_t seed) {
     SeededRandom random(seed ^ 0x5EED'0F'57A6E5);
-    if (random.chance(0.5)) return;
+    if (kept_ || random.chance(0.5)) return;  // pools that keep copies cannot be mapped
     const std::uint64_t racks = 1 + random.below(4);
     for (std::uint64_t i = 0; i < agents_count_; ++i)  // the first is a host, the second a card
       settings_.places[fmt::format("dpu{:03}", i)] = {fmt::format("r{}", i % racks),
