@@ -11,27 +11,27 @@ namespace {
 
 TEST(Families, AreWrittenAsOpenMetrics) {
   Families families;
-  families.add("moved_bytes_total", "Bytes \"moved\".", 5, {{"link", "a\\b\n\"c\""}});
+  families.add("moved_bytes_total", "Bytes\n\"moved\".", 5, {{"link", "a\\b\"c\""}});
   families.add("moved_bytes_total", "Bytes \"moved\".", 6, {{"link", "d"}});
   families.add("channels", "Channels.", 2);
   EXPECT_EQ(families.openmetrics(),
-            "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes "
-            "\\\"moved\\\".\n"
-            "offpath_moved_bytes_total{link=\"a\\\\b\\n\\\"c\\\"\"} 5\noffpath_moved_bytes_total{link=\"d\"} 6\n"
+            "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes"
+            "\\n\\\"moved\\\".\n"
+            "offpath_moved_bytes_total{link=\"a\\\\b\\\"c\\\"\"} 5\noffpath_moved_bytes_total{link=\"d\"} 6\n"
             "# TYPE offpath_channels gauge\n# HELP offpath_channels Channels.\noffpath_channels 2\n# EOF\n");
 }
 
 TEST(Families, AreWrittenInTheTextFormat) {
   Families families;
-  families.add("moved_bytes_total", "Bytes \"moved\" \\ copied.", 5, {{"link", "a\\b\n\"c\""}, {"way", "in"}});
+  families.add("moved_bytes_total", "Bytes\n\"moved\" \\ copied.", 5, {{"link", "a\\b\"c\""}, {"way", "in"}});
   families.add("channels", "Channels.", 0.25);
   LatencyHistogram histogram;
   histogram.add(never / 2, 3, 77);
   families.add_histogram("get_latency_seconds", "Gets.", histogram);
   const std::string text = families.text();
   EXPECT_TRUE(text.starts_with(
-      "# TYPE offpath_moved_bytes_total counter\n# HELP offpath_moved_bytes_total Bytes \"moved\" \\\\ copied.\n"
-      "offpath_moved_bytes_total{link=\"a\\\\b\\n\\\"c\\\"\",way=\"in\"} 5\n"
+      "# TYPE offpath_moved_bytes_total counter\n# HELP offpath_moved_bytes_total Bytes\\n\"moved\" \\\\ copied.\n"
+      "offpath_moved_bytes_total{link=\"a\\\\b\\\"c\\\"\",way=\"in\"} 5\n"
       "# TYPE offpath_channels gauge\n# HELP offpath_channels Channels.\noffpath_channels 0.25\n"
       "# TYPE offpath_get_latency_seconds histogram\n# HELP offpath_get_latency_seconds Gets.\n"
       "offpath_get_latency_seconds_bucket{le=\"1e-06\"} 0\n"))
