@@ -19,7 +19,7 @@ def test_the_page_lists_the_requests_of_the_table() -> None:
     assert request_list.check_page(ROOT) == []
     assert "| 10 | `probe` | channel | anyone | an entry |" in request_list.table(ROOT)
     assert "| 15 | `release` | pool, or `release_by_number` | anyone | 256 |" in request_list.table(ROOT)
-    assert "| 39 | `pool_cancel` | query, then pool | anyone | 256 |" in request_list.table(ROOT)
+    assert "| 39 | `pool_cancel` | query, resources, then pool | anyone | 256 |" in request_list.table(ROOT)
 
 
 def test_a_request_that_the_page_lacks_is_found(tmp_path: Path) -> None:
