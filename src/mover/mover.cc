@@ -64,7 +64,11 @@ Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t t
 void Mover::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
   const auto at = channels_.find(number);
   OFP_ASSERT(at != channels_.end());
-  Channel& channel = *at->second;
+  if (Status served = serve(*at->second, request, now, effects); !served)
+    effects.push_back(service::FailEffect{number, request.ticket, wire::any_reply, std::move(served).error()});
+}
+
+Status Mover::serve(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
     case EntryKind::open_stream:
       return open_stream(channel, request, now, effects);
@@ -82,6 +86,7 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
       return why_waits(channel, request, effects);
     default:
       OFP_ASSERT(!"a request of another service");
+      return {};
   }
 }
 
@@ -136,13 +141,10 @@ void Mover::recycle(Operation* operation) {
   spare_.push_back(operation->place);
 }
 
-void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  if (auto status = planner_.decode_send(request.payload); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+Status Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  OFP_TRY(planner_.decode_send(request.payload));
   Stream* stream = stream_of(channel, planner_.send().stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   Operation& operation = begin(*stream, request.ticket, now);
   operation.kind = Operation::Kind::send;
   operation.row_key = planner_.send().row_key;
@@ -152,15 +154,13 @@ void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   ++counters_.sends;
   ++stream->sent;
   queue(operation, planner_.take_set(*stream, operation), request.payload, now, effects);
+  return {};
 }
 
-void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  if (auto status = planner_.decode_move(request.payload); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+Status Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  OFP_TRY(planner_.decode_move(request.payload));
   Stream* stream = stream_of(channel, planner_.move().stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   Operation& operation = begin(*stream, request.ticket, now);
   operation.kind = planner_.move().update ? Operation::Kind::update : Operation::Kind::create;
   operation.row_key = planner_.move().row_key;
@@ -169,32 +169,28 @@ void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   ++counters_.moves;
   ++stream->sent;
   queue(operation, {}, request.payload, now, effects);
+  return {};
 }
 
-void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+Status Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::StepEnd step{};
-  if (auto status = wire::decode(request.payload, step); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+  OFP_TRY(wire::decode(request.payload, step));
   Stream* stream = stream_of(channel, step.stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   Operation& operation = begin(*stream, request.ticket, now);
   operation.kind = Operation::Kind::step_end;
   operation.row_key = step.row_key;
   operation.state = Operation::State::waiting;
   settle(*stream, now, effects);
+  return {};
 }
 
 // Tickets are stored in order, so it waits for what the oldest remaining ticket waits for.
-void Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& effects) {
+Status Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& effects) {
   wire::WhyWaits asked{};
-  if (auto status = wire::decode(request.payload, asked); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+  OFP_TRY(wire::decode(request.payload, asked));
   const Stream* stream = stream_of(channel, asked.stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   std::string why;
   if (!stream->operations.empty() && stream->operations.front()->ticket <= asked.ticket) {
     const Operation& first = *stream->operations.front();
@@ -211,19 +207,18 @@ void Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& 
   else
     effects.push_back(
         service::FailEffect{channel.number, request.ticket, wire::any_reply, {Error::timeout, std::move(why)}});
+  return {};
 }
 
-void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+Status Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::NeedCredit need{};
-  if (auto status = wire::decode(request.payload, need); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+  OFP_TRY(wire::decode(request.payload, need));
   Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   const bool gives_up = credit_.ask(*stream, need.total, now, effects);
   start_waiting(channel, now, effects);
   if (gives_up) on_memory_freed(now, effects);  // others may have waited behind it
+  return {};
 }
 
 // A batch that fails at once frees memory again: then the outermost call goes on, however many fail.

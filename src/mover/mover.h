@@ -113,15 +113,17 @@ class Mover final : public service::Service {
     auto operator<=>(const Claim&) const = default;
   };
 
-  void open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  // A request that cannot be served is answered with the failure.
+  [[nodiscard]] Status serve(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream,
                                       Effects& effects);
-  void close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void why_waits(Channel& channel, const channel::Entry& request, Effects& effects);
+  [[nodiscard]] Status close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status why_waits(Channel& channel, const channel::Entry& request, Effects& effects);
 
   Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);
   void queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects);

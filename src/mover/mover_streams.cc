@@ -87,15 +87,14 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   }
 }
 
-void Mover::open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+Status Mover::open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::OpenStream open{};
   auto stream = std::make_unique<Stream>();
   Status status = wire::decode(request.payload, open);
   if (status) status = prepare_stream(open, channel, *stream, effects);
   if (!status) {
     if (!stream->pool.empty()) store_.leave(stream->pool);
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
+    return status;
   }
   stream->channel = &channel;
   stream->recent = RateRing(now);
@@ -109,6 +108,7 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, TimeNs 
       service::ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
   Stream& opened = *(channel.streams[stream->id] = std::move(stream));
   if (opened.form) prepare_buffer(opened, largest, effects);
+  return {};
 }
 
 // Makes the next batch's buffer in a job, before it is needed.
@@ -132,19 +132,17 @@ void Mover::drop_buffers(Effects& effects) {
                          }});
 }
 
-void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+Status Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::CloseStream close{};
-  if (auto status = wire::decode(request.payload, close); !status) {
-    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
+  OFP_TRY(wire::decode(request.payload, close));
   Stream* stream = stream_of(channel, close.stream, request.ticket, effects);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return {};
   Operation& operation = begin(*stream, request.ticket, now);
   operation.kind = Operation::Kind::close;
   operation.state = Operation::State::waiting;
   stream->closing = true;
   settle(*stream, now, effects);
+  return {};
 }
 
 void Mover::release(Channel& channel, std::uint32_t number, TimeNs now) {

@@ -14,8 +14,7 @@ constexpr ConfigKey keys[] = {
      "The agent's name, as programs, logs and metrics show it. Empty: the name of the machine."},
     {"agent.role", ConfigType::text, "host",
      "Where the agent runs: host, or dpu for the card. Other members know it, and stages of sift pools are mapped by "
-     "it "
-     "([guides/sift.md](../guides/sift.md))."},
+     "it ([guides/sift.md](../guides/sift.md))."},
     {"agent.rack", ConfigType::text, "",
      "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
      "know it; exchanges with order = \"locality\" and stages of sift pools keep together what is in one rack. Empty: "
