@@ -25,8 +25,9 @@ constexpr ConfigKey keys[] = {
      "unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
      "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. An address that "
-     "other machines reach needs security.insecure_network. Empty: http.sock beside the agent's socket if agent.listen"
-     " is empty too, else nowhere."},
+     "other machines reach needs security.insecure_network. Empty: http.sock beside agent.sock, or NAME-http.sock "
+     "beside "
+     "NAME.sock, for the first Unix socket of agent.listen; nowhere without one. off: nowhere."},
     {"agent.http_hosts", ConfigType::texts, "",
      "Further host names under which agent.http is reached, besides localhost and this machine's name. IP addresses "
      "need no entry. A request to another name is refused."},
