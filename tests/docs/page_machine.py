@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
-# Names that pages have for machines: addresses of this one, none of them a loopback address, so an agent asks for the
-# same options as between machines.
+# Names that pages have for machines: addresses of this one, on a device as a network's, so that an agent asks for the
+# options that it needs between machines.
 NAMES = {"10.77.0.11": "node1", "10.77.0.12": "node2", "10.77.0.13": "node3", "10.77.0.14": "scheduler"}
 SET_UP = """
 mount -t tmpfs none /run
 cp -a /etc /run/etc 2>/dev/null || true
 mount --bind /run/etc /etc
+mkdir -p /etc/offpath
 printf '%s' "$0" >>/etc/hosts
 ip link set lo up
-for address in $1; do ip address add "$address/32" dev lo; done
+ip link add net0 type veth peer name net1
+for end in net0 net1; do ip link set $end up; done
+for address in $1; do ip address add "$address/24" dev net0; done
 echo ready
 exec sleep 3600
 """
