@@ -17,8 +17,7 @@ constexpr ConfigKey keys[] = {
      "it ([guides/sift.md](../guides/sift.md))."},
     {"agent.rack", ConfigType::text, "",
      "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
-     "know it; exchanges with order = \"locality\" and stages of sift pools keep together what is in one rack. Empty: "
-     "unknown."},
+     "know it; stages of sift pools and exchanges with order = \"locality\" are mapped by it. Empty: unknown."},
     {"agent.listen", ConfigType::texts, "",
      "Addresses that programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA), "
      "doca:HOST:PORT (DOCA DMA) ([::1] for IPv6; port 0 takes a free one). Empty: "
