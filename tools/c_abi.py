@@ -16,6 +16,8 @@ import re
 import sys
 from pathlib import Path
 
+from header_version import header_version
+
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ("offpath/offpath.h", "offpath/plugin.h", "offpath/decision.h")
 TEXT = Path("packaging/c_abi.txt")
@@ -111,8 +113,7 @@ def enumerators(name: str, body: str) -> list[str]:
 
 def interface(root: Path) -> list[str]:
     texts = [(root / "include" / header).read_text(encoding="utf-8") for header in HEADERS]
-    number = ".".join(re.findall(r"#define OFP_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", texts[0]))
-    return [f"version {number}", *(line for text in texts for line in lines_of(text))]
+    return [f"version {header_version(root)}", *(line for text in texts for line in lines_of(text))]
 
 
 def differences(before: list[str], now: list[str]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from header_version import header_version
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
@@ -45,11 +46,6 @@ def run(*command: str | Path, **environment: str) -> str:
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout.strip()
-
-
-def header_version() -> str:
-    header = (ROOT / "include/offpath/offpath.h").read_text()
-    return ".".join(re.findall(r"#define OFP_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
 
 @pytest.fixture(scope="module")

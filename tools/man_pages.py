@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from header_version import header_version
+
 ROOT = Path(__file__).resolve().parent.parent
 SEE_ALSO = ("offpath", "offpath-agent", "offpath-sampler", "offpath-region-sampler", "offpath-slow-path",
             "offpath-supervisor", "offpath-topology")  # fmt: skip
@@ -133,11 +135,6 @@ def help_of(command: list[str]) -> str:
     if not re.search(r"(?im)^usage:", text):
         raise RuntimeError(f"{' '.join(command)} --help gives no usage: {text.strip()}")
     return text
-
-
-def header_version() -> str:
-    header = (ROOT / "include/offpath/offpath.h").read_text(encoding="utf-8")
-    return ".".join(re.findall(r"#define OFP_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
 
 def made_page(name: str, command: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from header_version import header_version
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "packaging" / "spack" / "package.py"
@@ -18,11 +19,6 @@ SPEC = ROOT / "packaging" / "rpm" / "offpath.spec"
 CHART = ROOT / "packaging" / "helm" / "offpath-agent"
 IMAGE = "image.repository=registry.example/offpath-agent"
 KUBERNETES = "1.31"  # the oldest that kubernetes-validate and DPF both know
-
-
-def header_version() -> str:
-    header = (ROOT / "include/offpath/offpath.h").read_text()
-    return ".".join(re.findall(r"#define OFP_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
 
 def calls(tree: ast.AST, name: str) -> list[list[object]]:

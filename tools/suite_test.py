@@ -128,6 +128,15 @@ def test_dpdk_counts_what_failed_before_its_tests(
     assert suite.dpdk_step().count(exits).failures == [failure]
 
 
+def test_dpdk_counts_a_pytest_that_fails_without_a_failed_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+    monkeypatch.setattr(suite.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    step = suite.dpdk_step()
+    (tmp_path / "pytest-dpdk.xml").write_text('<testsuite><testcase name="a" classname="t"/></testsuite>')
+    assert str(step.count([0, 0, 0, 0])) == "1 passed, 0 failed"
+    assert step.count([0, 0, 0, 3]).failures == ["pytest tests/e2e/test_dpdk.py"]
+
+
 @pytest.mark.parametrize(("arguments", "minutes", "runs"), [([], 10, True), ([], 51, False), (["--long"], 51, True)])
 def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     monkeypatch: pytest.MonkeyPatch,
@@ -140,7 +149,8 @@ def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     ran: list[str] = []
     clock = [0.0]
 
-    def run(step: suite.Step, _: dict[str, str]) -> suite.Tally:
+    def run(step: suite.Step, environment: dict[str, str]) -> suite.Tally:
+        assert ("OFFPATH_BUILT" in environment) == ("whole" in ran)  # files of the build may not be missing then
         ran.append(step.name)
         if step.name == "asan":
             clock[0] += minutes * 60
@@ -154,6 +164,7 @@ def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     monkeypatch.setattr(suite.shutil, "which", lambda _: None)
     monkeypatch.setattr(suite.sys, "argv", ["suite.py", *arguments])
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("OFFPATH_BUILT", raising=False)
     assert suite.main() == 0
     assert ("units" in ran) == runs
     assert ("./dev test --only units" in capsys.readouterr().out) != runs

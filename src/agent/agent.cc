@@ -103,12 +103,7 @@ Status Agent::prepare(const Confine& confine) {
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
   if (settings_.group_from_launcher) OFP_TRY(meet_others());
-  Fd http_socket;
-  if (settings_.http) {
-    if (settings_.http->kind == link::Address::Kind::unix_socket)
-      OFP_TRY(prepare_directory_of(settings_.http->path, false));
-    OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
-  }
+  OFP_ASSIGN(Fd http_socket, listen_for_pages());
   OFP_TRY(open_disk());
   if (settings_.tcp && settings_.tcp->kind == TcpSettings::Kind::agent) {
     OFP_TRY(make_relay(received));
@@ -409,6 +404,18 @@ bool Agent::Channels::expects_more() const { return agent_.dispatcher_->expects_
 TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
 
 // ---- status
+
+Result<Fd> Agent::listen_for_pages() {
+  if (!settings_.http) return Fd();
+  Status ready;
+  if (settings_.http->kind == link::Address::Kind::unix_socket)
+    ready = prepare_directory_of(settings_.http->path, false);
+  Result<Fd> socket = ready ? link::listen_at(*settings_.http, false) : tl::unexpected<Failure>(ready.error());
+  if (socket || settings_.http_named) return socket;
+  log(LogLevel::warning, "no status pages are served: {}", socket.error().message);
+  settings_.http.reset();
+  return Fd();
+}
 
 void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   auto status = std::make_shared<AgentStatus>();

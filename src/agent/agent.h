@@ -103,6 +103,7 @@ class Agent {
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
+  [[nodiscard]] Result<Fd> listen_for_pages();  // none, if it can do without
   [[nodiscard]] Status open_disk();
   [[nodiscard]] Status read_trees();
   [[nodiscard]] Status meet_others();

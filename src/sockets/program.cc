@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -44,13 +45,21 @@ void say(std::string_view what, const Failure& why) {
     std::fprintf(stderr, "offpath sockets: %s\n", report().c_str());
 }
 
+std::atomic<bool> is_made = false;
+
 }  // namespace
 
 // Never destroyed: other threads may be in a call while the program exits.
 Program& program() noexcept {
-  static Program* const only = new Program;
+  static Program* const only = [] {
+    auto* const made = new Program;
+    is_made.store(true);
+    return made;
+  }();
   return *only;
 }
+
+bool program_is_made() noexcept { return is_made.load(); }
 
 Program::Program() : pid_(getpid()) {
   auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"),

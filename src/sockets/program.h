@@ -159,5 +159,7 @@ class Program {
 };
 
 [[nodiscard]] Program& program() noexcept;
+// Before the first program() no descriptor is offloaded. The first one allocates memory.
+[[nodiscard]] bool program_is_made() noexcept;
 
 }  // namespace offpath::sockets

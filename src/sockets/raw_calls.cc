@@ -151,6 +151,14 @@ std::optional<long> by_name(long number, const Words& words) {
   }
 }
 
+// Allocators make calls by number while they set themselves up: jemalloc opens, reads and closes a file under its
+// lock, before the constructors of this library. Making the Program would allocate, and wait for that lock forever.
+// Only these calls need it: others concern descriptors, none of which is offloaded yet.
+bool makes_the_program(long number) {
+  return number == SYS_socket || number == SYS_epoll_create1 || number == SYS_io_uring_setup || number == SYS_seccomp ||
+         number == SYS_prctl;
+}
+
 void note_filter(bool sets_one) {
   if (sets_one) program().confine();
 }
@@ -163,7 +171,7 @@ OFP_CALL long syscall(long number, ...) noexcept {
   Words words;
   for (long& word : words) word = va_arg(arguments, long);
   va_end(arguments);
-  if (!program().policy().agent.empty()) {
+  if ((program_is_made() || makes_the_program(number)) && !program().policy().agent.empty()) {
     if (number == SYS_io_uring_setup) return failed(ENOSYS);
     if (const auto done = by_name(number, words)) return *done;
     note_filter((number == SYS_seccomp && words[0] == SECCOMP_SET_MODE_FILTER) ||

@@ -101,8 +101,9 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
   const std::uint64_t token_before = std::exchange(token_, answer->header.token);
   switch (answer->header.kind) {
     case OFS_TOKEN:
-      if (token_ != token_before) ask(now, effects);  // otherwise the answer contradicts itself, and the host is asked
-                                                      // again
+      if (token_ == token_before) break;  // the answer contradicts itself: the host is asked again later
+      if (token_before != 0) ++counters_.restarts;
+      ask(now, effects);
       break;
     case OFS_CHUNK:
       take_chunk(*answer, now, effects);
@@ -119,7 +120,6 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
 }
 
 void Sampling::describe_anew(TimeNs now, SamplingEffects& effects) {
-  ++counters_.restarts;
   schema_id_ = 0;
   chunks_.clear();
   // A request that follows from an answer is sent at once: a host is known after a few round trips, not intervals.

@@ -132,12 +132,14 @@ TEST(Sampling, ASamplerThatWasStartedAgainIsGreetedAgain) {
   all.talk();
   EXPECT_EQ(all.sampling.counters().samples, 2u);
   EXPECT_EQ(all.sampling.counters().schemas, 1u) << "the schema is the same";
+  EXPECT_EQ(all.sampling.counters().restarts, 1u);
   all.host.start_with_more_fields();
   all.pass(second_ns);
   all.talk();
   EXPECT_EQ(all.sampling.counters().samples, 3u);
   EXPECT_EQ(all.sampling.schema().fields.size(), 4u);
   EXPECT_EQ(all.sampling.newest().values.u64(3), 7u);
+  EXPECT_EQ(all.sampling.counters().restarts, 2u);
 }
 
 TEST(Sampling, TokensNeverGetOldForWhoAsks) {
@@ -148,6 +150,7 @@ TEST(Sampling, TokensNeverGetOldForWhoAsks) {
   }
   EXPECT_EQ(all.sampling.counters().samples, 10u);
   EXPECT_EQ(all.sampling.counters().requests, 12u) << "one token, one schema";
+  EXPECT_EQ(all.sampling.counters().restarts, 0u);
 }
 
 TEST(Sampling, AnotherKeyIsNoKey) {

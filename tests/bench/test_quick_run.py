@@ -11,6 +11,7 @@ from pathlib import Path
 
 import offpath.bench as bench
 import pytest
+from built import missing
 from offpath.bench import agent_process, app, everything
 from offpath.bench.adios2_engines import SIZES, claims_of
 from offpath.bench.lammps_fixes import CLAIMS as LAMMPS_CLAIMS
@@ -32,7 +33,7 @@ def run_quick(command: str, out: Path, *programs: str, figures: bool = True, opt
         for program in programs:
             find_program(program)
     except ProgramError as error:
-        pytest.skip(str(error))
+        missing(str(error))
     json_path = out / "report.json"
     words = [command, "--quick", *options, *(["--out", str(out)] if figures else []), "--json", str(json_path)]
     result = CliRunner().invoke(app, words)
@@ -70,7 +71,7 @@ def test_all_keeps_a_file_for_each_part_and_goes_on_where_it_was(tmp_path: Path)
     try:
         find_program("bench_exchange_sample")
     except ProgramError as error:
-        pytest.skip(str(error))
+        missing(str(error))
     kept = tmp_path / "kept"
     words = ["all", "--json", str(kept), "--out", str(tmp_path), "--quick", "--part", "exchange.region"]
     first = CliRunner().invoke(app, words)

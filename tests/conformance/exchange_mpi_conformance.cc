@@ -50,13 +50,16 @@ int wait_for_death(MpiWorld& world, OverMpi& members) {
   for (const TimeNs until = monotonic_ns() + 30 * second_ns; monotonic_ns() < until;) {
     const Status polled = members.carrier(0).poll(monotonic_ns(), [](MemberIndex, const SharedBytes&) {});
     if (!polled) {
-      std::printf("rank %u: %s\n", world.rank(), polled.error().message.c_str());
+      const bool told = polled.error().code == Error::peer_lost;
+      std::printf("rank %u: %s%s\n", world.rank(), told ? "" : "not told: ", polled.error().message.c_str());
       std::fflush(stdout);
-      _exit(polled.error().code == Error::peer_lost ? 0 : 1);  // MPI_Finalize would wait for the dead
+      _exit(told ? 0 : 1);  // MPI_Finalize would wait for the dead
     }
     members.pause();
   }
-  return 1;
+  std::printf("rank %u: not told\n", world.rank());
+  std::fflush(stdout);
+  _exit(1);
 }
 
 }  // namespace

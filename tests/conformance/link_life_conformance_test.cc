@@ -142,8 +142,13 @@ TEST_P(LifeConformance, AnAgentThatClosesIsNoticed) {
   memory->data()[99] = std::byte{1};  // the program's own memory stays
 }
 
-TEST_P(LifeConformance, AnAgentThatRefusesSaysWhy) {
-  if (!GetParam().real_time) GTEST_SKIP() << "a link in one process has no words for it";
+// A link in one process has no words for a refusal, and its ends cannot be forked apart.
+class TwoProcessesConformance : public LifeConformance {};
+INSTANTIATE_TEST_SUITE_P(, TwoProcessesConformance,
+                         testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.real_time; })),
+                         kind_name);
+
+TEST_P(TwoProcessesConformance, AnAgentThatRefusesSaysWhy) {
   agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
   agent().close();
   Status looked;
@@ -158,8 +163,7 @@ TEST_P(LifeConformance, AnAgentThatRefusesSaysWhy) {
 
 // A program that posts and never waits has nothing but its wakes to find out by: the first may still go out, those
 // after it meet a connection that ended, and the reason lies in front of that end.
-TEST_P(LifeConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt) {
-  if (!GetParam().real_time) GTEST_SKIP() << "a link in one process has no words for it";
+TEST_P(TwoProcessesConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt) {
   agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
   agent().close();
   for (int i = 0; i < 5; ++i) {
@@ -186,13 +190,7 @@ TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {
   expect_error(looked, Error::peer_lost);
 }
 
-// Ends in one process cannot be forked apart.
-class ForkConformance : public LifeConformance {};
-INSTANTIATE_TEST_SUITE_P(, ForkConformance,
-                         testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.real_time; })),
-                         kind_name);
-
-TEST_P(ForkConformance, AChildThatAbandonsTheLinkDisturbsNobody) {
+TEST_P(TwoProcessesConformance, AChildThatAbandonsTheLinkDisturbsNobody) {
   const pid_t child = ::fork();
   if (child == 0) {
     host().abandon();

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from waiting import until
+
 START_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 20.0
 
@@ -145,16 +147,6 @@ def connections_of(directory: Path) -> bytes:
     asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
     assert asked.returncode == 0, asked
     return asked.stdout
-
-
-def until(condition: Any, seconds_max: float = 10.0) -> bool:
-    """Waits until `condition()` is true."""
-    end = time.monotonic() + seconds_max
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def connect(address: str) -> socket.socket:

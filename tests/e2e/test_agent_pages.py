@@ -39,6 +39,13 @@ def test_agents_of_one_folder_have_pages_of_their_own(tmp_path: Path) -> None:
         assert not (tmp_path / "silent-http.sock").exists()
 
 
+def test_an_agent_whose_pages_have_no_place_does_without(tmp_path: Path) -> None:
+    (tmp_path / "http.sock").write_text("a file of somebody else")
+    with agent(tmp_path, "--listen", f"unix:{tmp_path}/agent.sock") as started:
+        assert started.says("no status pages are served")
+    assert (tmp_path / "http.sock").read_text() == "a file of somebody else"
+
+
 def test_no_other_agents_pages_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OFFPATH_AGENT", raising=False)
     monkeypatch.delenv("OFFPATH_AGENT_HTTP", raising=False)

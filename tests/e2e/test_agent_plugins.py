@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, find_program, run_agent, until
+from built import needs_built
 
 PLUGIN = find_program().parents[1] / "examples" / "particles_plugin.so"
 
-pytestmark = pytest.mark.skipif(not PLUGIN.exists(), reason="the example plug-in is not built")
+pytestmark = needs_built(PLUGIN)
 
 
 @pytest.fixture

@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 import pytest
 from agent_group import PATIENCE_S, Group, new_group
 from agent_process import find_program, run_agent, until
+from built import needs_built
 from offpath.expression import encode_query
 
 BUILT = find_program().parents[1]
 PARTICLES, HOSTILE = BUILT / "examples" / "particles_plugin.so", BUILT / "tests" / "hostile_plugin.so"
 
-pytestmark = pytest.mark.skipif(not (PARTICLES.exists() and HOSTILE.exists()), reason="the plug-ins are not built")
+pytestmark = needs_built(PARTICLES, HOSTILE)
 
 
 def configured(directory: Path, *more: str) -> list[str]:
@@ -387,7 +388,7 @@ def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
     assert failed.returncode == 1 and "x is negative" in failed.stderr
 
 
-@pytest.mark.skipif(not (BUILT / "tests" / "requests_program").exists(), reason="the program is not built")
+@needs_built(BUILT / "tests" / "requests_program")
 def test_a_program_in_cpp_asks_for_everything_at_once(tmp_path: Path) -> None:
     with new_group(tmp_path, "local") as group:
         start(group, "a")

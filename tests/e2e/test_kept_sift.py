@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from agent_group import PATIENCE_S, Group, new_group
 from agent_process import agent, until
+from small_disk import mounted_disk
 
 ATOMS = 4000
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("type", pa.int32())])
@@ -97,14 +98,8 @@ def kill(group: Group, name: str) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir(mode=0o700)
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "none", place]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=False)
+    with mounted_disk(tmp_path / "disk", 8) as place:
+        yield place
 
 
 def test_one_agent_killed_while_it_splits_and_merges_has_everything_again(tmp_path: Path) -> None:

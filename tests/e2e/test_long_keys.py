@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from agent_group import LINKS, PATIENCE_S, Group, joined_group
 from agent_process import agent, until
+from built import needs_built
 from test_compute import HOSTILE, PARTICLES, configured, mean_of
 
 LENGTHS = [255, 256, 65535, 65536]
@@ -160,7 +161,7 @@ def test_on_disk_and_in_snapshots(tmp_path: Path) -> None:
         check_all(session, "local:/spilled")
 
 
-@pytest.mark.skipif(not (PARTICLES.exists() and HOSTILE.exists()), reason="the plug-ins are not built")
+@needs_built(PARTICLES, HOSTILE)
 def test_functions_over_objects_with_such_keys(tmp_path: Path) -> None:
     with agent(tmp_path, *configured(tmp_path)) as running, offpath.connect(running.ready["address"]) as session:
         pool, row, column = session.pool("local:/p"), key("r", 65536), key("c", 65536)

@@ -15,6 +15,7 @@ import numpy as np
 import offpath
 import pytest
 from agent_process import AgentProcess, agent, find_program
+from built import needs_built
 
 TESTS = find_program().parents[1] / "tests"
 WAITS = 1500
@@ -34,7 +35,7 @@ deadline = "1s"
 fields = ["power:f64:watts"]
 """
 
-pytestmark = pytest.mark.skipif(not (TESTS / "task_plugin.so").exists(), reason="the plug-in is not built")
+pytestmark = needs_built(TESTS / "task_plugin.so")
 
 
 @pytest.fixture

@@ -21,12 +21,13 @@ import pytest
 from agent_process import AgentProcess, until
 from agent_process import agent as start_agent
 from agent_process import find_program as find_agent
+from built import missing
 from offpath.bench.programs import ProgramError, find_program
 
 try:
     PROGRAM = str(find_program("offpath-md"))
 except ProgramError as error:
-    pytest.skip(str(error), allow_module_level=True)
+    missing(str(error))
 
 PUBLISHED = [
     [0, 1.440000, -6.773368, -5.019973],
@@ -35,9 +36,20 @@ PUBLISHED = [
 ]
 
 
+def ended(*options: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Skips if the program is built without MPI and is to run on several ranks."""
+    done = subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
+    if launcher:
+        ranks = re.findall(r"^# offpath-md: .* (\d+) ranks", done.stdout, re.M)
+        if ranks == ["1"] * int(launcher[-1]):
+            pytest.skip("offpath-md is built without MPI")
+        assert ranks == [launcher[-1]], done.stdout
+    return done
+
+
 def rows(*options: str, launcher: tuple[str, ...] = ()) -> dict[int, list[float]]:
     """step -> T, U, P"""
-    done = subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
+    done = ended(*options, launcher=launcher)
     lines = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
     return {int(line[0]): [float(word) for word in line[1:4]] for line in lines}
 
@@ -73,8 +85,7 @@ def test_lists_of_clusters_give_the_same_figures():
 def test_figures_do_not_depend_on_the_number_of_ranks(ranks: int, lists: str):
     words = ("-s", "10", "-n", "300", "--lists", lists)
     found = rows(*words, launcher=on_ranks(ranks))
-    if len(found) != 4:
-        pytest.skip("built without MPI")
+    assert set(found) == {0, 100, 200, 300}
     assert found == rows("-s", "10", "-n", "300")
 
 
@@ -291,7 +302,7 @@ def address_of(agent: AgentProcess) -> str:
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     plugin = find_agent().parents[1] / "lib" / "md_plugin.so"
     if not plugin.exists():
-        pytest.skip("the plug-in is not built")
+        missing("the plug-in is not built")
     copy = shutil.copy(plugin, tmp_path)  # in a folder which nobody else can write to
     settings = tmp_path / "agent.toml"
     settings.write_text(f'[[plugin]]\nname = "md"\npath = "{copy}"\n')
@@ -410,9 +421,13 @@ def test_forces_computed_by_the_agent_reach_the_rank_that_has_the_atom(
 ):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     options = ("-s", "10", "-n", "300", "--every", "5", "--offload", "force")
-    expected = rows(*options)
-    for step, figures in rows(*options, launcher=on_ranks(ranks)).items():
+    expected, done_before = rows(*options), agent.status()["tasks"]["done"]
+    found = rows(*options, launcher=on_ranks(ranks))
+    assert found.keys() == expected.keys()
+    for step, figures in found.items():
         assert figures == pytest.approx(expected[step], rel=5e-7), step
+    # The agent computes the forces of a step in each interval, for each rank.
+    assert agent.status()["tasks"]["done"] - done_before >= 300 // 5 * ranks
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
@@ -428,10 +443,6 @@ def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pyt
     assert running.returncode == 0, err
     assert "continued without the agent" in err
     assert "\n5000 " in out
-
-
-def ended(*options: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
 
 
 def verdict(done: subprocess.CompletedProcess[str]) -> str:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from agent_process import AgentProcess, find_program, until
+from built import needs_built
 
 TESTS = find_program().parents[1] / "tests"
 LIBRARY, PLUGIN = TESTS / "failing_calls.so", TESTS / "task_plugin.so"
@@ -51,7 +52,7 @@ SYSTEM_CALLS, NEW_IN_LOOP, NEW_IN_JOBS = 1, 2, 4  # as failing_calls.cc has them
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the agent is not dumpable: its descriptors are shown to root alone"),
-    pytest.mark.skipif(not LIBRARY.exists() or not PLUGIN.exists(), reason="built with the tests"),
+    needs_built(LIBRARY, PLUGIN),
 ]
 
 

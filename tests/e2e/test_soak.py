@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pytest
 from agent_group import PATIENCE_S, Group, new_group
 from agent_process import find_program, until
+from built import needs_built
 
 WARM_UP_ROUNDS = 150  # until what is allocated once is there, the cache of buffers above all
 SOAK_S = 600
@@ -36,7 +37,7 @@ PLUGIN = find_program().parents[1] / "tests" / "task_plugin.so"
 pytestmark = [
     pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="takes ten minutes: ./dev test --long"),
     pytest.mark.skipif(os.geteuid() != 0, reason="the agent is not dumpable: its memory is shown to root alone"),
-    pytest.mark.skipif(not PLUGIN.exists(), reason="the plug-in is not built"),
+    needs_built(PLUGIN),
     pytest.mark.timeout(4 * SOAK_S),
 ]
 

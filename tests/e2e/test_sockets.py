@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +16,7 @@ from agent_process import AgentProcess, agent, until
 from echo_server import echo_server
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
+from unpacked_programs import LIBRARIES, program
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -601,21 +602,22 @@ def test_signals_interrupt_what_waits(tmp_path: Path, pair: NetworkPair, served:
                     "recv with a limit EINTR", "done"]  # fmt: skip
 
 
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
 def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    env = environment(tmp_path)
-    redis = ["redis-server", "--bind", "0.0.0.0", "--save", "", "--protected-mode", "no", "--port"]
+    env, alone = ({**each, "LD_LIBRARY_PATH": str(LIBRARIES)} for each in (environment(tmp_path), os.environ))
+    redis = [program("redis-server"), "--bind", "0.0.0.0", "--save", "", "--protected-mode", "no", "--port"]
     near = subprocess.Popen(
         pair.near_command(*redis, "6379"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    far = subprocess.Popen(pair.far_command(*redis, "6380"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    ask = ["redis-benchmark", "-t", "set,get", "--csv", "-c", "20"]
+    far = subprocess.Popen(
+        pair.far_command(*redis, "6380"), env=alone, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    ask = [program("redis-benchmark"), "-t", "set,get", "--csv", "-c", "20"]
     try:
         for address, port, enter, with_env in (
-            (AGENT_ADDRESS, "6379", pair.far_command, None),
+            (AGENT_ADDRESS, "6379", pair.far_command, alone),
             (KERNEL_ADDRESS, "6380", pair.near_command, env),
         ):
-            ping = enter("redis-cli", "-h", address, "-p", port, "ping")
+            ping = enter(program("redis-cli"), "-h", address, "-p", port, "ping")
             assert until(lambda ping=ping, with_env=with_env: fetch(ping, with_env).stdout == b"PONG\n")
             for words in (["-n", "4000"], ["-n", "8000", "-P", "16"], ["-n", "100", "-d", "1048576"]):
                 done = fetch(enter(*ask, "-h", address, "-p", port, *words), with_env)

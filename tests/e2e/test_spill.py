@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from agent_group import PATIENCE_S, Group
 from agent_process import AgentProcess, agent, run_agent, until
+from small_disk import mounted_disk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 ROWS = 20_000  # 320 KB
@@ -55,14 +55,8 @@ def spill(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir(mode=0o700)
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", place]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=False)
+    with mounted_disk(tmp_path / "disk", 4) as place:
+        yield place
 
 
 def test_an_agent_killed_and_started_again_has_everything_that_was_stored(tmp_path: Path, spill: Path) -> None:

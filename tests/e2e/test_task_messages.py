@@ -17,13 +17,14 @@ import offpath
 import pytest
 from agent_group import Group, new_group
 from agent_process import find_program, until
+from built import needs_built
 
 BUILT = find_program().parents[1] / "tests" / "task_plugin.so"
 PATIENCE_S = 60.0
 OK, TIMEOUT, INVALID, TOO_LARGE, LOST, UNSUPPORTED, CANCELLED = 0, 2, 3, 7, 13, 19, 21
 MIB = 1 << 20
 
-pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="the plug-in is not built")
+pytestmark = needs_built(BUILT)
 
 
 def send(lane: int, nbytes: int, *, tag: int = 0, seed: int = 1) -> bytes:

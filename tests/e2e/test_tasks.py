@@ -18,11 +18,12 @@ import numpy as np
 import offpath
 import pytest
 from agent_process import AgentProcess, agent, find_program, until
+from built import needs_built
 
 BUILT = find_program().parents[1] / "tests" / "task_plugin.so"
 PATIENCE_S = 20.0
 
-pytestmark = pytest.mark.skipif(not BUILT.exists(), reason="the plug-in is not built")
+pytestmark = needs_built(BUILT)
 
 
 @contextlib.contextmanager
@@ -237,7 +238,7 @@ def test_tasks_are_given_as_they_end(tmp_path: Path) -> None:
             tasks.next()
 
 
-@pytest.mark.skipif(not (BUILT.parent / "tasks_program").exists(), reason="the program is not built")
+@needs_built(BUILT.parent / "tasks_program")
 def test_tasks_are_given_to_a_program_in_cpp_as_they_end(tmp_path: Path) -> None:
     with started(tmp_path, workers=2):
         done = subprocess.run(

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, agent, find_program, until
+from built import needs_built
 
 BUILT = find_program().parents[1] / "tests" / "task_plugin.so"
 USERS = 54321, 54322  # of no account
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="takes on two unprivileged users, which needs root"),
-    pytest.mark.skipif(not BUILT.exists(), reason="the plug-in is not built"),
+    needs_built(BUILT),
 ]
 
 # argv: the address, the plug-in. Prints whom its function ran as, or why it did not.

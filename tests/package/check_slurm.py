@@ -79,10 +79,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     (container.root / "etc/hosts").write_text("127.0.0.1 localhost machine n1 n2\n")
     shutil.copy(ROOT / "examples/01_c/particles.c", container.root / "programs")
     try:
-        container.fetch(f"{PACKAGES} /first/*.deb")
+        container.fetch(PACKAGES)
     except AssertionError as error:
         pytest.skip(f"Slurm cannot be had from Debian here: {str(error)[-300:]}")
     try:
+        container.fetch(f"{PACKAGES} /first/*.deb")
         container.boot()
         set_up(container)
         yield container

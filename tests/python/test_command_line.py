@@ -81,7 +81,7 @@ def test_status(run, pool):
     assert pool.name in {each["name"] for each in status["pools"]}
     assert status["mover"]["frames"] >= 3
     assert pool.name in run("status")
-    assert "# EOF" in run("status", "--metrics") or "offpath" in run("status", "--metrics")
+    assert re.search(r"^offpath_frames_total [1-9]\d*$", run("status", "--metrics"), re.MULTILINE)
 
 
 def test_status_of_nobody(run):

@@ -23,6 +23,7 @@ import offpath
 import pyarrow as pa
 import pytest
 from offpath.agent_http import fetch_status
+from small_disk import mounted_disk
 
 SCHEMA = pa.schema([pa.field("v", pa.int64(), nullable=False)])
 A_SECOND = 1.0
@@ -238,15 +239,8 @@ def send_within(stream, values, key, seconds):
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 1 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system takes root")
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"no file system may be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    with mounted_disk(tmp_path / "small", 1) as place:
+        yield place
 
 
 @pytest.mark.parametrize("link", ["local", "tcp"])

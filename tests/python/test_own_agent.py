@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import offpath
 import pytest
 from offpath import agent, agent_directory, sockets
+from waiting import until
 
 WAIT_SECONDS = 30
 PROGRAM = """
@@ -38,13 +38,6 @@ def lives(pid: int) -> bool:
         return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
-
-
-def wait_until(condition) -> None:
-    give_up = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -78,7 +71,7 @@ def test_starting_again_under_the_same_name_ends_the_agent_before(place):
 def test_the_agent_of_a_killed_program_ends_and_the_next_start_removes_its_directory(place, program):
     process, agent_pid, directory = program
     process.kill()
-    wait_until(lambda: not lives(agent_pid))
+    assert until(lambda: not lives(agent_pid), WAIT_SECONDS)
     assert directory.exists()
     with offpath.Agent.start():
         assert not directory.exists()
@@ -95,7 +88,7 @@ def test_a_directory_stays_while_one_of_its_processes_lives(place, program):
     with offpath.Agent.start():
         assert directory.exists()  # of an agent that cannot end
     os.kill(agent_pid, signal.SIGKILL)
-    wait_until(lambda: not lives(agent_pid))
+    assert until(lambda: not lives(agent_pid), WAIT_SECONDS)
     with offpath.Agent.start():
         assert not directory.exists()
 

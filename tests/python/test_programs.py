@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
 from offpath.agent_http import fetch_status
+from waiting import until
 
 SCHEMA = pa.schema([("x", pa.float64())])
 ROWS = 4_000_000  # 32 MB: the agent is at it for a while
@@ -49,13 +49,6 @@ def says(program: subprocess.Popen[str]) -> str:
     return program.stdout.readline().strip()
 
 
-def until(what: str, condition, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def own_agent():
     with offpath.Agent.start(memory="1GiB") as agent:
@@ -74,10 +67,9 @@ def test_a_program_killed_in_a_transfer_leaves_nothing_and_disturbs_nobody(own_a
         after = [mine.send({"x": x}, key=(f"after{i}", "")) for i in range(20)]
         for ticket in before + after:
             ticket.wait_stored(20)
-        until(
-            "the killed program's channel is still open",
-            lambda: all(each["name"] != "victim" for each in fetch_status(own_agent.http_address)["streams"]),
-        )
+        assert until(
+            lambda: all(each["name"] != "victim" for each in fetch_status(own_agent.http_address)["streams"]), 20
+        ), "the killed program's channel is still open"
         for name in ("before", "after"):
             for i in range(20):
                 assert session.pool("local:/mine").get(f"{name}{i}", "")["x"].to_numpy().tobytes() == x.tobytes()

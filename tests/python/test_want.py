@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-import time
 
 import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
 from offpath.agent_http import fetch_status
+from waiting import until
 
 SCHEMA = pa.schema([pa.field("v", pa.int64(), nullable=False)])
 ROWS = [f"step{number}" for number in range(8)]
@@ -34,15 +34,6 @@ def leases(agent: offpath.Agent) -> int:
     return table(agent)["leases"]
 
 
-def until(reached) -> bool:
-    end = time.monotonic() + PATIENCE_S
-    while not reached():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def put(stream, row):
     stream.send({"v": np.full(1000, int(row[4:]))}, key=(row, "c")).wait_stored(PATIENCE_S)
 
@@ -63,7 +54,7 @@ def test_several_are_outstanding_at_once_and_each_gets_its_own_object(wanting, n
     assert twice.result(PATIENCE_S).rows == 1000
     with pytest.raises(offpath.Timeout, match=r"has no object \(never, c\)"):
         late.result(PATIENCE_S)
-    assert until(lambda: set(called) == set(wanted.values()))
+    assert until(lambda: set(called) == set(wanted.values()), PATIENCE_S)
     # One that is there already, and one that was to be there already.
     assert pool.want(ROWS[3], "c").result(PATIENCE_S).table()["v"][0].as_py() == 3
     with pytest.raises(offpath.NotFound, match=r"has no object \(never, c\)"):
@@ -88,9 +79,10 @@ def test_what_is_not_wanted_any_more_is_given_back(name):
         pool = session.pool(stream.pool_name)
         wanted = pool.want(ROWS[0], "c")
         other = pool.want(ROWS[0], "c")
-        assert until(lambda: table(agent)["waiting"] == 2)
+        assert until(lambda: table(agent)["waiting"] == 2, PATIENCE_S)
         assert wanted.cancel()
-        assert until(lambda: table(agent)["waiting"] == 1)  # the agent does not wait for its time to be over
+        # The agent does not wait for its time to be over.
+        assert until(lambda: table(agent)["waiting"] == 1, PATIENCE_S)
         put(stream, ROWS[0])
         assert other.result(PATIENCE_S).rows == 1000
         del other
@@ -101,11 +93,11 @@ def test_what_is_not_wanted_any_more_is_given_back(name):
             session.poll()
             return leases(agent) == 0 and table(agent)["waiting"] == 0
 
-        assert until(all_given_back)
+        assert until(all_given_back, PATIENCE_S)
         held = pool.want(ROWS[0], "c").result(PATIENCE_S)
-        assert until(lambda: leases(agent) == 1)
+        assert until(lambda: leases(agent) == 1, PATIENCE_S)
         del held
-        assert until(lambda: leases(agent) == 0)
+        assert until(lambda: leases(agent) == 0, PATIENCE_S)
 
 
 def test_closing_the_session_and_losing_the_agent_end_them(name):

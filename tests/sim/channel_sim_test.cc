@@ -41,9 +41,14 @@ struct Program {
   bool over = false;    // its channel has ended
 };
 
+struct Killed {
+  std::uint64_t programs = 0, agents = 0;
+};
+
 class World {
  public:
-  explicit World(std::uint64_t seed) : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
+  World(std::uint64_t seed, Killed& killed)
+      : killed_(killed), random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
     agent::DispatcherOptions options;
     options.mover.memory_bytes_max = memory_bytes_max;
     options.mover.window_bytes = 1ull << 20;
@@ -299,11 +304,13 @@ class World {
 
   void kill(Program& program) {
     if (random_.chance(0.8)) {
+      ++killed_.programs;
       program.fate->kill_host();
       program.over = true;
       return;
     }
     // The agent dies: every lease ends with an error that says so, soon.
+    ++killed_.agents;
     agent_->runs = false;
     for (Program& each : programs_) each.fate->kill_agent();
     for (Program& each : programs_) {
@@ -347,6 +354,7 @@ class World {
         << "memory was lost";
   }
 
+  Killed& killed_;
   SeededRandom random_;
   std::shared_ptr<link::LoopbackFabric> fabric_;
   std::unique_ptr<SimAgent> agent_;
@@ -354,10 +362,14 @@ class World {
 };
 
 TEST(ChannelSimulation, NothingIsLostOrWrongUnderSeededFaults) {
-  each_seed(300, [](std::uint64_t seed) {
-    World world(seed);
+  Killed killed;
+  const bool all = each_seed(300, [&](std::uint64_t seed) {
+    World world(seed, killed);
     if (!testing::Test::HasFailure()) world.run();
   });
+  if (!all) return;
+  EXPECT_GT(killed.programs, 0u);
+  EXPECT_GT(killed.agents, 0u);
 }
 
 }  // namespace

@@ -50,9 +50,14 @@ struct Program {
   std::map<std::size_t, Posted> posted;      // by which of them
 };
 
+struct Faults {
+  std::uint64_t cuts = 0, kills_of_durable = 0, kills_of_spilling = 0;
+};
+
 class World {
  public:
-  explicit World(std::uint64_t seed) : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
+  World(std::uint64_t seed, Faults& faults)
+      : faults_(faults), random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
     SimCluster::Options options;
     copies_ = 1 + random_.below(3);
     majority_ = random_.chance(0.15);
@@ -267,6 +272,7 @@ class World {
   void cut() {
     for (unsigned& side : sides_) side = static_cast<unsigned>(random_.below(2));
     set_sides();
+    if (is_cut()) ++faults_.cuts;
     if (random_.chance(0.6)) rest();
   }
   void heal() {
@@ -317,6 +323,7 @@ class World {
       }
     lost_conflicts_ += cluster_->dispatcher(place).pools().counters().conflicts;
     cluster_->kill(place);
+    ++(durable_ ? faults_.kills_of_durable : faults_.kills_of_spilling);
     disks_[place]->power_cut(random_);
     history_.change(!is_cut());
     if (random_.chance(0.5)) cluster_->run_for(static_cast<TimeNs>(random_.below(600 * millisecond_ns)));
@@ -408,6 +415,7 @@ class World {
     return text;
   }
 
+  Faults& faults_;
   SeededRandom random_;
   std::shared_ptr<link::LoopbackFabric> fabric_;
   std::unique_ptr<SimCluster> cluster_;
@@ -423,10 +431,15 @@ class World {
 };
 
 TEST(PoolCuts, WhatWasStoredIsFoundAndInSomeOrder) {
-  each_seed(300, [](std::uint64_t seed) {
-    World world(seed);
+  Faults faults;
+  const bool all = each_seed(300, [&](std::uint64_t seed) {
+    World world(seed, faults);
     if (!testing::Test::HasFailure()) world.run(40);
   });
+  if (!all) return;
+  EXPECT_GT(faults.cuts, 0u);
+  EXPECT_GT(faults.kills_of_durable, 0u);
+  EXPECT_GT(faults.kills_of_spilling, 0u);
 }
 
 }  // namespace

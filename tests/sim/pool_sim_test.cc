@@ -43,10 +43,15 @@ struct Program {
   bool over = false;
 };
 
+// Members that were killed: in worlds where others have copies, and in worlds with disks.
+struct Killed {
+  std::uint64_t with_copies = 0, with_disks = 0;
+};
+
 class World {
  public:
-  World(std::uint64_t seed, std::size_t members)
-      : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
+  World(std::uint64_t seed, std::size_t members, Killed& killed)
+      : killed_(killed), random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
     SimCluster::Options options;
     options.members = members;
     options.dispatcher.mover.memory_bytes_max = 64ull << 20;
@@ -292,6 +297,7 @@ class World {
     for (Program& program : programs_)
       if (program.place == place) program.over = true;
     cluster_->kill(place);
+    ++killed_.with_copies;
     if (random_.chance(0.5)) cluster_->run_for(static_cast<TimeNs>(random_.below(2 * second_ns)));
   }
 
@@ -302,6 +308,7 @@ class World {
     for (Program& program : programs_)
       if (program.place == place) program.over = true;
     cluster_->kill(place);
+    ++killed_.with_disks;
     if (random_.chance(0.7)) cluster_->run_for(static_cast<TimeNs>(random_.below(3 * second_ns)));
     Program* const other = some_program();
     for (std::uint64_t puts = random_.below(3);
@@ -346,6 +353,7 @@ class World {
     }
   }
 
+  Killed& killed_;
   SeededRandom random_;
   std::shared_ptr<link::LoopbackFabric> fabric_;
   std::unique_ptr<SimCluster> cluster_;
@@ -357,10 +365,14 @@ class World {
 };
 
 TEST(PoolSimulation, WhatWasStoredIsFoundWhoeverDies) {
-  each_seed(60, [](std::uint64_t seed) {
-    World world(seed, 2 + seed % 5);
+  Killed killed;
+  const bool all = each_seed(60, [&](std::uint64_t seed) {
+    World world(seed, 2 + seed % 5, killed);
     if (!testing::Test::HasFailure()) world.run(40);
   });
+  if (!all) return;
+  EXPECT_GT(killed.with_copies, 0u);
+  EXPECT_GT(killed.with_disks, 0u);
 }
 
 }  // namespace

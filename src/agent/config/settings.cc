@@ -377,6 +377,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_TRY(read_place(config, settings));
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config, settings.listen));
+  settings.http_named = !config.text("agent.http").empty();
   settings.http_hosts = config.texts("agent.http_hosts");
   settings.http_events = config.boolean("agent.http_events");
   OFP_ASSIGN(settings.flight, parse_flight(config));

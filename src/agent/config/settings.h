@@ -45,6 +45,7 @@ struct AgentSettings {
   std::string rack;  // empty: unknown
   std::vector<link::Address> listen;
   std::optional<link::Address> http;
+  bool http_named = false;  // else an agent that cannot serve its pages there does without
   std::vector<std::string> http_hosts;
   bool http_events = false;
   std::optional<FlightSettings> flight;
