@@ -114,6 +114,7 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   peer.logged.clear();
   peer.end = std::move(attempt.end);
   watch(peer);
+  peer.fresh = !peer.queued.empty();  // what it was made for may have ended meanwhile
   peer.retry_after_ns = options_.retry_min_ns;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);

@@ -56,7 +56,11 @@ class Side final : public channel::AgentEvents {
     request.body.assign(100, fill);
     post(std::move(request));
   }
-  void post(Request request) {
+  // As tables of members are posted that fit into the request.
+  void beat(const std::string& address, TimeNs deadline = never) {
+    post({.kind = wire::EntryKind::member_table, .deadline = deadline}, address);
+  }
+  void post(Request request, const std::string& address = "tcp:other:1") {
     request.compose = [](const Named& named, std::vector<std::byte>& payload) {
       payload.resize(sizeof named.bytes), store(payload.data(), named.bytes);
     };
@@ -64,7 +68,7 @@ class Side final : public channel::AgentEvents {
       ++answered;
       if (!answer) failures.push_back(answer.error().message);
     };
-    reach->post("other", "tcp:other:1", std::move(request));
+    reach->post("other", address, std::move(request));
   }
   [[nodiscard]] std::size_t jobs_waiting() const { return jobs_.size(); }
   [[nodiscard]] std::size_t kept() const {
@@ -72,7 +76,7 @@ class Side final : public channel::AgentEvents {
   }
 
   TimeNs step(TimeNs now) {
-    if (!jobs_.empty()) {
+    if (!jobs_.empty() && !holds_jobs) {
       auto [run, done] = std::move(jobs_.front());
       jobs_.pop_front();
       const link::LoopbackFabric::WaitsWithinStep waits(*fabric_);  // a job has a thread of its own in life
@@ -89,7 +93,7 @@ class Side final : public channel::AgentEvents {
     return now + 20 * microsecond_ns;
   }
 
-  bool watches = false;
+  bool watches = false, holds_jobs = false;
   std::map<int, std::function<void()>> watched;  // by descriptor; Reach's end unwatches
   std::unique_ptr<Reach> reach;
   std::vector<std::weak_ptr<const void>> held;
@@ -107,6 +111,7 @@ class Side final : public channel::AgentEvents {
   }
   void on_request(channel::AgentEnd& end, const channel::Entry& request, TimeNs) override {
     const auto named = load<wire::BufferRef>(request.payload.data());
+    if (named.length == 0) return end.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
     std::vector<std::byte>& bytes = pulling_[request.ticket] = std::vector<std::byte>(named.length);
     end.pull(request.ticket, {{named.region, named.generation, named.offset, bytes.data(), named.length}});
   }
@@ -237,6 +242,18 @@ TEST_F(BothWays, AMemberHasAnOutboxWhileItIsUsed) {
   EXPECT_TRUE(one.failures.empty() && two.failures.empty());
   EXPECT_EQ(one.reach->counters().connects + two.reach->counters().connects, 2u) << "the channels stayed";
   EXPECT_EQ(one.reach->counters().channels + two.reach->counters().channels, 2u);
+}
+
+// As on a machine that is busy with the start of many agents: they never slept again.
+TEST_F(BothWays, AConnectionThatComesTooLateForItsRequestKeepsNobodyAwake) {
+  one.watches = one.holds_jobs = true;
+  one.beat("tcp:other:1", fabric->now() + 10 * millisecond_ns);
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 1; }));
+  EXPECT_EQ(one.failures.size(), 1u);
+  one.holds_jobs = false;
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.reach->counters().channels == 1; }));
+  fabric->run_until(fabric->now() + millisecond_ns, [] { return false; });
+  EXPECT_TRUE(one.reach->fall_asleep(fabric->now()));
 }
 
 // A member that does not take the outbox: the requests that need it end, and those that were asked before do not.
