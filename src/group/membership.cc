@@ -222,8 +222,10 @@ void Membership::note_change(Member& member, TimeNs now) {
 
 void Membership::set_state(Member& member, MemberState state, std::string why, TimeNs now, MembershipEffects& effects) {
   order_is_stale_ = true;
-  suspects_ -= member.state == MemberState::suspect ? 1 : 0;
-  suspects_ += state == MemberState::suspect ? 1 : 0;
+  for (auto& [counted, count] : {std::pair(MemberState::suspect, &suspects_), {MemberState::dead, &dead_}}) {
+    *count -= member.state == counted ? 1 : 0;
+    *count += state == counted ? 1 : 0;
+  }
   member.state = state;
   member.since = now;
   member.why = std::move(why);
@@ -497,12 +499,13 @@ void Membership::post_to_successors(MembershipEffects& effects) {
   }
 }
 
+// Where there is nobody to post to, the table is not searched: that is most of an idle beat's memory.
 void Membership::post_in_turns(MembershipEffects& effects) {
-  post_to_next(last_suspect_, MemberState::suspect, effects);
+  if (suspects_ > 0) post_to_next(last_suspect_, MemberState::suspect, effects);
   // Not all members with the same beat.
-  if (beats_++ % beats_between_dead == self_.place % beats_between_dead)
+  if (beats_++ % beats_between_dead == self_.place % beats_between_dead && dead_ > 0)
     post_to_next(last_dead_, MemberState::dead, effects);
-  post_to_next_seed(effects);
+  if (found_seeds_at_ != changes_) post_to_next_seed(effects);
 }
 
 void Membership::post_to_next(std::string& last, MemberState state, MembershipEffects& effects) {
@@ -529,9 +532,11 @@ void Membership::post_to_next_seed(MembershipEffects& effects) {
     const Seed& seed = seeds_[next_seed_++ % seeds_.size()];
     if (waits(seed)) return add_post(effects, "", seed.address);
   }
+  found_seeds_at_ = changes_;
 }
 
 void Membership::on_answered(std::string_view address, std::uint64_t process) {
+  found_seeds_at_.reset();
   for (Seed& seed : seeds_) {
     if (seed.address != address) continue;
     seed.self = process == self_.id.process;

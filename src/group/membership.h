@@ -195,7 +195,7 @@ class Membership {
   TimeNs beat_ns_;
   Member self_;
   std::map<std::string, Member, std::less<>> others_;  // names are never forgotten
-  std::size_t suspects_ = 0;                           // of them
+  std::size_t suspects_ = 0, dead_ = 0;                // of them
   std::uint64_t digest_ = 0;                           // of all entries
   std::uint64_t changes_ = 0;                          // of them
   TimeNs changed_at_ = 0;                              // when one of them last changed
@@ -206,6 +206,7 @@ class Membership {
   std::size_t neighbours_after_ = 0;  // the first of them, to which it posts with every beat
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
+  std::optional<std::uint64_t> found_seeds_at_;  // changes_ when no seed waited; none while one does
   std::uint64_t beats_ = 0;
   std::string last_suspect_, last_dead_;                        // whose turn it was
   std::vector<MembershipEffects::Post> owed_;                   // to members that lack something this table has
