@@ -51,7 +51,6 @@ class Mover final : public service::Service {
   // Finishes pulled frames whose arrays had to be released to the program first: call it after the program was
   // notified.
   void finish_pulled(TimeNs now, Effects& effects);
-  [[nodiscard]] bool has_pulled() const noexcept { return !pulled_.empty(); }
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   // A deferred put has completed or failed.
   void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;

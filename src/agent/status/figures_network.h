@@ -24,6 +24,9 @@ inline constexpr std::string_view repairs_help =
 inline constexpr std::string_view marks_help =
     "Congestion marked by routers: received segments with a mark, and acknowledgements that echo marks of segments "
     "that were sent.";
+inline constexpr std::string_view cookies_help =
+    "SYN cookies: sent in place of a half-open connection when there were too many, and returned by peers.";
+inline constexpr std::string_view resets_help = "TCP resets.";
 inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"connected", value<&tcp::StackCounters::connected>, "tcp_connections_total", opened_help, "begun", "here"},
     {"accepted", value<&tcp::StackCounters::accepted>, "tcp_connections_total", opened_help, "begun", "by_peer"},
@@ -52,6 +55,38 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"", value<&tcp::StackCounters::marked_in>, "tcp_congestion_marks_total", marks_help, "seen_on", "segments"},
     {"", value<&tcp::StackCounters::echoes_in>, "tcp_congestion_marks_total", marks_help, "seen_on",
      "acknowledgements"},
+    {"out_of_order", value<&tcp::StackCounters::out_of_order>, "tcp_out_of_order_segments_total",
+     "Segments that arrived before data in front of them."},
+    {"duplicates", value<&tcp::StackCounters::duplicates>, "tcp_duplicate_segments_total",
+     "Segments of which all data had arrived before."},
+    {"syns_dropped", value<&tcp::StackCounters::syns_dropped>, "tcp_syns_dropped_total",
+     "Connection requests dropped because there were too many half-open connections, with SYN cookies off."},
+    {"cookies_sent", value<&tcp::StackCounters::cookies_out>, "tcp_syn_cookies_total", cookies_help, "direction",
+     "out"},
+    {"cookies_returned", value<&tcp::StackCounters::cookies_in>, "tcp_syn_cookies_total", cookies_help, "direction",
+     "in"},
+    {"resets_in", value<&tcp::StackCounters::resets_in>, "tcp_resets_total", resets_help, "direction", "in"},
+    {"resets_out", value<&tcp::StackCounters::resets_out>, "tcp_resets_total", resets_help, "direction", "out"},
+    {"challenges", value<&tcp::StackCounters::challenges>, "tcp_challenge_acks_total",
+     "Challenge acknowledgements: answers to segments that may be forged (RFC 5961)."},
+};
+
+inline constexpr std::string_view device_frames_help = "Frames of the network device with TCP connections.";
+inline constexpr std::string_view device_bytes_help = "Bytes of frames of the network device with TCP connections.";
+inline constexpr std::string_view device_drops_help =
+    "Frames that were lost at the network device with TCP connections: there was no room, or it could not send them.";
+inline constexpr Figure<tcp::PortCounters> port_figures[] = {
+    {"frames_in", value<&tcp::PortCounters::frames_in>, "tcp_device_frames_total", device_frames_help, "direction",
+     "in"},
+    {"frames_out", value<&tcp::PortCounters::frames_out>, "tcp_device_frames_total", device_frames_help, "direction",
+     "out"},
+    {"bytes_in", value<&tcp::PortCounters::bytes_in>, "tcp_device_bytes_total", device_bytes_help, "direction", "in"},
+    {"bytes_out", value<&tcp::PortCounters::bytes_out>, "tcp_device_bytes_total", device_bytes_help, "direction",
+     "out"},
+    {"dropped_in", value<&tcp::PortCounters::dropped_in>, "tcp_device_drops_total", device_drops_help, "direction",
+     "in"},
+    {"dropped_out", value<&tcp::PortCounters::dropped_out>, "tcp_device_drops_total", device_drops_help, "direction",
+     "out"},
 };
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
@@ -217,6 +252,8 @@ inline constexpr Figure<exchange::SamplingCounters> datagram_figures[] = {
      "doubled"},
     {"refused", value<&exchange::SamplingCounters::refused>, "sample_datagrams_total", datagrams_help, "what",
      "refused"},
+    {"sampler_restarts", value<&exchange::SamplingCounters::restarts>, "sampler_restarts_total",
+     "Restarts of the host's sampler."},
 };
 inline constexpr Figure<Sampled> host_figures[] = {
     {"clock_ahead_s", seconds<&Sampled::clock_ahead_ns>, "sample_clock_ahead_seconds",

@@ -222,6 +222,7 @@ void add_tcp(Families& families, const AgentStatus& status) {
   for (const TcpStatus::Core& core : tcp.cores)
     add_figures(families, core_figures, core, {{"core", std::to_string(core.core)}});
   add_figures(families, stack_figures, tcp.stack);
+  add_figures(families, port_figures, tcp.port);
   add_figures(families, tcp_service_figures, tcp.service);
   add_figures(families, slow_path_figures, tcp.slow_path);
   add_figures(families, linked_figures, tcp.link);

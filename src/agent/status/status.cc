@@ -283,7 +283,9 @@ void write_tcp(Json& json, const AgentStatus& status) {
   write_figures(json, tcp_figures, tcp);
   write_figures(json, stack_figures, tcp.stack);
   write_figures(json, tcp_service_figures, tcp.service);
-  json.key("slow_path").begin_object().member("on", tcp.slow_path_is_there ? "host" : "agent");
+  json.key("port").begin_object();
+  write_figures(json, port_figures, tcp.port);
+  json.end_object().key("slow_path").begin_object().member("on", tcp.slow_path_is_there ? "host" : "agent");
   write_figures(json, slow_path_figures, tcp.slow_path);
   json.end_object();
   json.key("linked").begin_object();

@@ -191,6 +191,39 @@ TEST(StatusTest, MetricsHaveTheFigures) {
   EXPECT_NE(text.find(R"(name="node \"17\"")"), std::string::npos);
 }
 
+TEST(StatusTest, FloodsAndLossesOfTheNetworkAreShown) {
+  const auto status = some_status();
+  TcpStatus& tcp = status->tcp.emplace();
+  tcp.stack.out_of_order = 11;
+  tcp.stack.duplicates = 12;
+  tcp.stack.syns_dropped = 13;
+  tcp.stack.cookies_out = 14;
+  tcp.stack.cookies_in = 15;
+  tcp.stack.resets_in = 16;
+  tcp.stack.resets_out = 17;
+  tcp.stack.challenges = 18;
+  tcp.port = {.frames_in = 21, .bytes_in = 22, .frames_out = 23, .bytes_out = 24, .dropped_in = 25, .dropped_out = 26};
+  Sampled& host = status->sampled.emplace_back();
+  host.producer = "n1";
+  host.requests.restarts = 31;
+  const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
+  for (const char* each :
+       {R"("out_of_order":11,"duplicates":12,"syns_dropped":13,"cookies_sent":14,"cookies_returned":15,)"
+        R"("resets_in":16,"resets_out":17,"challenges":18,)",
+        R"("port":{"frames_in":21,"frames_out":23,"bytes_in":22,"bytes_out":24,"dropped_in":25,"dropped_out":26})",
+        R"("sampler_restarts":31)"})
+    EXPECT_NE(json.find(each), std::string::npos) << each << " in " << json;
+  for (const char* each :
+       {"tcp_out_of_order_segments_total 11", "tcp_duplicate_segments_total 12", "tcp_syns_dropped_total 13",
+        "tcp_syn_cookies_total{direction=\"out\"} 14", "tcp_syn_cookies_total{direction=\"in\"} 15",
+        "tcp_resets_total{direction=\"in\"} 16", "tcp_resets_total{direction=\"out\"} 17",
+        "tcp_challenge_acks_total 18", "tcp_device_frames_total{direction=\"in\"} 21",
+        "tcp_device_bytes_total{direction=\"in\"} 22", "tcp_device_frames_total{direction=\"out\"} 23",
+        "tcp_device_bytes_total{direction=\"out\"} 24", "tcp_device_drops_total{direction=\"in\"} 25",
+        "tcp_device_drops_total{direction=\"out\"} 26", "sampler_restarts_total{host=\"n1\"} 31"})
+    EXPECT_NE(metrics.find(std::string("\noffpath_") + each + "\n"), std::string::npos) << each << " in " << metrics;
+}
+
 TEST(StatusTest, TheKernelKnowsThisProcess) {
   const ProcessUsage usage = process_usage();
   EXPECT_GT(usage.resident_bytes, usage.own_resident_bytes);

@@ -308,6 +308,39 @@ TEST_F(RequestCalls, MisuseIsAnError) {
   ofp_request_free(nullptr);
 }
 
+TEST_F(HostCalls, TheDirectoryIsListedPageByPage) {
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    agent->resources.emplace_back(std::string("/pools/") + name, std::string("replicas=") + name);
+  agent->resources.emplace_back("/sift/tracks", "");
+  ofp_resources* found = nullptr;
+  ASSERT_EQ(ofp_resources_list(channel, "other", "/pools/", 0, second_ns, &found, &error), OFP_OK) << said();
+  EXPECT_EQ(agent->directory_asked, std::vector<std::string>(3, "other:/pools/"));
+  ASSERT_EQ(ofp_resources_count(found), 5u);
+  EXPECT_EQ(ofp_resources_version(found), 1u);
+  ofp_resource resource{};
+  ASSERT_EQ(ofp_resources_entry(found, 4, &resource), OFP_OK);
+  EXPECT_STREQ(resource.path, "/pools/e");
+  EXPECT_STREQ(resource.about, "replicas=e");
+  EXPECT_STREQ(resource.member, "here");
+  EXPECT_EQ(ofp_resources_entry(found, 5, &resource), OFP_INVALID);
+  ofp_resources_free(found);
+  // Nothing has changed since: the list is empty and has the version that was seen.
+  const TimeNs before = fabric->now();
+  ASSERT_EQ(ofp_resources_list(channel, nullptr, nullptr, 1, 3 * millisecond_ns, &found, &error), OFP_OK) << said();
+  EXPECT_GE(fabric->now() - before, 3 * millisecond_ns);
+  EXPECT_EQ(agent->directory_asked.back(), ":");
+  EXPECT_EQ(ofp_resources_count(found), 0u);
+  EXPECT_EQ(ofp_resources_version(found), 1u);
+  ofp_resources_free(found);
+  agent->directory_version = 2;
+  ASSERT_EQ(ofp_resources_list(channel, nullptr, nullptr, 1, second_ns, &found, &error), OFP_OK) << said();
+  EXPECT_EQ(ofp_resources_count(found), 6u);
+  EXPECT_EQ(ofp_resources_version(found), 2u);
+  ofp_resources_free(found);
+  EXPECT_EQ(ofp_resources_list(channel, nullptr, nullptr, 0, 0, nullptr, &error), OFP_INVALID);
+  EXPECT_EQ(said(), "resources is NULL");
+}
+
 class RemoteRequests : public RequestCalls {
  protected:
   static link::LoopbackOptions remote() {

@@ -71,8 +71,6 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
 
 }  // namespace
 
-std::string_view policy_name(Policy policy) noexcept { return policies[static_cast<std::size_t>(policy)]; }
-
 std::string PoolName::text() const {
   const PoolOptions usual;
   std::vector<std::string> said;

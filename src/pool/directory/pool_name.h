@@ -35,7 +35,6 @@
 namespace offpath::pool {
 
 enum class Policy : std::uint8_t { local, hash, rank, tag };
-[[nodiscard]] std::string_view policy_name(Policy policy) noexcept;
 
 enum class Spill : std::uint8_t { off, on, durable };
 

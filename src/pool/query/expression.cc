@@ -226,7 +226,6 @@ Result<Expression> decode_expression(wire::Reader& from, std::uint32_t& nodes_le
 
 Expression field(std::string name) { return {.kind = Expression::Kind::field, .field = std::move(name)}; }
 Expression literal(double value) { return literal_of(ValueType::float64, value); }
-Expression literal_float(float value) { return literal_of(ValueType::float32, value); }
 Expression literal(std::int64_t value) { return literal_of(ValueType::int64, value); }
 Expression literal(std::string value) { return literal_of(ValueType::text, std::move(value)); }
 Expression call(Function function, std::vector<Expression> arguments) {

@@ -121,7 +121,6 @@ void encode(const Expression& expression, wire::Writer& to);
 
 [[nodiscard]] Expression field(std::string name);
 [[nodiscard]] Expression literal(double value);
-[[nodiscard]] Expression literal_float(float value);
 [[nodiscard]] Expression literal(std::int64_t value);
 [[nodiscard]] Expression literal(std::string value);
 [[nodiscard]] Expression call(Function function, std::vector<Expression> arguments);

@@ -34,6 +34,8 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
       if (holds_requests)
         return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
       return answer_pool(channel, request);
+    case wire::EntryKind::list_resources:
+      return list_resources(channel, request);
     case wire::EntryKind::release: {
       wire::Release release{};
       ASSERT_TRUE(wire::decode(request.payload, release));
@@ -278,6 +280,21 @@ void FakeAgent::push(channel::AgentEnd& channel, const channel::Entry& request) 
   const Object& object = objects.at(lease.mapped());
   pushed_ = {wire::Got::How::pushed, true, 0, object.bytes.size(), 7};
   channel.push(pushes_from + request.ticket, {{asked.segment, 0, object.bytes.data(), object.bytes.size()}});
+}
+
+void FakeAgent::list_resources(channel::AgentEnd& channel, const channel::Entry& request) {
+  wire::ListResources asked{};
+  ASSERT_TRUE(wire::decode(request.payload, asked));
+  directory_asked.push_back(std::string(asked.member) + ":" + std::string(asked.path));
+  wire::Listed listed{};
+  listed.view = directory_version;
+  for (const auto& [path, about] : resources) {
+    if (directory_version == asked.seen || path <= asked.after || !path.starts_with(asked.path)) continue;
+    listed.more = listed.entries.size() == 2;
+    if (listed.more) break;
+    listed.entries.push_back({0, 0, 0, false, path, about, "here"});
+  }
+  channel.reply(wire::ReplyKind::listed, request.ticket, listed);
 }
 
 void FakeAgent::list(channel::AgentEnd& channel, const channel::Entry& request) {

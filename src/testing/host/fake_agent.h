@@ -18,6 +18,7 @@
 #include "wire/areas/exchange_area.h"
 #include "wire/messages/exchange_messages.h"
 #include "wire/messages/message_kinds.h"
+#include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
@@ -79,6 +80,10 @@ class FakeAgent final : public channel::AgentEvents {
   }
   std::vector<std::string> query_frames;  // of each query's answer: objects by row key
   std::vector<std::byte> query;           // the newest one's bytes
+  // What the directory has: (path, description), two on a page, and its version. The paths that were asked for.
+  std::vector<std::pair<std::string, std::string>> resources;
+  std::uint64_t directory_version = 1;
+  std::vector<std::string> directory_asked;
 
   // The one exchange there is, and how often it is open.
   wire::ExchangeDescription exchange{.members = {"here", "there"},
@@ -146,6 +151,7 @@ class FakeAgent final : public channel::AgentEvents {
   void give(channel::AgentEnd& channel, const channel::Entry& request, const std::string& row);
   void push(channel::AgentEnd& channel, const channel::Entry& request);
   void list(channel::AgentEnd& channel, const channel::Entry& request);
+  void list_resources(channel::AgentEnd& channel, const channel::Entry& request);
   void on_offer(channel::AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 

@@ -110,10 +110,6 @@ void FaultAgentLink::wake() {
 
 Status FaultAgentLink::hand_over(std::uint64_t ticket, int fd) {
   if (ended_) return fail(Error::closed, "this end of the link is closed");
-  if (random_.chance(faults_.hand_over_fails)) {
-    ++counters_.hand_overs_failed;
-    return fail(Error::io, "handing over a descriptor failed, {}", injected);
-  }
   return inner_->hand_over(ticket, fd);
 }
 

@@ -22,7 +22,6 @@ struct AgentFaults {
   double completion_reordered = 0;  // a completion overtakes, or falls behind, others of the same moment
   double wake_delayed = 0;          // a wake, either way, takes up to delay_max_ns
   double wake_repeated = 0;         // a wake, either way, comes twice
-  double hand_over_fails = 0;       // Error::io
   double stall = 0;                 // of each poll: no events for up to stall_max_ns
   double close = 0;                 // of each operation: the link breaks (Error::peer_lost)
   TimeNs delay_max_ns = 100 * microsecond_ns;
@@ -46,7 +45,6 @@ struct FaultCounters {
   std::uint64_t completions_reordered = 0;
   std::uint64_t wakes_delayed = 0;
   std::uint64_t wakes_repeated = 0;
-  std::uint64_t hand_overs_failed = 0;
   std::uint64_t stalls = 0;
   std::uint64_t closes = 0;
   std::uint64_t allocations_failed = 0;
