@@ -463,6 +463,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->plugins = plugins_->status();
   status->sandbox = sandbox_;
   status->sifts = dispatcher_->sifts().pools();
+  status->track_files = dispatcher_->sifts().track_files();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
   status->tasks = dispatcher_->tasks().counters();

@@ -11,6 +11,7 @@
 #include "wire/cursor.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
+#include "wire/messages/sift_messages.h"
 
 namespace offpath::sift {
 namespace {
@@ -358,6 +359,44 @@ TEST(SiftService, AMemberThatTakesNoRowsMakesThePool) {
   const auto rows = agent.sifts.admit("sift:/t", user, agent.effects);
   ASSERT_FALSE(rows);
   EXPECT_EQ(rows.error().code, Error::unsupported);
+}
+
+TEST(SiftService, AnAgentWritesTracksForItsOwnUserAlone) {
+  OneAgent agent("a", nullptr, {.agent_user = user});
+  const auto write = [&](uid_t who, uid_t asker, EntryKind kind) {
+    const std::string pool = fmt::format("sift:/{}?key=id&members=a", who);
+    if (auto made = agent.sifts.admit(pool, who, agent.effects); !made) return made.error().message;
+    agent.run_for(second_ns);
+    agent.sifts.on_opened({.number = 1, .client = {.program = "p", .user = asker}});
+    std::vector<std::byte> payload;
+    if (kind == EntryKind::peer_write)
+      wire::encode(wire::PeerWrite{wire::PeerWrite::What::begin, who, asker, 1, second_ns, false, pool, "/none/d"},
+                   payload);
+    else
+      wire::encode(wire::SiftWrite{second_ns, false, pool, "/none/d"}, payload);
+    agent.effects.clear();
+    const auto ask = [&](EntryKind asked, std::uint64_t ticket) {
+      const channel::Entry entry{ticket, static_cast<std::uint8_t>(asked), payload};
+      agent.sifts.on_request({.channel = 1, .entry = entry, .program = "p", .is_member = true}, agent.now,
+                             agent.effects);
+    };
+    ask(kind, 1);
+    if (kind == EntryKind::sift_write)
+      if (const auto* begun = std::get_if<service::ReplyEffect>(&agent.effects.back())) {
+        payload.clear();
+        wire::encode(wire::SiftWritten{std::get<wire::Done>(begun->message).value, 0, false}, payload);
+        ask(EntryKind::sift_written, 2);
+      }
+    for (const service::Effect& effect : agent.effects)
+      if (const auto* failed = std::get_if<service::FailEffect>(&effect)) return failed->failure.message;
+    return std::string();
+  };
+  for (const EntryKind kind : {EntryKind::peer_write, EntryKind::sift_write}) {
+    EXPECT_THAT(write(other_user, other_user, kind),
+                HasSubstr("agent a runs as user 1000 and writes files for that user alone, not for user 1001"));
+    EXPECT_THAT(write(user, 0, kind), HasSubstr("not for user 0"));
+    EXPECT_EQ(write(user, user, kind), "");
+  }
 }
 
 TEST(SiftService, SiftPoolsOfAUserAreBounded) {
