@@ -322,7 +322,9 @@ def test_every_type_is_read_back(group: Group, tmp_path: Path) -> None:
         read.validate(full=True)
         everything = f"{directory}/*.parquet"
         query = f"SELECT id, step, int8, uint64, \"float\", x, cell FROM '{everything}' ORDER BY id, step"
-        by_duckdb = duckdb.connect().execute(query).to_arrow_table().to_pylist()
+        relation = duckdb.sql(query)
+        assert relation is not None
+        by_duckdb = relation.to_arrow_table().to_pylist()
         wanted = expected.select(["id", "step", "int8", "uint64", "float", "x", "cell"]).to_pylist()
         assert by_duckdb == wanted
         by_polars = polars.read_parquet(everything).sort("id", "step")
