@@ -467,11 +467,11 @@ class Channel {
     });
     return Frame(frame);
   }
-  [[nodiscard]] std::uint64_t sift_write(const std::string& pool, const std::string& directory, bool replace,
+  [[nodiscard]] std::uint64_t sift_write(const std::string& pool, const std::string& directory,
                                          const Seconds& timeout) const {
     std::uint64_t number = 0;
     wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
-      return ofp_sift_write(channel.get(), pool.c_str(), directory.c_str(), replace ? 1 : 0, wait_ns, &number, error);
+      return ofp_sift_write(channel.get(), pool.c_str(), directory.c_str(), wait_ns, &number, error);
     });
     return number;
   }
@@ -598,7 +598,7 @@ static void bind_pools(nb::class_<Channel>& channel) {
       .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
       .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
            nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout").none())
-      .def("sift_write", &Channel::sift_write, nb::arg("pool"), nb::arg("directory"), nb::arg("replace"),
+      .def("sift_write", &Channel::sift_write, nb::arg("pool"), nb::arg("directory"),
            nb::arg("timeout").none())
       .def("sift_written", &Channel::sift_written, nb::arg("number"), nb::arg("timeout").none(),
            nb::sig(

@@ -201,7 +201,6 @@ class Tracks:
         self,
         path: str | os.PathLike[str],
         *,
-        replace: bool = False,
         timeout: float | None = None,
         progress: Callable[[Written], object] | None = None,
     ) -> int:
@@ -211,16 +210,15 @@ class Tracks:
         keeps to it, as Parquet files (``part-MEMBER-NNNN.parquet``), all at the same time; no row comes here.
         All rows of an identifier are in one file, and files are ordered by identifier and step. The directory
         has to have this path on the members' machines. It is made; if it is there, it has to belong to the
-        agents' user, who has to be this program's, and to be empty. With ``replace``, files of an earlier write
-        are replaced, but no others. The files appear when all are whole. ``progress`` is called a few times a
-        second; ``timeout`` is for all of it. Raises Exists, Denied, OSError, Timeout or PeerLost, with the
+        agents' user, who has to be this program's, and to be empty. The files appear when all are whole.
+        ``progress`` is called a few times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError, Timeout or PeerLost, with the
         member's name; then nothing is left of the write.
 
         Any other name is a file, which this program writes: Parquet (``.parquet``), text (``.csv``), an Arrow stream
         (``.arrows``) or an Arrow file; a group or batch for each element. It appears when it is whole.
         """
         if not Path(path).suffix or Path(path).is_dir():
-            return self._write_directory(Path(path).absolute(), replace, timeout, progress)
+            return self._write_directory(Path(path).absolute(), timeout, progress)
         from .object_file import write_tables
 
         found = self.tables()
@@ -230,13 +228,19 @@ class Tracks:
         return write_tables(itertools.chain([first], found), Path(path))
 
     def _write_directory(
-        self, path: Path, replace: bool, timeout: float | None, progress: Callable[[Written], object] | None
+        self, path: Path, timeout: float | None, progress: Callable[[Written], object] | None
     ) -> int:
         native = self.session._native
-        number = native.sift_write(self.name, str(path), replace, timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        number = native.sift_write(self.name, str(path), timeout)
         try:
             while True:
-                written = Written._make(native.sift_written(number, TOLD_S))
+                try:
+                    written = Written._make(native.sift_written(number, TOLD_S))
+                except Timeout:  # the write's own, or that of a question: an agent that is slow is asked again
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise
+                    continue
                 if progress is not None:
                     progress(written)
                 if written.over:

@@ -319,8 +319,22 @@ Status SiftService::serve_write(ChannelNumber channel, const channel::Entry& req
                                 service::Effects& effects) {
   wire::SiftWrite asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_ASSIGN(Pool* const pool, existing(asked.pool, channels_.at(channel)));
-  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
+  return begin_write(channel, request.ticket, std::string(asked.pool), std::string(asked.directory),
+                     asked.wait_ns < 0 ? never : deadline_after(now, asked.wait_ns), now, effects);
+}
+
+// Before the pool is ready it waits, but not for longer than the program does.
+Status SiftService::begin_write(ChannelNumber channel, std::uint64_t ticket, const std::string& text,
+                                const std::string& directory, TimeNs deadline, TimeNs now,
+                                service::Effects& effects) {
+  if (deadline <= now) return fail(Error::timeout, "pool \"{}\" was not ready to be written in time", text);
+  OFP_ASSIGN(Pool* const pool, existing(text, channels_.at(channel)));
+  OFP_ASSIGN(const bool waits,
+             must_wait(*pool, now, [this, channel, ticket, text, directory, deadline](TimeNs then, auto& more) {
+               if (!channels_.contains(channel)) return;
+               if (Status begun = begin_write(channel, ticket, text, directory, deadline, then, more); !begun)
+                 more.push_back(service::FailEffect{channel, ticket, wire::any_reply, std::move(begun).error()});
+             }));
   if (waits) return {};
   const Geometry& geometry = pool->sift->geometry();
   const std::uint32_t stage = pool->settings.track_stage();
@@ -333,11 +347,10 @@ Status SiftService::serve_write(ChannelNumber channel, const channel::Entry& req
                             .text = pool->text,
                             .pool_user = pool->user,
                             .user = channels_.at(channel),
-                            .directory = std::string(asked.directory),
-                            .replace = asked.replace,
-                            .deadline = asked.wait_ns < 0 ? never : deadline_after(now, asked.wait_ns)},
+                            .directory = directory,
+                            .deadline = deadline},
                            {keepers.begin(), keepers.end()}, now, effects));
-  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{number}});
+  effects.push_back(service::ReplyEffect{channel, ticket, wire::Done{number}});
   tell_own_parts(now, effects);
   return {};
 }
@@ -351,16 +364,17 @@ void SiftService::ask_to_write(const TrackWrites::Ask& ask, const TrackWrites::W
     if (ask.what != What::begin) return serve_part(from, ask.what, until, now, effects);
     const auto pool = by_name_.find(wanted.name);
     const Status begun = pool == by_name_.end() ? fail(Error::not_found, "there is no pool \"{}\"", wanted.name)
-                                                : begin_part(*pool->second, from, wanted.user, wanted.directory,
-                                                             wanted.replace, until, now, effects);
+                                                : begin_part(*pool->second, from, process_, wanted.user,
+                                                             wanted.directory, until, now, effects);
     if (!begun) own_parts_.emplace_back(ask.number, tl::unexpected(begun.error()));
     return;
   }
   effects.push_back(
       service::AskEffect{service::token_of(service::ServiceId::sift, ask.number), ask.member, EntryKind::peer_write,
-                         ask.deadline, nullptr, 0, [ask, wanted](const AskedMemory&, std::vector<std::byte>& payload) {
-                           wire::encode(wire::PeerWrite{ask.what, wanted.pool_user, wanted.user, ask.write, ask.wait_ns,
-                                                        wanted.replace, wanted.text, wanted.directory},
+                         ask.deadline, nullptr, 0,
+                         [ask, wanted, process = process_](const AskedMemory&, std::vector<std::byte>& payload) {
+                           wire::encode(wire::PeerWrite{ask.what, wanted.pool_user, wanted.user, process, ask.write,
+                                                        ask.wait_ns, wanted.text, wanted.directory},
                                         payload);
                          }});
   std::get<service::AskEffect>(effects.back()).payload_bytes = wanted.text.size() + wanted.directory.size() + 128;
@@ -377,15 +391,33 @@ Status SiftService::serve_peer_write(ChannelNumber channel, const channel::Entry
     return {};
   }
   OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
-  OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
-  if (waits) return {};
-  return begin_part(*pool, from, static_cast<uid_t>(asked.asker), std::string(asked.directory), asked.replace, until,
-                    now, effects);
+  return begin_part_of({from, asked.process, static_cast<uid_t>(asked.asker), pool->text, std::string(asked.directory),
+                        until},
+                       now, effects);
+}
+
+// As begin_write; the member that asks for it waits until shortly after `until`, or abandons it.
+Status SiftService::begin_part_of(const PartAsked& asked, TimeNs now, service::Effects& effects) {
+  if (deadline_after(asked.until, options_.ask_wait_ns) <= now)
+    return fail(Error::timeout, "member {}: pool \"{}\" was not ready to be written in time", self_, asked.text);
+  OFP_ASSIGN(Pool* const pool, find(asked.text));
+  if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(asked.text));
+  const std::pair key{*asked.from.channel, asked.from.write};
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, [this, asked, key](TimeNs then, service::Effects& more) {
+               if (deferred_parts_.erase(key) == 0) return;
+               if (Status begun = begin_part_of(asked, then, more); !begun)
+                 more.push_back(
+                     service::FailEffect{key.first, asked.from.ticket, wire::any_reply, std::move(begun).error()});
+             }));
+  if (!waits)
+    return begin_part(*pool, asked.from, asked.process, asked.asker, asked.directory, asked.until, now, effects);
+  deferred_parts_.insert(key);
+  return {};
 }
 
 // The kernel then decides where the user may write. For another user the agent's rights would.
-Status SiftService::begin_part(const Pool& pool, const TrackParts::Asker& from, uid_t asker, std::string directory,
-                               bool replace, TimeNs until, TimeNs now, service::Effects& effects) {
+Status SiftService::begin_part(const Pool& pool, const TrackParts::Asker& from, std::uint64_t process, uid_t asker,
+                               std::string directory, TimeNs until, TimeNs now, service::Effects& effects) {
   if (asker != options_.agent_user)
     return fail(Error::denied, "agent {} runs as user {} and writes files for that user alone, not for user {}", self_,
                 options_.agent_user, asker);
@@ -396,8 +428,7 @@ Status SiftService::begin_part(const Pool& pool, const TrackParts::Asker& from, 
     elements.push_back(element);
   parts_.begin(from, asker, pool.sift->tracks(elements),
                {.path = std::move(directory),
-                .writer = {.member = self_, .process = process_, .number = next_++},
-                .replace = replace},
+                .writer = {.member = self_, .process = process, .number = from.write}},
                {buffers_, asker}, until, now, effects);
   return {};
 }
@@ -410,10 +441,12 @@ void SiftService::serve_part(const TrackParts::Asker& from, wire::PeerWrite::Wha
     case What::more:
       return parts_.more(from, until, now, effects);
     case What::publish:
-    case What::replace:
-      return parts_.publish(from, what == What::replace, now, effects);
+      return parts_.publish(from, now, effects);
+    case What::finish:
+      return parts_.finish(from, now, effects);
     case What::abandon:
-      parts_.abandon(from, effects);
+      if (from.channel) deferred_parts_.erase({*from.channel, from.write});
+      parts_.abandon(from, now, effects);
       if (from.channel) effects.push_back(service::ReplyEffect{*from.channel, from.ticket, wire::Written{}});
       return;
   }

@@ -340,9 +340,7 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
 // Members would answer requests to a pool that is not agreed on as if it were.
 Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                     bool is_member) {
-  if (pool.is_ready()) return false;
-  if (!pool.agreement.is_agreed()) OFP_TRY(pool.agreement.may_put(now));
-  pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
+  return must_wait(pool, now, [this, channel, kind = request.kind, ticket = request.ticket, is_member,
                               payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
                                  TimeNs then, service::Effects& effects) {
     if (!channels_.contains(channel)) return;
@@ -352,6 +350,12 @@ Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channe
     again.payload = payload;
     serve_or_fail(channel, again, is_member, then, effects);
   });
+}
+
+Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, DeferredRequest serve) {
+  if (pool.is_ready()) return false;
+  if (!pool.agreement.is_agreed()) OFP_TRY(pool.agreement.may_put(now));
+  pool.deferred.push_back(std::move(serve));
   return true;
 }
 
@@ -636,7 +640,8 @@ void SiftService::note_deadline(const Pool& pool) {
 
 void SiftService::on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) {
   channels_.erase(channel);
-  parts_.on_closed(channel, effects);
+  std::erase_if(deferred_parts_, [&](const auto& each) { return each.first == channel; });
+  parts_.on_closed(channel, now, effects);
   writes_.on_closed(channel, now, effects);
   tell_own_parts(now, effects);
   std::vector<std::pair<Pool*, std::uint64_t>> gone;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -166,6 +167,7 @@ class SiftService final : public service::Service {
   [[nodiscard]] Status open_kept(Pool& pool, service::Effects& effects);
   [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                        bool is_member);
+  [[nodiscard]] static Result<bool> must_wait(Pool& pool, TimeNs now, DeferredRequest serve);
   static void serve_deferred(Pool& pool, TimeNs now, service::Effects& effects);
 
   // ---- effects of a Sift
@@ -203,8 +205,19 @@ class SiftService final : public service::Service {
                                         service::Effects& effects);
   void ask_to_write(const TrackWrites::Ask& ask, const TrackWrites::Wanted& wanted, TimeNs now,
                     service::Effects& effects);
-  [[nodiscard]] Status begin_part(const Pool& pool, const TrackParts::Asker& from, uid_t asker, std::string directory,
-                                  bool replace, TimeNs until, TimeNs now, service::Effects& effects);
+  [[nodiscard]] Status begin_write(ChannelNumber channel, std::uint64_t ticket, const std::string& text,
+                                   const std::string& directory, TimeNs deadline, TimeNs now,
+                                   service::Effects& effects);
+  struct PartAsked {
+    TrackParts::Asker from;  // a channel
+    std::uint64_t process;
+    uid_t asker;
+    std::string text, directory;
+    TimeNs until;
+  };
+  [[nodiscard]] Status begin_part_of(const PartAsked& asked, TimeNs now, service::Effects& effects);
+  [[nodiscard]] Status begin_part(const Pool& pool, const TrackParts::Asker& from, std::uint64_t process, uid_t asker,
+                                  std::string directory, TimeNs until, TimeNs now, service::Effects& effects);
   void serve_part(const TrackParts::Asker& from, wire::PeerWrite::What what, TimeNs until, TimeNs now,
                   service::Effects& effects);
   void tell_own_parts(TimeNs now, service::Effects& effects);
@@ -217,6 +230,7 @@ class SiftService final : public service::Service {
   TrackReads reads_;
   TrackParts parts_;
   TrackWrites writes_;
+  std::set<std::pair<ChannelNumber, std::uint64_t>> deferred_parts_;  // by the asker's number: they wait for the pool
   std::vector<std::pair<std::uint64_t, Result<wire::Written>>> own_parts_;  // answers to writes_, by number
   UnreadPools unread_;
   std::string self_;

@@ -104,7 +104,7 @@ def test_members_write_what_a_table_has_and_no_row_moves(
         assert_same_tracks(directory, tracks)
 
 
-def test_a_directory_that_has_files_is_replaced_only_if_asked(group: Group, tmp_path: Path) -> None:
+def test_a_directory_that_has_files_is_refused(group: Group, tmp_path: Path) -> None:
     directory = tmp_path / "tracks"
     with group.connect("a") as session:
         tracks = fill(session)
@@ -114,12 +114,6 @@ def test_a_directory_that_has_files_is_replaced_only_if_asked(group: Group, tmp_
         with pytest.raises(offpath.Exists, match=r"member [abc]: directory .* has files already"):
             tracks.write(directory)
         assert files_of(directory) == before
-        assert tracks.write(directory, replace=True) == ATOMS * STEPS
-        assert_same_tracks(directory, tracks)
-        (directory / "notes.txt").write_text("mine")
-        with pytest.raises(offpath.Exists, match=r"notes.txt, which no write of tracks has made"):
-            tracks.write(directory, replace=True)
-        assert (directory / "notes.txt").exists()
 
 
 def test_what_is_wrong_is_said_with_the_members_name(group: Group, tmp_path: Path) -> None:
@@ -130,7 +124,7 @@ def test_what_is_wrong_is_said_with_the_members_name(group: Group, tmp_path: Pat
         with pytest.raises(offpath.Error, match=r"member [abc]: making the directory .*none/tracks"):
             tracks.write(tmp_path / "none" / "tracks")
         with pytest.raises(offpath.Invalid, match="no absolute path"):
-            session._native.sift_write("sift:/tracks", "tracks", False, 1)
+            session._native.sift_write("sift:/tracks", "tracks", 1)
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o555)
         with pytest.raises(offpath.Denied, match=r"member [abc]: making the file"):
@@ -277,6 +271,26 @@ def test_a_write_that_takes_too_long_or_is_interrupted_leaves_nothing(group: Gro
         assert tracks.write(directory) == ATOMS * STEPS
 
 
+def test_an_agent_that_answers_late_does_not_end_a_write(group: Group, tmp_path: Path) -> None:
+    directory = tmp_path / "tracks"
+    with group.connect("a") as session:
+        tracks = fill(session)
+        asked = group.running["a"].pid
+        timers: list[threading.Timer] = []
+
+        def stop(written: Written) -> None:
+            if not timers:
+                os.kill(asked, signal.SIGSTOP)
+                timers.append(threading.Timer(3, os.kill, (asked, signal.SIGCONT)))
+                timers[0].start()
+
+        os.kill(group.running["c"].pid, signal.SIGSTOP)
+        threading.Timer(1, os.kill, (group.running["c"].pid, signal.SIGCONT)).start()
+        assert tracks.write(directory, progress=stop, timeout=PATIENCE_S) == ATOMS * STEPS
+        timers[0].join()
+        assert_same_tracks(directory, tracks)
+
+
 def test_every_type_is_read_back(group: Group, tmp_path: Path) -> None:
     """By pyarrow with the types of the stream; plain ones by DuckDB and Polars, too."""
     rows = 1000
@@ -379,6 +393,4 @@ def test_the_command_writes_a_directory(group: Group, tmp_path: Path) -> None:
         refused = subprocess.run([*command, *agent], capture_output=True, text=True, timeout=60, check=False)
         assert refused.returncode != 0
         assert "has files already" in refused.stderr
-        done = subprocess.run([*command, "--force", *agent], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
         assert_same_tracks(directory, tracks)

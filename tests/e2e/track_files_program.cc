@@ -30,13 +30,13 @@ int main(int count, char** arguments) {
   TrackFiles part(snapshot,
                   {.path = arguments[1],
                    .writer = {"a", 1, 1},
-                   .replace = false,
                    .file_bytes_max = std::strtoull(arguments[2], nullptr, 10),
                    .step_bytes = 100 * std::uint64_t{form->answers->row_bytes()}},
                   memory);
   Status status;
   while (status && !part.written().all) status = part.write_more();
-  if (status) status = part.publish(false);
+  if (status) status = part.publish();
+  if (status) status = part.finish();
   if (status) return 0;
   std::fprintf(stderr, "%s\n", status.error().message.c_str());
   return 1;

@@ -57,9 +57,9 @@ class World : public SmallMemoryWorld {
     EXPECT_TRUE(programs[0].host->end().call(wire::EntryKind::sift_flush, payload, deadline()));
     return rows;
   }
-  Result<std::uint64_t> begin(std::size_t program, bool replace) {
+  Result<std::uint64_t> begin(std::size_t program) {
     std::vector<std::byte> payload;
-    wire::encode(wire::SiftWrite{30 * second_ns, replace, "sift:/t", directory()}, payload);
+    wire::encode(wire::SiftWrite{30 * second_ns, "sift:/t", directory()}, payload);
     OFP_ASSIGN(const channel::Reply reply,
                programs[program].host->end().call(wire::EntryKind::sift_write, payload, deadline()));
     wire::Done done{};
@@ -100,7 +100,7 @@ TEST(TrackWriteSimulation, AWriteIsWholeOrNotThereWhateverFails) {
     for (std::size_t i = 0; i < members; ++i) ASSERT_TRUE(world.add_program(i, pool, 2, rows_max));
     const std::uint64_t rows = world.fill();
     const std::size_t asker = world.random_.below(members), victim = world.random_.below(members);
-    const auto number = world.begin(asker, false);
+    const auto number = world.begin(asker);
     ASSERT_TRUE(number) << number.error().message;
     world.cluster_->run_for(static_cast<TimeNs>(world.random_.below(400)) * 10 * microsecond_ns);
     std::vector<unsigned> sides(members);
@@ -138,7 +138,7 @@ TEST(TrackWriteSimulation, AWriteIsWholeOrNotThereWhateverFails) {
     }
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     const std::size_t other = (asker + 1) % members;
-    const auto again = world.begin(other, true);
+    const auto again = world.begin(other);
     ASSERT_TRUE(again) << again.error().message;
     const auto told = world.written(other, *again);
     ASSERT_TRUE(told) << told.error().message;

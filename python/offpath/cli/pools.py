@@ -177,7 +177,7 @@ def write_tracks(pool: str, path: Path, agent: str | None, as_json: bool, *, for
         check_new_file(path, force=force, table=True)
     bar, show = progress_bar(Console(stderr=True), "writing")
     with open_session(agent) as session, bar, os_errors():
-        rows = session.tracks(pool).write(path, replace=force, progress=lambda written: show(written.bytes, None))
+        rows = session.tracks(pool).write(path, progress=lambda written: show(written.bytes, None))
     if as_json:
         print_json({"path": str(path), "rows": rows})
     else:

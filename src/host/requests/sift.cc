@@ -108,8 +108,8 @@ int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, co
   });
 }
 
-int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int replace, int64_t wait_ns,
-                   uint64_t* number, ofp_error* error) {
+int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int64_t wait_ns, uint64_t* number,
+                   ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(number, "number"));
@@ -119,7 +119,7 @@ int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory
     if (!path.starts_with('/'))
       return fail(Error::invalid, "the directory \"{}\" is no absolute path, as members have other current ones", path);
     std::vector<std::byte> payload;
-    wire::encode(wire::SiftWrite{wait_ns, replace != 0, name, path}, payload);
+    wire::encode(wire::SiftWrite{wait_ns, name, path}, payload);
     OFP_ASSIGN(*number, ask(*channel->connection, wire::EntryKind::sift_write, payload, wait_ns));
     return {};
   });

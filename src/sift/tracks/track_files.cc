@@ -22,7 +22,7 @@ TrackFiles::TrackFiles(TrackSnapshot snapshot, Target target, FrameMemory memory
     : snapshot_(std::move(snapshot)), target_(std::move(target)), memory_(std::move(memory)) {}
 
 Status TrackFiles::open() {
-  OFP_ASSIGN(directory_, DatasetDirectory::open(target_.path, target_.writer, target_.replace));
+  OFP_ASSIGN(directory_, DatasetDirectory::open(target_.path, target_.writer));
   if (snapshot_.form() == nullptr) return {};
   const RowForm& answers = *snapshot_.form()->answers;
   OFP_ASSIGN(form_, frame::ParquetForm::make(answers.schema(), {answers.key_column(), 0}));  // column 0: the step
@@ -31,16 +31,65 @@ Status TrackFiles::open() {
   return {};
 }
 
-Status TrackFiles::ended(Status status) {
-  if (status && cancelled_) status = fail(Error::cancelled, "the write was cancelled");
-  if (!status) abandon();
-  return status;
+template <class Work>
+Status TrackFiles::step(const Work& work) {
+  const Failure cancelled{Error::cancelled, "the write was cancelled"};
+  Use use = Use::none;
+  if (!use_.compare_exchange_strong(use, Use::step)) return tl::unexpected(cancelled);
+  Status status = loop::guarded(work);
+  if (!status) remove();
+  use = Use::step;
+  if (use_.compare_exchange_strong(use, Use::none)) return status;
+  remove();
+  use_ = Use::removed;
+  return tl::unexpected(cancelled);
 }
 
-Status TrackFiles::write_more() { return ended(write_some()); }
+bool TrackFiles::cancel() noexcept {
+  Use use = use_;
+  while (use == Use::none || use == Use::step)
+    if (use_.compare_exchange_weak(use, use == Use::step ? Use::last_step : Use::over)) return use == Use::step;
+  return use == Use::last_step;
+}
+
+void TrackFiles::abandon() {
+  Use use = Use::over;
+  if (use_.compare_exchange_strong(use, Use::removed)) remove();
+}
+
+void TrackFiles::remove() noexcept {
+  file_.reset();
+  fd_.reset();
+  (void)loop::guarded([this]() -> Status {
+    if (directory_) directory_->abandon();
+    directory_.reset();
+    return {};
+  });
+}
+
+Status TrackFiles::write_more() {
+  return step([this]() -> Status { return write_some(); });
+}
+
+Status TrackFiles::confirm() {
+  return step([this]() -> Status { return directory_->confirm(); });
+}
+
+Status TrackFiles::publish() {
+  return step([this]() -> Status { return directory_->publish(); });
+}
+
+Status TrackFiles::finish() {
+  return step([this]() -> Status {
+    directory_->finish();
+    directory_.reset();
+    return {};
+  });
+}
 
 Status TrackFiles::write_some() {
   if (!directory_) OFP_TRY(open());
+  OFP_TRY(directory_->confirm());
   FramePtr frame;
   if (reader_) {
     OFP_ASSIGN(frame, reader_->next(memory_));
@@ -48,6 +97,8 @@ Status TrackFiles::write_some() {
   if (frame == nullptr) {
     if (file_) OFP_TRY(end_file());
     written_.all = true;
+    reader_.reset();
+    snapshot_ = TrackSnapshot(nullptr, 1);  // and its memory
     return {};
   }
   OFP_ASSIGN(const RowsView view, snapshot_.form()->answers->view({frame->buffer.data(), frame->bytes}));
@@ -62,7 +113,8 @@ Status TrackFiles::write_some() {
   }
   if (first == view.rows) return {};
   if (!file_) OFP_TRY(begin_file());
-  return add_rows(view, first, view.rows);
+  OFP_TRY(add_rows(view, first, view.rows));
+  return sync();
 }
 
 Status TrackFiles::begin_file() {
@@ -74,17 +126,23 @@ Status TrackFiles::begin_file() {
 
 Status TrackFiles::end_file() {
   OFP_TRY(file_->end());
-  if (fdatasync(fd_.get()) != 0) return fail_errno(errno, fmt::format("fdatasync in {}", target_.path));
-  loop::JobPool::note_progress();
+  OFP_TRY(sync());
   file_.reset();
   fd_.reset();
+  return {};
+}
+
+// At each step, so that none waits for more than it has written.
+Status TrackFiles::sync() {
+  if (fdatasync(fd_.get()) != 0) return fail_errno(errno, fmt::format("fdatasync in {}", target_.path));
+  loop::JobPool::note_progress();
   return {};
 }
 
 Status TrackFiles::put(Bytes bytes) {
   std::uint64_t at = file_->bytes() - bytes.size();  // it counts them first
   while (!bytes.empty()) {
-    if (cancelled_.load(std::memory_order_relaxed)) return fail(Error::cancelled, "the write was cancelled");
+    if (use_.load(std::memory_order_relaxed) == Use::last_step) return fail(Error::cancelled, "the write was cancelled");
     const Bytes some = bytes.first(std::min(bytes.size(), call_bytes_max));
     if (Status status = write_all(fd_.get(), some, at); !status)
       return fail(status.error().code, "writing to directory {}: {}", target_.path, status.error().message);
@@ -104,14 +162,6 @@ Status TrackFiles::add_rows(const RowsView& view, std::uint64_t first, std::uint
   last_.assign(last, last + view.ids.value_bytes);
   written_.rows += end - first;
   return {};
-}
-
-Status TrackFiles::publish(bool clear) { return ended(directory_->publish(clear)); }
-
-void TrackFiles::abandon() {
-  file_.reset();
-  fd_.reset();
-  if (directory_) directory_->abandon();
 }
 
 }  // namespace offpath::sift

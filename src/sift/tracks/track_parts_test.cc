@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
@@ -48,7 +49,8 @@ class TrackPartsTest : public ::testing::Test {
       if (auto* job = std::get_if<service::JobEffect>(&effects[i])) {
         const service::JobEffect taken = std::move(*job);
         effects.erase(effects.begin() + static_cast<std::ptrdiff_t>(i));
-        const Status status = taken.run();
+        EXPECT_TRUE(service::is_of_files(taken.token));
+        const Status status = runs ? taken.run() : fail(Error::no_memory, "out of memory");
         if (const std::uint64_t number = service::number_of(taken.token); parts.has(number))
           parts.on_job(number, status, now, effects);
         return true;
@@ -61,10 +63,14 @@ class TrackPartsTest : public ::testing::Test {
   }
   std::size_t files_in(const std::string& name) const {
     const files::path at = root_ + "/" + name;
-    return files::exists(at) ? static_cast<std::size_t>(std::distance(files::directory_iterator(at), {})) : 0;
+    if (!files::exists(at)) return 0;
+    return static_cast<std::size_t>(std::count_if(files::directory_iterator(at), {}, [](const auto& each) {
+      return each.path().filename() != ".offpath-write";
+    }));
   }
 
   TimeNs now = second_ns;
+  bool runs = true;  // jobs; false: there is no memory for them
   std::uint64_t next = 1;
   std::vector<std::pair<std::uint64_t, Result<wire::Written>>> told;  // by ticket
   service::Effects effects;
@@ -93,7 +99,7 @@ TEST_F(TrackPartsTest, APartIsWrittenInStepsAndPublished) {
   EXPECT_EQ(told[1].second->rows, 100u);
   EXPECT_TRUE(told[1].second->over);
   EXPECT_EQ(parts.counters().rows, 0u);
-  parts.publish(from(1, 3), false, now, effects);
+  parts.publish(from(1, 3), now, effects);
   run_jobs();
   ASSERT_EQ(told.size(), 3u);
   EXPECT_TRUE(told[2].second->over);
@@ -114,7 +120,7 @@ TEST_F(TrackPartsTest, PartsWhoseAskerIsGoneEnd) {
   run_job();
   EXPECT_EQ(files_in("d"), 1u);
   EXPECT_EQ(files_in("e"), 1u);
-  parts.on_closed(5, effects);
+  parts.on_closed(5, now, effects);
   run_jobs();
   EXPECT_EQ(files_in("d"), 0u);
   EXPECT_EQ(files_in("e"), 0u);
@@ -136,16 +142,16 @@ TEST_F(TrackPartsTest, AnAbandonedPartIsRemovedWhateverItDoes) {
     begin(1);
     for (int i = 0; i < jobs && run_job(); ++i) {
     }
-    parts.abandon(from(1), effects);
+    parts.abandon(from(1), now, effects);
     run_jobs();
     EXPECT_EQ(files_in("d"), 0u) << "after " << jobs;
   }
   begin(1);
   run_jobs();
-  parts.publish(from(1), false, now, effects);
+  parts.publish(from(1), now, effects);
   run_jobs();
   EXPECT_EQ(files_in("d"), 1u);
-  parts.abandon(from(1), effects);
+  parts.abandon(from(1), now, effects);
   run_jobs();
   EXPECT_EQ(files_in("d"), 0u) << "another member has failed";
   told.clear();
@@ -181,13 +187,72 @@ TEST_F(TrackPartsTest, AUserHasFewAtATime) {
   begin(100, "d", 9);
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[1].second.error().code, Error::exists);
-  parts.on_closed(5, effects);
+  parts.on_closed(5, now, effects);
+  run_jobs();
+}
+
+TEST_F(TrackPartsTest, PublishedPartsCountNoMoreAndFinish) {
+  for (std::uint64_t write = 1; write <= TrackParts::user_parts_max + 1; ++write) {
+    const std::string name = "d" + std::to_string(write);
+    begin(write, name);
+    run_jobs();
+    parts.publish(from(write), now, effects);
+    run_jobs();
+    ASSERT_TRUE(told.back().second) << told.back().second.error().message;
+    EXPECT_EQ(files_in(name), 1u);
+  }
+  for (std::uint64_t write = 1; write <= TrackParts::user_parts_max + 1; ++write) {
+    parts.finish(from(write), now, effects);
+    run_jobs();
+    EXPECT_TRUE(told.back().second && told.back().second->over);
+    EXPECT_FALSE(files::is_symlink(root_ + "/d" + std::to_string(write) + "/.offpath-write"));
+  }
+  EXPECT_EQ(parts.next_deadline(), never) << "nothing is left of them";
+}
+
+TEST_F(TrackPartsTest, APartThatIsWrittenIsKeptAsLongAsItIsAskedFor) {
+  begin(1);
+  run_jobs();
+  for (int i = 0; i < 4; ++i) {
+    now += TrackParts::asker_gone_ns / 2;
+    parts.on_time(now, effects);
+    told.clear();
+    parts.more(from(1, 2), never, now, effects);
+    EXPECT_TRUE(told.empty()) << "it is confirmed first";
+    run_jobs();
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_TRUE(told[0].second && told[0].second->over);
+  }
+  parts.publish(from(1, 3), now, effects);
+  run_jobs();
+  EXPECT_EQ(files_in("d"), 1u);
+  EXPECT_EQ(parts.counters().files, 1u);
+}
+
+TEST_F(TrackPartsTest, AJobThatCannotRunLeavesNothing) {
+  begin(1);
+  ASSERT_TRUE(run_job());
+  EXPECT_EQ(files_in("d"), 1u);
+  runs = false;
+  ASSERT_TRUE(run_job());
+  runs = true;
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.error().code, Error::no_memory);
+  run_jobs();
+  EXPECT_EQ(files_in("d"), 0u);
+}
+
+TEST_F(TrackPartsTest, WhoeverWaitsForAPartThatEndsIsTold) {
+  begin(1);
+  parts.abandon(from(1), now, effects);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.error().code, Error::cancelled);
   run_jobs();
 }
 
 TEST_F(TrackPartsTest, OnlyAWrittenPartIsPublished) {
   begin(1);
-  parts.publish(from(1, 2), false, now, effects);
+  parts.publish(from(1, 2), now, effects);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].second.error().code, Error::invalid);
   run_jobs();

@@ -13,14 +13,13 @@ using What = wire::PeerWrite::What;
 
 class TrackWritesTest : public ::testing::Test {
  protected:
-  std::uint64_t begin(bool replace = false, TimeNs deadline = never) {
+  std::uint64_t begin(TimeNs deadline = never) {
     const auto number = writes.begin(1,
                                      {.name = "sift:/t",
                                       .text = "sift:/t?key=id",
                                       .pool_user = 7,
                                       .user = 7,
                                       .directory = "/d",
-                                      .replace = replace,
                                       .deadline = deadline},
                                      {"a", "b", "c"}, now, effects);
     EXPECT_TRUE(number);
@@ -77,27 +76,59 @@ TEST_F(TrackWritesTest, FilesHaveTheirNamesWhenAllMembersHaveWritten) {
   EXPECT_FALSE((*told())->over);
   EXPECT_TRUE(ask_written(number, never));
   all_write();
-  EXPECT_THAT(asked(), ElementsAre(std::pair("a", What::publish)));
+  EXPECT_THAT(asked(),
+              ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
+  all_write();
+  EXPECT_THAT(asked(),
+              ElementsAre(std::pair("a", What::publish), std::pair("b", What::publish), std::pair("c", What::publish)));
+  all_write();
   EXPECT_FALSE(told());
+  EXPECT_EQ(asked().at("b"), What::finish);
   answer("a", rows(5, true));
-  EXPECT_THAT(asked(), ElementsAre(std::pair("b", What::publish), std::pair("c", What::publish)));
+  answer("b", fail(Error::peer_lost, "member b is gone"));
   answer("c", rows(5, true));
-  answer("b", rows(5, true));
   ASSERT_TRUE(told());
   EXPECT_TRUE((*told())->over);
   EXPECT_EQ((*told())->rows, 15u);
   EXPECT_EQ((*told())->files, 3u);
   EXPECT_EQ((*told())->members_over, 3u);
   EXPECT_TRUE(open.empty());
-  EXPECT_FALSE(ask_written(number, 0)) << "it is told once";
+  EXPECT_TRUE(ask_written(number, 0));
+  EXPECT_TRUE((*told())->over) << "the first answer may have come too late";
+  EXPECT_TRUE(ask_written(number, 0, true));
+  EXPECT_FALSE(ask_written(number, 0)) << "it is forgotten";
 }
 
-TEST_F(TrackWritesTest, OneMemberRemovesReplacedFilesBeforeTheOthersNameTheirs) {
-  begin(true);
-  all_write();
-  EXPECT_THAT(asked(), ElementsAre(std::pair("a", What::replace)));
+TEST_F(TrackWritesTest, MembersThatWaitForOthersAreAskedAgainAndConfirmTheirParts) {
+  begin();
   answer("a", rows(5, true));
-  EXPECT_THAT(asked(), ElementsAre(std::pair("b", What::publish), std::pair("c", What::publish)));
+  answer("b", rows(5, true));
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_LE(writes.next_deadline(), now + TrackWrites::keep_ns);
+    now = writes.next_deadline();
+    writes.on_time(now, effects);
+    EXPECT_THAT(asked(),
+                ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::begin)));
+    answer("a", rows(5, true));
+    answer("b", rows(5, true));
+  }
+  answer("c", rows(5, true));
+  EXPECT_THAT(asked(),
+              ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
+  answer("a", rows(5, true));
+  answer("b", rows(5, true));
+  answer("c", fail(Error::not_found, "member c: there is no write"));
+  EXPECT_EQ(open.at("a").what, What::abandon) << "no file has a name";
+}
+
+TEST_F(TrackWritesTest, NoQuestionIsLeftOfWritesThatFail) {
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t number = begin();
+    for (const auto& [member, ask] : std::map(open)) writes.on_answer(ask.number, fail(Error::io, "full"), now, effects);
+    EXPECT_TRUE(ask_written(number, never));
+    open.clear();  // nobody answers to abandon
+  }
+  EXPECT_EQ(writes.asks(), 0u);
 }
 
 TEST_F(TrackWritesTest, TheFirstFailureEndsAllParts) {
@@ -133,7 +164,7 @@ TEST_F(TrackWritesTest, WithoutRowsNothingIsNamed) {
 }
 
 TEST_F(TrackWritesTest, TheDeadlineAndTheProgramsEndEndIt) {
-  const std::uint64_t number = begin(false, now + second_ns);
+  const std::uint64_t number = begin(now + second_ns);
   answer("a", rows(5, true));
   EXPECT_TRUE(ask_written(number, 100 * millisecond_ns));
   now = writes.next_deadline();
@@ -163,7 +194,6 @@ TEST_F(TrackWritesTest, OneOfAPoolAtATime) {
                                     .pool_user = 7,
                                     .user = 7,
                                     .directory = "/e",
-                                    .replace = false,
                                     .deadline = never},
                                    {"a"}, now, effects);
   ASSERT_FALSE(second);

@@ -37,10 +37,11 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PoolList{"p", "*", "a?", 12}), "01007001002a0200613f0c00000000000000");
   EXPECT_EQ(bytes_of_message(PoolDrop{"p", "*", ""}), "01007001002a0000");
   EXPECT_EQ(bytes_of_message(PoolWrite{"p", 3}), "0100700300000000000000");
-  EXPECT_EQ(bytes_of_message(SiftWrite{9, true, "p", "/d"}), "09000000000000000101007002002f64");
+  EXPECT_EQ(bytes_of_message(SiftWrite{9, "p", "/d"}), "090000000000000001007002002f64");
   EXPECT_EQ(bytes_of_message(SiftWritten{4, 9, true}), "0400000000000000090000000000000001");
-  EXPECT_EQ(bytes_of_message(PeerWrite{PeerWrite::What::publish, 5, 6, 4, 9, true, "p", "/d"}),
-            "0205000000000000000600000000000000040000000000000009000000000000000101007002002f64");
+  EXPECT_EQ(bytes_of_message(PeerWrite{PeerWrite::What::publish, 5, 6, 3, 4, 9, "p", "/d"}),
+            "02050000000000000006000000000000000300000000000000040000000000000009000000000000000"
+            "1007002002f64");
   EXPECT_EQ(bytes_of_message(Written{true, 3, 2, 4, 5, 6}),
             "010300000002000000040000000000000005000000000000000600000000000000");
   EXPECT_EQ(bytes_of_message(PeerDefine{5, "p"}), "0500000000000000010070");

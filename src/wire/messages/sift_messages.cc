@@ -67,7 +67,7 @@ void fields(auto& way, Is<SiftInfo> auto& m) {
 
 void fields(auto& way, Is<SiftWrite> auto& m) {
   way.begins("write of tracks");
-  way(m.wait_ns, m.replace);
+  way(m.wait_ns);
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.directory, directory_bytes_max, "the directory");
 }
@@ -80,7 +80,7 @@ void fields(auto& way, Is<SiftWritten> auto& m) {
 void fields(auto& way, Is<PeerWrite> auto& m) {
   way.begins("write of a member");
   way.choice(m.what, PeerWrite::What::abandon, "step");
-  way(m.user, m.asker, m.number, m.wait_ns, m.replace);
+  way(m.user, m.asker, m.process, m.number, m.wait_ns);
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.directory, directory_bytes_max, "the directory");
 }
