@@ -598,8 +598,7 @@ static void bind_pools(nb::class_<Channel>& channel) {
       .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
       .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
            nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout").none())
-      .def("sift_write", &Channel::sift_write, nb::arg("pool"), nb::arg("directory"),
-           nb::arg("timeout").none())
+      .def("sift_write", &Channel::sift_write, nb::arg("pool"), nb::arg("directory"), nb::arg("timeout").none())
       .def("sift_written", &Channel::sift_written, nb::arg("number"), nb::arg("timeout").none(),
            nb::sig(
                "def sift_written(self, number: int, timeout: object | None) -> tuple[bool, int, int, int, int, int]"))

@@ -211,8 +211,8 @@ class Tracks:
         All rows of an identifier are in one file, and files are ordered by identifier and step. The directory
         has to have this path on the members' machines. It is made; if it is there, it has to belong to the
         agents' user, who has to be this program's, and to be empty. The files appear when all are whole.
-        ``progress`` is called a few times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError, Timeout or PeerLost, with the
-        member's name; then nothing is left of the write.
+        ``progress`` is called a few times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError,
+        Timeout or PeerLost, with the member's name; then nothing is left of the write.
 
         Any other name is a file, which this program writes: Parquet (``.parquet``), text (``.csv``), an Arrow stream
         (``.arrows``) or an Arrow file; a group or batch for each element. It appears when it is whole.
@@ -227,9 +227,7 @@ class Tracks:
             raise NotFound(f"pool {self.name} has no tracks")
         return write_tables(itertools.chain([first], found), Path(path))
 
-    def _write_directory(
-        self, path: Path, timeout: float | None, progress: Callable[[Written], object] | None
-    ) -> int:
+    def _write_directory(self, path: Path, timeout: float | None, progress: Callable[[Written], object] | None) -> int:
         native = self.session._native
         deadline = None if timeout is None else time.monotonic() + timeout
         number = native.sift_write(self.name, str(path), timeout)
