@@ -75,7 +75,7 @@ class World : public SmallMemoryWorld {
     OFP_TRY(wire::decode(reply.payload, told));
     return told;
   }
-  [[nodiscard]] std::string directory() const { return root + "/" + name; }
+  [[nodiscard]] std::string directory() const { return root + "/" + directory_name; }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> all;
     if (!files::exists(directory())) return all;
@@ -88,7 +88,7 @@ class World : public SmallMemoryWorld {
     return bytes.starts_with("PAR1") && bytes.ends_with("PAR1") && bytes.size() > 12;
   }
 
-  std::string root, name = "tracks";
+  std::string root, directory_name = "tracks";
 };
 
 constexpr const char* pool = "sift:/t?key=c0&stages=1&fanout=16&threshold=16KiB&budget=1MiB&age=5ms";
@@ -138,7 +138,7 @@ TEST(TrackWriteSimulation, AWriteIsWholeOrNotThereWhateverFails) {
     }
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     const std::size_t other = (asker + 1) % members;
-    world.name = "again";
+    world.directory_name = "again";
     const auto again = world.begin(other);
     ASSERT_TRUE(again) << again.error().message;
     const auto told = world.written(other, *again);
