@@ -399,42 +399,6 @@ TEST(SiftService, AnAgentWritesTracksForItsOwnUserAlone) {
   }
 }
 
-TEST(SiftService, WritesThatWaitForThePoolAreDroppedWhenNobodyWaitsForThem) {
-  OneAgent agent("a", nullptr, {.agent_user = user});
-  agent.sifts.on_members({"a", "b"}, {}, agent.now, agent.effects);
-  ASSERT_TRUE(agent.sifts.admit("sift:/t?key=id&members=a,b", user, agent.effects));
-  const std::string text = agent.sifts.pools().front().text;
-  agent.sifts.on_opened({.number = 1, .client = {.program = "p", .user = user}});
-  const auto ask = [&](EntryKind kind, std::uint64_t ticket, const auto& message) {
-    std::vector<std::byte> payload;
-    wire::encode(message, payload);
-    agent.sifts.on_request({.channel = 1,
-                            .entry = {ticket, static_cast<std::uint8_t>(kind), payload},
-                            .program = "p",
-                            .is_member = true},
-                           agent.now, agent.effects);
-  };
-  const auto part = [&](wire::PeerWrite::What what, std::uint64_t number) {
-    return wire::PeerWrite{what, user, user, 1, number, second_ns, text, "/none/d"};
-  };
-  agent.effects.clear();
-  ask(EntryKind::sift_write, 1, wire::SiftWrite{second_ns, text, "/none/d"});
-  ask(EntryKind::peer_write, 2, part(wire::PeerWrite::What::begin, 5));
-  ask(EntryKind::peer_write, 3, part(wire::PeerWrite::What::begin, 6));
-  ask(EntryKind::peer_write, 4, part(wire::PeerWrite::What::abandon, 5));
-  agent.now += 2 * second_ns;
-  ask(EntryKind::peer_flush, 5, wire::PeerFlush{user, 0, 1, text});  // all have agreed
-  std::size_t jobs = 0;
-  std::map<std::uint64_t, std::string> failures;
-  for (const service::Effect& effect : agent.effects) {
-    if (const auto* job = std::get_if<service::JobEffect>(&effect)) jobs += service::is_of_files(job->token) ? 1 : 0;
-    if (const auto* failed = std::get_if<service::FailEffect>(&effect)) failures[failed->ticket] = failed->failure.message;
-  }
-  EXPECT_EQ(jobs, 1u) << "of number 6";
-  ASSERT_EQ(failures.size(), 1u);
-  EXPECT_THAT(failures[1], HasSubstr("was not ready to be written in time"));
-}
-
 TEST(SiftService, SiftPoolsOfAUserAreBounded) {
   OneAgent agent("a", nullptr, {.user_pools_max = 1});
   ASSERT_TRUE(agent.sifts.admit("sift:/1?key=id", user, agent.effects));

@@ -58,7 +58,7 @@ class TrackWrites {
   [[nodiscard]] Result<std::uint64_t> begin(service::ChannelNumber channel, Wanted wanted,
                                             std::vector<std::string> members, TimeNs now, service::Effects& effects);
   // Answers the program when the write is over, or after a wait; or cancels it. The end may be asked for again, in case
-  // an answer came too late for the program: it is forgotten when it is cancelled, when the program has too many others,
+  // an answer came too late for the program: it is forgotten when it is cancelled, when the program has too many,
   // and with the program.
   [[nodiscard]] Status serve(service::ChannelNumber channel, std::uint64_t ticket, const wire::SiftWritten& asked,
                              TimeNs now, service::Effects& effects);

@@ -124,7 +124,8 @@ TEST_F(TrackWritesTest, MembersThatWaitForOthersAreAskedAgainAndConfirmTheirPart
 TEST_F(TrackWritesTest, NoQuestionIsLeftOfWritesThatFail) {
   for (int i = 0; i < 1000; ++i) {
     const std::uint64_t number = begin();
-    for (const auto& [member, ask] : std::map(open)) writes.on_answer(ask.number, fail(Error::io, "full"), now, effects);
+    for (const auto& [member, ask] : std::map(open))
+      writes.on_answer(ask.number, fail(Error::io, "full"), now, effects);
     EXPECT_TRUE(ask_written(number, never));
     open.clear();  // nobody answers to abandon
   }
