@@ -435,5 +435,37 @@ TEST(SiftService, ARoundDoesNotLookAtPoolsThatHaveNothingToDo) {
   EXPECT_LT(took[1], 20 * took[0]) << "of 1000 rounds, with 2000 pools and with 10";
 }
 
+TEST(SiftService, AWriteThatWaitsForThePoolIsDroppedWhenNobodyWaitsForIt) {
+  OneAgent agent("a", nullptr, {.agent_user = user});
+  agent.sifts.on_members({"a", "b"}, {}, agent.now, agent.effects);
+  ASSERT_TRUE(agent.sifts.admit("sift:/t?key=id&members=a,b", user, agent.effects));
+  const std::string full = agent.sifts.pools().front().text;
+  agent.sifts.on_opened({.number = 1, .client = {.program = "p", .user = user}});
+  const auto ask = [&](EntryKind kind, std::uint64_t ticket, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    agent.sifts.on_request({.channel = 1,
+                            .entry = {ticket, static_cast<std::uint8_t>(kind), payload},
+                            .program = "p",
+                            .is_member = true},
+                           agent.now, agent.effects);
+  };
+  agent.effects.clear();
+  ask(EntryKind::sift_write, 1, wire::SiftWrite{second_ns, full, "/none/d"});
+  ask(EntryKind::sift_write, 2, wire::SiftWrite{10 * second_ns, full, "/none/d"});
+  agent.now += 2 * second_ns;
+  ask(EntryKind::peer_flush, 3, wire::PeerFlush{user, 0, 1, full});  // a member that asks has agreed
+  std::vector<std::uint64_t> begun;
+  std::map<std::uint64_t, std::string> failures;
+  for (const service::Effect& effect : agent.effects) {
+    if (const auto* reply = std::get_if<service::ReplyEffect>(&effect)) begun.push_back(reply->ticket);
+    if (const auto* failed = std::get_if<service::FailEffect>(&effect))
+      failures[failed->ticket] = failed->failure.message;
+  }
+  EXPECT_THAT(failures[1], HasSubstr("was not ready to be written in time"));
+  EXPECT_THAT(begun, testing::Contains(2u));
+  EXPECT_THAT(begun, testing::Not(testing::Contains(1u)));
+}
+
 }  // namespace
 }  // namespace offpath::sift
