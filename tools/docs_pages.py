@@ -339,7 +339,7 @@ GROUPS = {
     "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
     "Latencies": ("latency",),
     "Members": ("group", "reach"),
-    "Sift": ("stage", "sifts"),
+    "Sift": ("stage", "sifts", "track_file"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
     "Tasks": ("task", "message"),
     "TCP": ("tcp", "stack", "tcp_service", "slow_path", "linked", "core"),

@@ -361,6 +361,27 @@ OFP_API int ofp_sift_flush(ofp_channel* channel, const char* pool, int64_t wait_
 OFP_API int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, const uint64_t* identifiers,
                             uint32_t count, int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame,
                             ofp_error* error);
+/* How far a write of tracks is; `members_over` of its members have written their part. */
+typedef struct ofp_sift_progress {
+  uint32_t over; /* 1: the files are there */
+  uint32_t members, members_over;
+  uint32_t zero;
+  uint64_t files, rows, bytes;
+} ofp_sift_progress;
+/* Has all members write the tracks they keep to `directory`, an absolute path where all of them have it, as Parquet
+ * files part-MEMBER-NNNN.parquet; no row comes to this program. Each agent writes for its own user alone: the directory
+ * is made, or has to belong to that user, and to be empty but for hidden files. The files have their names when all
+ * members have written theirs. `wait_ns` holds for the whole write; -1: no limit. Returns when it has begun; `number` is
+ * for the calls below. */
+OFP_API int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int64_t wait_ns,
+                           uint64_t* number, ofp_error* error);
+/* Returns when the write is over, or after `wait_ns`; -1: when it is over. The write's failure names the member; nothing
+ * is left of it then. OFP_NOT_FOUND, too: there are no tracks. OFP_TIMEOUT before the write's own time is over: the
+ * agent answers slowly; ask again. The end can be asked for again. */
+OFP_API int ofp_sift_written(ofp_channel* channel, uint64_t number, int64_t wait_ns, ofp_sift_progress* progress,
+                             ofp_error* error);
+/* Ends the write if it is not over, and has the agent forget it. */
+OFP_API int ofp_sift_write_cancel(ofp_channel* channel, uint64_t number, ofp_error* error);
 
 /* Calls a function of a plug-in of the agent (plugin.h, docs/guides/plugins.md) where the object lies, whichever member
  * of the group that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or

@@ -467,6 +467,27 @@ class Channel {
     });
     return Frame(frame);
   }
+  [[nodiscard]] std::uint64_t sift_write(const std::string& pool, const std::string& directory,
+                                         const Seconds& timeout) const {
+    std::uint64_t number = 0;
+    wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_sift_write(channel.get(), pool.c_str(), directory.c_str(), wait_ns, &number, error);
+    });
+    return number;
+  }
+  [[nodiscard]] nb::tuple sift_written(std::uint64_t number, const Seconds& timeout) const {
+    ofp_sift_progress progress{};
+    wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_sift_written(channel.get(), number, wait_ns, &progress, error);
+    });
+    return nb::make_tuple(progress.over != 0, progress.members, progress.members_over, progress.files, progress.rows,
+                          progress.bytes);
+  }
+  void sift_write_cancel(std::uint64_t number) const {
+    wait_for(nb::none(), [&, channel = handle()](std::int64_t, ofp_error* error) {
+      return ofp_sift_write_cancel(channel.get(), number, error);
+    });
+  }
   [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
     std::uint64_t written = 0;
     wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
@@ -577,6 +598,11 @@ static void bind_pools(nb::class_<Channel>& channel) {
       .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
       .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
            nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout").none())
+      .def("sift_write", &Channel::sift_write, nb::arg("pool"), nb::arg("directory"), nb::arg("timeout").none())
+      .def("sift_written", &Channel::sift_written, nb::arg("number"), nb::arg("timeout").none(),
+           nb::sig(
+               "def sift_written(self, number: int, timeout: object | None) -> tuple[bool, int, int, int, int, int]"))
+      .def("sift_write_cancel", &Channel::sift_write_cancel, nb::arg("number"))
       .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
 }
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import NotFound, Timeout
+from .errors import Error, NotFound, Timeout
 from .expression import Aggregates, Columns, Part, encode_query
 from .pool import SHORT_S, Frame
 
@@ -24,6 +25,18 @@ STEP_MIN, STEP_MAX = -(2**63), 2**63 - 1
 ASKED_MAX = 512  # identifiers of one request
 WHOLE_MAX = 4000  # whole tracks at a time; an expression has at most 4096 values
 MASK = 2**64 - 1
+TOLD_S = 0.25  # how often a write tells its progress
+
+
+class Written(NamedTuple):
+    """How far a write to a directory is: ``members_over`` of its ``members`` have written their part."""
+
+    over: bool
+    members: int
+    members_over: int
+    files: int
+    rows: int
+    bytes: int
 
 
 class Tracks:
@@ -184,12 +197,28 @@ class Tracks:
             raise NotFound(f"pool {self.name} has no tracks")
         return pa.concat_tables(found).sort_by([(self.key, "ascending"), ("step", "ascending")])
 
-    def write(self, path: str | os.PathLike[str]) -> int:
-        """Writes all tracks to a file: Parquet (``.parquet``), text (``.csv``), an Arrow stream (``.arrows``) or an
-        Arrow file (any other name); a group or batch for each element. Returns rows. Raises NotFound.
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float | None = None,
+        progress: Callable[[Written], object] | None = None,
+    ) -> int:
+        """Writes all tracks, and returns how many rows. Raises NotFound.
 
-        The file appears when it is whole.
+        A name without a suffix, or of a directory that is there, is a directory. Each member writes the tracks that it
+        keeps to it, as Parquet files (``part-MEMBER-NNNN.parquet``), all at the same time; no row comes here.
+        All rows of an identifier are in one file, and files are ordered by identifier and step. The directory
+        has to have this path on the members' machines. It is made; if it is there, it has to belong to the
+        agents' user, who has to be this program's, and to be empty. The files appear when all are whole.
+        ``progress`` is called a few times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError,
+        Timeout or PeerLost, with the member's name; then nothing is left of the write.
+
+        Any other name is a file, which this program writes: Parquet (``.parquet``), text (``.csv``), an Arrow stream
+        (``.arrows``) or an Arrow file; a group or batch for each element. It appears when it is whole.
         """
+        if not Path(path).suffix or Path(path).is_dir():
+            return self._write_directory(Path(path).absolute(), timeout, progress)
         from .object_file import write_tables
 
         found = self.tables()
@@ -197,6 +226,27 @@ class Tracks:
         if first is None:
             raise NotFound(f"pool {self.name} has no tracks")
         return write_tables(itertools.chain([first], found), Path(path))
+
+    def _write_directory(self, path: Path, timeout: float | None, progress: Callable[[Written], object] | None) -> int:
+        native = self.session._native
+        deadline = None if timeout is None else time.monotonic() + timeout
+        number = native.sift_write(self.name, str(path), timeout)
+        try:
+            while True:
+                try:
+                    written = Written._make(native.sift_written(number, TOLD_S))
+                except Timeout:  # the write's own, or that of a question: an agent that is slow is asked again
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise
+                    continue
+                if progress is not None:
+                    progress(written)
+                if written.over:
+                    return written.rows
+        except BaseException:
+            with contextlib.suppress(Error):  # a write that has failed is over
+                native.sift_write_cancel(number)
+            raise
 
     def _read(
         self, element: int, identifiers: list[int] | None, first_step: int, last_step: int, timeout: float

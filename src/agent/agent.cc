@@ -214,9 +214,8 @@ void Agent::make_dispatcher() {
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
         const service::ServiceId service = service::service_of(token);
-        loop::JobPool& pool = service == service::ServiceId::disk   ? *disk_jobs_
-                              : service == service::ServiceId::pool ? *file_jobs_
-                                                                    : *jobs_;
+        const bool is_of_files = service == service::ServiceId::pool || service::is_of_files(token);
+        loop::JobPool& pool = service == service::ServiceId::disk ? *disk_jobs_ : is_of_files ? *file_jobs_ : *jobs_;
         pool.start(std::move(run),
                    [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
@@ -470,6 +469,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->plugins = plugins_->status();
   status->sandbox = sandbox_;
   status->sifts = dispatcher_->sifts().pools();
+  status->track_files = dispatcher_->sifts().track_files();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();
   status->tasks = dispatcher_->tasks().counters();

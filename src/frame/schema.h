@@ -4,7 +4,7 @@
 // Read this first in src/frame (what the columns are), then layout.h (the nodes and buffers they are stored in),
 // flatten.h (where one batch's buffers lie), gather.h (views and runs), template.h (a stream's constant bytes), plan.h
 // (where everything goes in a frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs),
-// parse.h (a frame read back).
+// parse.h (a frame read back), parquet.h (rows as a Parquet file).
 #pragma once
 
 #include <cstdint>

@@ -122,7 +122,8 @@ void Dispatcher::carry_out(Effect& effect, TimeNs now) {
                                   [&](const wire::Probed& m) { end->reply(ReplyKind::probed, reply.ticket, m); },
                                   [&](const wire::Got& m) { end->reply(ReplyKind::got, reply.ticket, m); },
                                   [&](const wire::Done& m) { end->reply(ReplyKind::done, reply.ticket, m); },
-                                  [&](const wire::TaskDone& m) { end->reply(ReplyKind::task_done, reply.ticket, m); }},
+                                  [&](const wire::TaskDone& m) { end->reply(ReplyKind::task_done, reply.ticket, m); },
+                                  [&](const wire::Written& m) { end->reply(ReplyKind::written, reply.ticket, m); }},
                        reply.message);
           },
           [this](const ListedEffect& listed) {

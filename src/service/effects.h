@@ -50,7 +50,7 @@ struct LineEffect {
   std::uint64_t value;
 };
 
-using ReplyMessage = std::variant<wire::Opened, wire::Probed, wire::Got, wire::Done, wire::TaskDone>;
+using ReplyMessage = std::variant<wire::Opened, wire::Probed, wire::Got, wire::Done, wire::TaskDone, wire::Written>;
 
 struct ReplyEffect {
   ChannelNumber channel;

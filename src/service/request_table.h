@@ -113,6 +113,9 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::tcp_slow_path, "tcp_slow_path", ServiceId::tcp, Who::anyone, entry_bytes_max},
     {EntryKind::tcp_process, "tcp_process", ServiceId::tcp, Who::anyone, fixed_bytes},
     {EntryKind::tcp_look, "tcp_look", ServiceId::tcp, Who::anyone, fixed_bytes},
+    {EntryKind::sift_write, "sift_write", ServiceId::sift, Who::anyone, entry_bytes_max},
+    {EntryKind::sift_written, "sift_written", ServiceId::sift, Who::anyone, fixed_bytes},
+    {EntryKind::peer_write, "peer_write", ServiceId::sift, Who::member, entry_bytes_max},
     {EntryKind::why_waits, "why_waits", ServiceId::mover, Who::anyone, fixed_bytes},
 };
 }  // namespace detail

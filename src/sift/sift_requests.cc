@@ -1,5 +1,6 @@
 // Requests of programs and members to sift pools.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "sift/sift_service.h"
@@ -28,7 +29,8 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
                           service::Effects& effects) {
   const auto kind = static_cast<EntryKind>(request.kind);
   const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks &&
-                         kind != EntryKind::sift_info && kind != EntryKind::pool_drop;
+                         kind != EntryKind::sift_info && kind != EntryKind::sift_write &&
+                         kind != EntryKind::sift_written && kind != EntryKind::pool_drop;
   if (of_member && !is_member)
     return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   switch (kind) {
@@ -42,6 +44,17 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
       return serve_flush(channel, request, now, effects);
     case EntryKind::sift_tracks:
       return serve_tracks(channel, request, now, effects);
+    case EntryKind::sift_write:
+      return serve_write(channel, request, now, effects);
+    case EntryKind::sift_written: {
+      wire::SiftWritten asked{};
+      OFP_TRY(wire::decode(request.payload, asked));
+      OFP_TRY(writes_.serve(channel, request.ticket, asked, now, effects));
+      tell_own_parts(now, effects);
+      return {};
+    }
+    case EntryKind::peer_write:
+      return serve_peer_write(channel, request, now, effects);
     case EntryKind::pool_drop:
       return serve_drop(channel, request, false, now, effects);
     case EntryKind::peer_drop:
@@ -298,6 +311,151 @@ Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entr
   return read_tracks(*pool, std::move(get),
                      {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now,
                      effects);
+}
+
+// ---- files of tracks
+
+Status SiftService::serve_write(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                service::Effects& effects) {
+  wire::SiftWrite asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  return begin_write(channel, request.ticket, std::string(asked.pool), std::string(asked.directory),
+                     asked.wait_ns < 0 ? never : deadline_after(now, asked.wait_ns), now, effects);
+}
+
+// Before the pool is ready it waits, but not for longer than the program does.
+Status SiftService::begin_write(ChannelNumber channel, std::uint64_t ticket, const std::string& text,
+                                const std::string& directory, TimeNs deadline, TimeNs now,
+                                service::Effects& effects) {
+  if (deadline <= now) return fail(Error::timeout, "pool \"{}\" was not ready to be written in time", text);
+  OFP_ASSIGN(Pool* const pool, existing(text, channels_.at(channel)));
+  OFP_ASSIGN(const bool waits,
+             must_wait(*pool, now, [this, channel, ticket, text, directory, deadline](TimeNs then, auto& more) {
+               if (!channels_.contains(channel)) return;
+               if (Status begun = begin_write(channel, ticket, text, directory, deadline, then, more); !begun)
+                 more.push_back(service::FailEffect{channel, ticket, wire::any_reply, std::move(begun).error()});
+             }));
+  if (waits) return {};
+  const Geometry& geometry = pool->sift->geometry();
+  const std::uint32_t stage = pool->settings.track_stage();
+  std::set<std::string> keepers;
+  for (std::uint32_t element = 0; element < pool->settings.elements(stage); ++element)
+    keepers.insert(geometry.owner_name({stage, element}, 0));
+  OFP_ASSIGN(const std::uint64_t number,
+             writes_.begin(channel,
+                           {.name = pool->name,
+                            .text = pool->text,
+                            .pool_user = pool->user,
+                            .user = channels_.at(channel),
+                            .directory = directory,
+                            .deadline = deadline},
+                           {keepers.begin(), keepers.end()}, now, effects));
+  effects.push_back(service::ReplyEffect{channel, ticket, wire::Done{number}});
+  tell_own_parts(now, effects);
+  return {};
+}
+
+void SiftService::ask_to_write(const TrackWrites::Ask& ask, const TrackWrites::Wanted& wanted, TimeNs now,
+                               service::Effects& effects) {
+  using What = wire::PeerWrite::What;
+  if (ask.member == self_) {
+    const TrackParts::Asker from{.channel = {}, .ticket = ask.number, .write = ask.write};
+    const TimeNs until = deadline_after(now, ask.wait_ns);
+    if (ask.what != What::begin) return serve_part(from, ask.what, until, now, effects);
+    const auto pool = by_name_.find(wanted.name);
+    const Status begun = pool == by_name_.end() ? fail(Error::not_found, "there is no pool \"{}\"", wanted.name)
+                                                : begin_part(*pool->second, from, process_, wanted.user,
+                                                             wanted.directory, until, now, effects);
+    if (!begun) own_parts_.emplace_back(ask.number, tl::unexpected(begun.error()));
+    return;
+  }
+  effects.push_back(
+      service::AskEffect{service::token_of(service::ServiceId::sift, ask.number), ask.member, EntryKind::peer_write,
+                         ask.deadline, nullptr, 0,
+                         [ask, wanted, process = process_](const AskedMemory&, std::vector<std::byte>& payload) {
+                           wire::encode(wire::PeerWrite{ask.what, wanted.pool_user, wanted.user, process, ask.write,
+                                                        ask.wait_ns, wanted.text, wanted.directory},
+                                        payload);
+                         }});
+  std::get<service::AskEffect>(effects.back()).payload_bytes = wanted.text.size() + wanted.directory.size() + 128;
+}
+
+Status SiftService::serve_peer_write(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                     service::Effects& effects) {
+  wire::PeerWrite asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  const TrackParts::Asker from{.channel = channel, .ticket = request.ticket, .write = asked.number};
+  const TimeNs until = deadline_after(now, asked.wait_ns);
+  if (asked.what != wire::PeerWrite::What::begin) {
+    serve_part(from, asked.what, until, now, effects);
+    return {};
+  }
+  OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
+  return begin_part_of({from, asked.process, static_cast<uid_t>(asked.asker), pool->text, std::string(asked.directory),
+                        until},
+                       now, effects);
+}
+
+// As begin_write; the member that asks for it waits until shortly after `until`, or abandons it.
+Status SiftService::begin_part_of(const PartAsked& asked, TimeNs now, service::Effects& effects) {
+  if (deadline_after(asked.until, options_.ask_wait_ns) <= now)
+    return fail(Error::timeout, "member {}: pool \"{}\" was not ready to be written in time", self_, asked.text);
+  OFP_ASSIGN(Pool* const pool, find(asked.text));
+  if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(asked.text));
+  const std::pair key{*asked.from.channel, asked.from.write};
+  OFP_ASSIGN(const bool waits, must_wait(*pool, now, [this, asked, key](TimeNs then, service::Effects& more) {
+               if (deferred_parts_.erase(key) == 0) return;
+               if (Status begun = begin_part_of(asked, then, more); !begun)
+                 more.push_back(
+                     service::FailEffect{key.first, asked.from.ticket, wire::any_reply, std::move(begun).error()});
+             }));
+  if (!waits)
+    return begin_part(*pool, asked.from, asked.process, asked.asker, asked.directory, asked.until, now, effects);
+  deferred_parts_.insert(key);
+  return {};
+}
+
+// The kernel then decides where the user may write. For another user the agent's rights would.
+Status SiftService::begin_part(const Pool& pool, const TrackParts::Asker& from, std::uint64_t process, uid_t asker,
+                               std::string directory, TimeNs until, TimeNs now, service::Effects& effects) {
+  if (asker != options_.agent_user)
+    return fail(Error::denied, "agent {} runs as user {} and writes files for that user alone, not for user {}", self_,
+                options_.agent_user, asker);
+  const Geometry& geometry = pool.sift->geometry();
+  // an element's number is the low bits of its identifiers, so it stands for one of them
+  std::vector<std::uint64_t> elements;
+  for (const std::uint32_t element : geometry.elements_of(geometry.position_of(self_), pool.settings.track_stage()))
+    elements.push_back(element);
+  parts_.begin(from, asker, pool.sift->tracks(elements),
+               {.path = std::move(directory),
+                .writer = {.member = self_, .process = process, .number = from.write}},
+               {buffers_, asker}, until, now, effects);
+  return {};
+}
+
+void SiftService::serve_part(const TrackParts::Asker& from, wire::PeerWrite::What what, TimeNs until, TimeNs now,
+                             service::Effects& effects) {
+  using What = wire::PeerWrite::What;
+  switch (what) {
+    case What::begin:
+    case What::more:
+      return parts_.more(from, until, now, effects);
+    case What::publish:
+      return parts_.publish(from, now, effects);
+    case What::finish:
+      return parts_.finish(from, now, effects);
+    case What::abandon:
+      if (from.channel) deferred_parts_.erase({*from.channel, from.write});
+      parts_.abandon(from, now, effects);
+      if (from.channel) effects.push_back(service::ReplyEffect{*from.channel, from.ticket, wire::Written{}});
+      return;
+  }
+}
+
+// Answers of this agent's own parts, which may cause further questions to them.
+void SiftService::tell_own_parts(TimeNs now, service::Effects& effects) {
+  while (!own_parts_.empty())
+    for (const auto& [number, answer] : std::exchange(own_parts_, {})) writes_.on_answer(number, answer, now, effects);
 }
 
 Status SiftService::read_tracks(const Pool& pool, pool::Get get, TrackReads::Wanted wanted, TimeNs now,

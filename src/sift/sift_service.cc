@@ -24,6 +24,18 @@ SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<serv
              [this](ChannelNumber channel, std::uint64_t number) { return pools_.take_offer(channel, number); }),
       reads_(options.tracks_bytes_max, [this](const pool::Get& get, const FramePtr& frame, TimeNs now,
                                               service::Effects& effects) { pools_.answer(get, frame, now, effects); }),
+      parts_([this] { return next_++; },
+             [this](const TrackParts::Asker& to, Result<wire::Written> answer, TimeNs, service::Effects& effects) {
+               if (!to.channel)
+                 own_parts_.emplace_back(to.ticket, std::move(answer));
+               else if (answer)
+                 effects.push_back(service::ReplyEffect{*to.channel, to.ticket, *answer});
+               else
+                 effects.push_back(service::FailEffect{*to.channel, to.ticket, wire::any_reply, answer.error()});
+             }),
+      writes_([this] { return next_++; }, options.ask_wait_ns,
+              [this](const TrackWrites::Ask& ask, const TrackWrites::Wanted& wanted, TimeNs now,
+                     service::Effects& effects) { ask_to_write(ask, wanted, now, effects); }),
       unread_(pools, [this](const std::string& own, uid_t user, const Result<Identity>& identity, TimeNs now,
                             service::Effects& effects) { on_identity(own, user, identity, now, effects); }),
       alive_{""} {}
@@ -32,6 +44,7 @@ void SiftService::set_self(std::string name, std::uint64_t process) {
   self_ = std::move(name);
   process_ = process;
   alive_ = {self_};
+  parts_.set_self(self_);
 }
 
 std::vector<SiftService::PoolStatus> SiftService::pools() const {
@@ -327,9 +340,7 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
 // Members would answer requests to a pool that is not agreed on as if it were.
 Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                     bool is_member) {
-  if (pool.is_ready()) return false;
-  if (!pool.agreement.is_agreed()) OFP_TRY(pool.agreement.may_put(now));
-  pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
+  return must_wait(pool, now, [this, channel, kind = request.kind, ticket = request.ticket, is_member,
                               payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
                                  TimeNs then, service::Effects& effects) {
     if (!channels_.contains(channel)) return;
@@ -339,6 +350,12 @@ Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channe
     again.payload = payload;
     serve_or_fail(channel, again, is_member, then, effects);
   });
+}
+
+Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, DeferredRequest serve) {
+  if (pool.is_ready()) return false;
+  if (!pool.agreement.is_agreed()) OFP_TRY(pool.agreement.may_put(now));
+  pool.deferred.push_back(std::move(serve));
   return true;
 }
 
@@ -529,6 +546,10 @@ void SiftService::pull_waiting(TimeNs now, service::Effects& effects) {
 void SiftService::on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) {
   const std::uint64_t number = service::number_of(token);
   if (reads_.has(number)) return reads_.on_job(number, status, now, effects);
+  if (parts_.has(number)) {
+    parts_.on_job(number, std::move(status), now, effects);
+    return tell_own_parts(now, effects);
+  }
   if (pulls_.is_under_way(number)) {
     if (auto ended = pulls_.end(number, status)) pulled(std::move(*ended), now, effects);
   } else if (const auto node = works_.extract(number)) {
@@ -541,6 +562,15 @@ void SiftService::on_job(std::uint64_t token, Status status, TimeNs now, service
 
 void SiftService::on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now,
                             service::Effects& effects) {
+  if (const std::uint64_t number = service::number_of(token); writes_.has(number)) {
+    wire::Written written{};
+    writes_.on_answer(number, answer.and_then([&](const service::Answer& said) -> Result<wire::Written> {
+      OFP_TRY(wire::decode(said.payload, written));
+      return written;
+    }),
+                      now, effects);
+    return tell_own_parts(now, effects);
+  }
   const auto node = works_.extract(service::number_of(token));
   if (!node) return;
   const Work& done = node.mapped();
@@ -574,6 +604,9 @@ void SiftService::on_answer(std::uint64_t token, Result<service::Answer> answer,
 void SiftService::on_time(TimeNs now, service::Effects& effects) {
   pull_waiting(now, effects);
   unread_.read(now, effects);
+  parts_.on_time(now, effects);
+  writes_.on_time(now, effects);
+  tell_own_parts(now, effects);
   for (const std::string& name : times_.take(now)) {
     const auto known = by_name_.find(name);
     if (known == by_name_.end()) continue;
@@ -595,7 +628,8 @@ void SiftService::on_time(TimeNs now, service::Effects& effects) {
 
 TimeNs SiftService::next_deadline() const noexcept {
   if (forget_later_ && !dropped_.empty()) return 0;
-  return std::min({times_.first(), pulls_.next_deadline(), unread_.next_deadline()});
+  return std::min({times_.first(), pulls_.next_deadline(), unread_.next_deadline(), parts_.next_deadline(),
+                   writes_.next_deadline()});
 }
 
 // A dropped pool, or one that is being made, has none.
@@ -606,6 +640,10 @@ void SiftService::note_deadline(const Pool& pool) {
 
 void SiftService::on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) {
   channels_.erase(channel);
+  std::erase_if(deferred_parts_, [&](const auto& each) { return each.first == channel; });
+  parts_.on_closed(channel, now, effects);
+  writes_.on_closed(channel, now, effects);
+  tell_own_parts(now, effects);
   std::vector<std::pair<Pool*, std::uint64_t>> gone;
   for (const auto& [token, source] : sources_)
     if (source.kind == Source::Kind::offer && source.channel == channel) gone.emplace_back(source.pool, token);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -28,7 +29,9 @@
 #include "sift/publish/piece_pulls.h"
 #include "sift/sift.h"
 #include "sift/sift_pool.h"
+#include "sift/tracks/track_parts.h"
 #include "sift/tracks/track_reads.h"
+#include "sift/tracks/track_writes.h"
 
 namespace offpath::sift {
 
@@ -38,6 +41,7 @@ struct SiftServiceOptions {
   std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
   std::uint64_t object_bytes_max = UINT64_MAX;  // as in PoolsOptions
   std::size_t user_pools_max = 16384;           // as in FrameTable::Limits
+  uid_t agent_user = 0;                         // whose rights the agent has: it writes files for this user alone
 };
 
 class SiftService final : public service::Service {
@@ -66,8 +70,8 @@ class SiftService final : public service::Service {
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, service::FramePtr frame,
                                           std::uint64_t token, TimeNs now, service::Effects& effects);
 
-  // ---- Service. Requests: sift_flush, sift_tracks, sift_info; pool_drop; from members peer_piece, peer_flush,
-  // peer_tracks, peer_define, peer_drop
+  // ---- Service. Requests: sift_flush, sift_tracks, sift_info, sift_write, sift_written; pool_drop; from members
+  // peer_piece, peer_flush, peer_tracks, peer_write, peer_define, peer_drop
   void on_opened(const service::OpenedChannel& channel) override { channels_[channel.number] = channel.client.user; }
   void on_closed(ChannelNumber channel, bool usual, TimeNs now, service::Effects& effects) override;
   void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override;
@@ -107,6 +111,7 @@ class SiftService final : public service::Service {
     std::string rival{};                 // as in Agreement
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
+  [[nodiscard]] const TrackParts::Counters& track_files() const noexcept { return parts_.counters(); }
 
   // For the directory: pools that are made, and those that wait for members.
   struct Known {
@@ -162,6 +167,7 @@ class SiftService final : public service::Service {
   [[nodiscard]] Status open_kept(Pool& pool, service::Effects& effects);
   [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                        bool is_member);
+  [[nodiscard]] static Result<bool> must_wait(Pool& pool, TimeNs now, DeferredRequest serve);
   static void serve_deferred(Pool& pool, TimeNs now, service::Effects& effects);
 
   // ---- effects of a Sift
@@ -193,6 +199,28 @@ class SiftService final : public service::Service {
                                          service::Effects& effects);
   [[nodiscard]] Status read_tracks(const Pool& pool, pool::Get get, TrackReads::Wanted wanted, TimeNs now,
                                    service::Effects& effects);
+  [[nodiscard]] Status serve_write(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                   service::Effects& effects);
+  [[nodiscard]] Status serve_peer_write(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                        service::Effects& effects);
+  void ask_to_write(const TrackWrites::Ask& ask, const TrackWrites::Wanted& wanted, TimeNs now,
+                    service::Effects& effects);
+  [[nodiscard]] Status begin_write(ChannelNumber channel, std::uint64_t ticket, const std::string& text,
+                                   const std::string& directory, TimeNs deadline, TimeNs now,
+                                   service::Effects& effects);
+  struct PartAsked {
+    TrackParts::Asker from;  // a channel
+    std::uint64_t process;
+    uid_t asker;
+    std::string text, directory;
+    TimeNs until;
+  };
+  [[nodiscard]] Status begin_part_of(const PartAsked& asked, TimeNs now, service::Effects& effects);
+  [[nodiscard]] Status begin_part(const Pool& pool, const TrackParts::Asker& from, std::uint64_t process, uid_t asker,
+                                  std::string directory, TimeNs until, TimeNs now, service::Effects& effects);
+  void serve_part(const TrackParts::Asker& from, wire::PeerWrite::What what, TimeNs until, TimeNs now,
+                  service::Effects& effects);
+  void tell_own_parts(TimeNs now, service::Effects& effects);
   [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
 
   SiftServiceOptions options_;
@@ -200,6 +228,10 @@ class SiftService final : public service::Service {
   pool::Pools& pools_;
   PiecePulls pulls_;
   TrackReads reads_;
+  TrackParts parts_;
+  TrackWrites writes_;
+  std::set<std::pair<ChannelNumber, std::uint64_t>> deferred_parts_;  // by the asker's number: they wait for the pool
+  std::vector<std::pair<std::uint64_t, Result<wire::Written>>> own_parts_;  // answers to writes_, by number
   UnreadPools unread_;
   std::string self_;
   std::uint64_t process_ = 0;

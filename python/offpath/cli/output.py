@@ -101,7 +101,7 @@ def whole_table(frame: Frame) -> pa.Table:
     return table
 
 
-def progress_bar(console: Console, text: str) -> tuple[Progress, Callable[[int, int], None]]:
+def progress_bar(console: Console, text: str) -> tuple[Progress, Callable[[int, int | None], None]]:
     """A bar on standard error, which does not mix with the output."""
     columns = (TextColumn(text), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -156,10 +156,13 @@ def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(
 
 
 @app.command("write")
-def pool_write(pool: PoolArgument, path: Annotated[Path, typer.Argument(help="A new file, or a pipe.")],
+def pool_write(pool: PoolArgument, path: Annotated[Path, typer.Argument(help="A new file, or a pipe; of a sift pool a "
+               "file of a table's form, or a directory, which its members write.")],
                force: ForceFlag = False, arrow_only: ArrowOnlyFlag = False, agent: AgentOption = None,
                as_json: JsonFlag = False) -> None:  # fmt: skip
-    """All objects, in the order of storing, as one Arrow IPC stream file."""
+    """All objects, in the order of storing, as one Arrow IPC stream file; or all tracks of a sift pool."""
+    if pool.startswith("sift:/"):
+        return write_tracks(pool, path, agent, as_json, force=force)
     check_new_file(path, force=force, table=False)
     with open_session(agent) as session, os_errors():
         written = session.pool(pool).write(path, arrow_only=arrow_only)
@@ -167,6 +170,18 @@ def pool_write(pool: PoolArgument, path: Annotated[Path, typer.Argument(help="A 
         print_json({"path": str(path), "bytes": written})
     else:
         print(f"{path}: {size_text(written)}")
+
+
+def write_tracks(pool: str, path: Path, agent: str | None, as_json: bool, *, force: bool) -> None:
+    if path.suffix and not path.is_dir():
+        check_new_file(path, force=force, table=True)
+    bar, show = progress_bar(Console(stderr=True), "writing")
+    with open_session(agent) as session, bar, os_errors():
+        rows = session.tracks(pool).write(path, progress=lambda written: show(written.bytes, None))
+    if as_json:
+        print_json({"path": str(path), "rows": rows})
+    else:
+        print(f"{path}: {rows} rows")
 
 
 @app.command("snapshot")

@@ -306,6 +306,7 @@ Status read_user_plugins(const Config& config, task::UserPluginOptions& options)
 
 void read_limits(const Config& config, AgentSettings& settings) {
   DispatcherOptions& options = settings.dispatcher;
+  options.sifts.agent_user = geteuid();
   options.mover.memory_bytes_max = config.bytes("memory.bytes_max");
   options.mover.user_bytes_max = config.bytes("memory.user_bytes_max");
   options.mover.window_bytes = config.bytes("memory.window");

@@ -280,6 +280,14 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
      "Kept pieces that could not be read back."},
 };
 
+// Of files that members wrote (Tracks.write).
+inline constexpr Figure<sift::TrackParts::Counters> track_file_figures[] = {
+    {"files", value<&sift::TrackParts::Counters::files>, "sift_written_files_total",
+     "Files of tracks that this agent wrote."},
+    {"rows", value<&sift::TrackParts::Counters::rows>, "sift_written_rows_total", "Rows in these files."},
+    {"bytes", value<&sift::TrackParts::Counters::bytes>, "sift_written_bytes_total", "Their bytes."},
+};
+
 inline constexpr Figure<pool::ComputeCounters> compute_figures[] = {
     {"asked", value<&pool::ComputeCounters::asked>, "pool_computes_total",
      "Computations that programs and members asked for."},

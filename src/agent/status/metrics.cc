@@ -166,6 +166,7 @@ void add_sifts(Families& families, const AgentStatus& status) {
   }
   families.add("sift_pools", "Pools that are sifted, on this agent.", status.sifts.size());
   families.add("sift_track_bytes", "Bytes of tracks on this agent.", track_bytes);
+  add_figures(families, track_file_figures, status.track_files);
   for (std::size_t stage = 0; stage < sums.size(); ++stage)
     add_figures(families, stage_figures, sums[stage], {{"stage", fmt::format("{}", stage)}});
 }

@@ -361,6 +361,9 @@ void write_sifts(Json& json, const AgentStatus& status) {
     json.end_list().end_object();
   }
   json.end_list();
+  json.key("track_files").begin_object();
+  write_figures(json, track_file_figures, status.track_files);
+  json.end_object();
 }
 
 void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {

@@ -83,6 +83,7 @@ struct AgentStatus {
   group::GroupCounters group;
   group::ReachCounters reach;
   std::vector<sift::SiftService::PoolStatus> sifts;
+  sift::TrackParts::Counters track_files;
   pool::QueryServiceCounters queries;
   pool::ComputeCounters computes;
   task::TaskCounters tasks;

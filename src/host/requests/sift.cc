@@ -25,6 +25,19 @@ Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const st
   return done.value;
 }
 
+Result<wire::Written> ask_written(Connection& connection, std::uint64_t number, std::int64_t wait_ns, bool cancel) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::SiftWritten{number, wait_ns < 0 ? never : wait_ns, cancel}, payload);
+  const TimeNs deadline = deadline_after(connection.deadline(wait_ns), second_ns);
+  OFP_ASSIGN(const channel::Reply reply, connection.end.call(wire::EntryKind::sift_written, payload, deadline));
+  wire::Written written{};
+  if (reply.kind != wire::ReplyKind::written)
+    return fail(Error::protocol, "the agent answered a question about a write with reply kind {}",
+                static_cast<int>(reply.kind));
+  OFP_TRY(wire::decode(reply.payload, written));
+  return written;
+}
+
 Result<std::string_view> sift_name(const char* pool) {
   OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
   if (!name.starts_with("sift:/"))
@@ -91,6 +104,51 @@ int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, co
     OFP_ASSIGN(auto got, tracks.run());
     if (got == nullptr) return fail(Error::protocol, "the agent answered a request for tracks without any");
     *frame = new ofp_frame{std::move(got)};
+    return {};
+  });
+}
+
+int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int64_t wait_ns, uint64_t* number,
+                   ofp_error* error) {
+  return guarded(error, [&]() -> Status {
+    OFP_TRY(required(channel, "channel"));
+    OFP_TRY(required(number, "number"));
+    OFP_TRY(channel->connection->here());
+    OFP_ASSIGN(const std::string_view name, sift_name(pool));
+    OFP_ASSIGN(const std::string_view path, checked_key(directory, "the directory", wire::directory_bytes_max));
+    if (!path.starts_with('/'))
+      return fail(Error::invalid, "the directory \"{}\" is no absolute path, as members have other current ones", path);
+    std::vector<std::byte> payload;
+    wire::encode(wire::SiftWrite{wait_ns, name, path}, payload);
+    OFP_ASSIGN(*number, ask(*channel->connection, wire::EntryKind::sift_write, payload, wait_ns));
+    return {};
+  });
+}
+
+int ofp_sift_written(ofp_channel* channel, uint64_t number, int64_t wait_ns, ofp_sift_progress* progress,
+                     ofp_error* error) {
+  return guarded(error, [&]() -> Status {
+    OFP_TRY(required(channel, "channel"));
+    OFP_TRY(required(progress, "progress"));
+    OFP_TRY(channel->connection->here());
+    OFP_ASSIGN(const wire::Written told, ask_written(*channel->connection, number, wait_ns, false));
+    *progress = {.over = told.over ? 1u : 0u,
+                 .members = told.members,
+                 .members_over = told.members_over,
+                 .zero = 0,
+                 .files = told.files,
+                 .rows = told.rows,
+                 .bytes = told.bytes};
+    return {};
+  });
+}
+
+int ofp_sift_write_cancel(ofp_channel* channel, uint64_t number, ofp_error* error) {
+  return guarded(error, [&]() -> Status {
+    OFP_TRY(required(channel, "channel"));
+    OFP_TRY(channel->connection->here());
+    const auto told = ask_written(*channel->connection, number, second_ns, true);
+    if (!told && told.error().code != Error::cancelled) return tl::unexpected(told.error());
     return {};
   });
 }

@@ -8,8 +8,8 @@
 // There are few identifiers beside rows (a particle has a row for each step), so the index is small, and a look-up is
 // one binary search in a hundredth of the run's memory.
 //
-// Read this first in src/sift/tracks, then tracks.h (the runs of an element), compaction.h, track_reader.h and
-// track_queries.h.
+// Read this first in src/sift/tracks, then tracks.h (the runs of an element), compaction.h, track_reader.h,
+// track_queries.h and track_writes.h (files of tracks).
 #pragma once
 
 #include <algorithm>

@@ -70,6 +70,9 @@ enum class EntryKind : std::uint8_t {
   tcp_process = 75,
   tcp_look = 76,
   why_waits = 77,
+  sift_write = 78,
+  sift_written = 79,
+  peer_write = 80,
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -81,6 +84,7 @@ enum class ReplyKind : std::uint8_t {
   done = 6,
   task_done = 7,
   members = 8,
+  written = 9,
 };
 
 }  // namespace offpath::wire

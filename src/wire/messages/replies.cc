@@ -49,6 +49,11 @@ void fields(auto& way, Is<Done> auto& m) {
   way(m.value);
 }
 
+void fields(auto& way, Is<Written> auto& m) {
+  way.begins("progress of a write");
+  way(m.over, m.members, m.members_over, m.files, m.rows, m.bytes);
+}
+
 }  // namespace
 
 OFFPATH_REPLY_MESSAGES(OFFPATH_DEFINE_CODING)

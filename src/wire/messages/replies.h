@@ -57,8 +57,15 @@ struct Done {
   std::uint64_t value;
 };
 
+// How far a write of tracks is: of one member, or of all.
+struct Written {
+  bool over;
+  std::uint32_t members, members_over;  // that write, and those whose part is written
+  std::uint64_t files, rows, bytes;
+};
+
 // clang-format off: a list
-#define OFFPATH_REPLY_MESSAGES(X) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+#define OFFPATH_REPLY_MESSAGES(X) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done) X(Written)
 // clang-format on
 OFFPATH_REPLY_MESSAGES(OFFPATH_DECLARE_CODING)
 

@@ -65,6 +65,26 @@ void fields(auto& way, Is<SiftInfo> auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
 }
 
+void fields(auto& way, Is<SiftWrite> auto& m) {
+  way.begins("write of tracks");
+  way(m.wait_ns);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.directory, directory_bytes_max, "the directory");
+}
+
+void fields(auto& way, Is<SiftWritten> auto& m) {
+  way.begins("question about a write of tracks");
+  way(m.number, m.wait_ns, m.cancel);
+}
+
+void fields(auto& way, Is<PeerWrite> auto& m) {
+  way.begins("write of a member");
+  way.choice(m.what, PeerWrite::What::abandon, "step");
+  way(m.user, m.asker, m.process, m.number, m.wait_ns);
+  way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.text(m.directory, directory_bytes_max, "the directory");
+}
+
 }  // namespace
 
 OFFPATH_SIFT_MESSAGES(OFFPATH_DEFINE_CODING)

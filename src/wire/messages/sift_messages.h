@@ -64,8 +64,37 @@ struct SiftInfo {
 };
 inline constexpr std::size_t tracks_asked_max = 512;  // identifiers of one request
 
+// Has the members write a pool's tracks to a directory, each what it keeps. Done with the write's number, under which
+// SiftWritten is asked. `wait_ns` holds for the whole write.
+struct SiftWrite {
+  std::int64_t wait_ns;
+  std::string_view pool, directory;
+};
+
+// Answered by Written when the write is over, or after `wait_ns`; or by its failure. The end may be asked for again.
+// `cancel` ends the write, and forgets it.
+struct SiftWritten {
+  std::uint64_t number;
+  std::int64_t wait_ns;
+  bool cancel;
+};
+
+// Agent to agent: the receiver's part of the sender's write `number`, for a program of `asker`. Answered by Written:
+// after `wait_ns` if the part is not over.
+struct PeerWrite {
+  enum class What : std::uint8_t { begin, more, publish, finish, abandon } what;
+  std::uint64_t user;  // the pool's owner
+  std::uint64_t asker;
+  std::uint64_t process, number;  // of the sender; they name the write in the directory
+  std::int64_t wait_ns;
+  std::string_view pool, directory;
+};
+inline constexpr std::size_t directory_bytes_max = 4095;  // as the kernel's PATH_MAX
+
 // clang-format off: a list
-#define OFFPATH_SIFT_MESSAGES(X) X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)
+#define OFFPATH_SIFT_MESSAGES(X) \
+  X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo) X(SiftWrite) X(SiftWritten) \
+  X(PeerWrite)
 // clang-format on
 OFFPATH_SIFT_MESSAGES(OFFPATH_DECLARE_CODING)
 
