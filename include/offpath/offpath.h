@@ -371,13 +371,13 @@ typedef struct ofp_sift_progress {
 /* Has all members write the tracks they keep to `directory`, an absolute path where all of them have it, as Parquet
  * files part-MEMBER-NNNN.parquet; no row comes to this program. Each agent writes for its own user alone: the directory
  * is made, or has to belong to that user, and to be empty but for hidden files. The files have their names when all
- * members have written theirs. `wait_ns` holds for the whole write; -1: no limit. Returns when it has begun; `number` is
- * for the calls below. */
+ * members have written theirs. `wait_ns` holds for the whole write; -1: no limit. Returns when it has begun; `number`
+ * is for the calls below. */
 OFP_API int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int64_t wait_ns,
                            uint64_t* number, ofp_error* error);
-/* Returns when the write is over, or after `wait_ns`; -1: when it is over. The write's failure names the member; nothing
- * is left of it then. OFP_NOT_FOUND, too: there are no tracks. OFP_TIMEOUT before the write's own time is over: the
- * agent answers slowly; ask again. The end can be asked for again. */
+/* Returns when the write is over, or after `wait_ns`; -1: when it is over. The write's failure names the member;
+ * nothing is left of it then. OFP_NOT_FOUND, too: there are no tracks. OFP_TIMEOUT before the write's own time is over:
+ * the agent answers slowly; ask again. The end can be asked for again. */
 OFP_API int ofp_sift_written(ofp_channel* channel, uint64_t number, int64_t wait_ns, ofp_sift_progress* progress,
                              ofp_error* error);
 /* Ends the write if it is not over, and has the agent forget it. */

@@ -5,8 +5,8 @@
 //
 //   page   header (Thrift, compact) | repetition levels | definition levels | values
 //
-// There are no nulls, so definition levels are one run. Lists of a fixed size have repetition levels. The footer has the
-// Arrow schema too (ARROW:schema), from which Arrow's readers restore types that Parquet does not have.
+// There are no nulls, so definition levels are one run. Lists of a fixed size have repetition levels. The footer has
+// the Arrow schema too (ARROW:schema), from which Arrow's readers restore types that Parquet does not have.
 //
 // Sources: parquet.thrift and Encodings.md of Apache Parquet 2.11, thrift-compact-protocol.md of Apache Thrift.
 #pragma once
@@ -27,8 +27,8 @@ namespace offpath::frame {
 // The columns as Parquet stores them; the same for all files of a schema.
 class ParquetForm {
  public:
-  // Of columns without nulls, whose rows have a fixed size. `ordered`: integer columns by which rows are sorted, in this
-  // order; the file has their smallest and largest value in each group, so that readers skip groups.
+  // Of columns without nulls, whose rows have a fixed size. `ordered`: integer columns by which rows are sorted, in
+  // this order; the file has their smallest and largest value in each group, so that readers skip groups.
   // Error::unsupported names the column whose type has no form here.
   [[nodiscard]] static Result<std::shared_ptr<const ParquetForm>> make(const Schema& schema,
                                                                        std::vector<std::uint32_t> ordered);

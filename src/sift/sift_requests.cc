@@ -325,8 +325,7 @@ Status SiftService::serve_write(ChannelNumber channel, const channel::Entry& req
 
 // Before the pool is ready it waits, but not for longer than the program does.
 Status SiftService::begin_write(ChannelNumber channel, std::uint64_t ticket, const std::string& text,
-                                const std::string& directory, TimeNs deadline, TimeNs now,
-                                service::Effects& effects) {
+                                const std::string& directory, TimeNs deadline, TimeNs now, service::Effects& effects) {
   if (deadline <= now) return fail(Error::timeout, "pool \"{}\" was not ready to be written in time", text);
   OFP_ASSIGN(Pool* const pool, existing(text, channels_.at(channel)));
   OFP_ASSIGN(const bool waits,
@@ -341,15 +340,14 @@ Status SiftService::begin_write(ChannelNumber channel, std::uint64_t ticket, con
   std::set<std::string> keepers;
   for (std::uint32_t element = 0; element < pool->settings.elements(stage); ++element)
     keepers.insert(geometry.owner_name({stage, element}, 0));
-  OFP_ASSIGN(const std::uint64_t number,
-             writes_.begin(channel,
-                           {.name = pool->name,
-                            .text = pool->text,
-                            .pool_user = pool->user,
-                            .user = channels_.at(channel),
-                            .directory = directory,
-                            .deadline = deadline},
-                           {keepers.begin(), keepers.end()}, now, effects));
+  OFP_ASSIGN(const std::uint64_t number, writes_.begin(channel,
+                                                       {.name = pool->name,
+                                                        .text = pool->text,
+                                                        .pool_user = pool->user,
+                                                        .user = channels_.at(channel),
+                                                        .directory = directory,
+                                                        .deadline = deadline},
+                                                       {keepers.begin(), keepers.end()}, now, effects));
   effects.push_back(service::ReplyEffect{channel, ticket, wire::Done{number}});
   tell_own_parts(now, effects);
   return {};
@@ -369,14 +367,13 @@ void SiftService::ask_to_write(const TrackWrites::Ask& ask, const TrackWrites::W
     if (!begun) own_parts_.emplace_back(ask.number, tl::unexpected(begun.error()));
     return;
   }
-  effects.push_back(
-      service::AskEffect{service::token_of(service::ServiceId::sift, ask.number), ask.member, EntryKind::peer_write,
-                         ask.deadline, nullptr, 0,
-                         [ask, wanted, process = process_](const AskedMemory&, std::vector<std::byte>& payload) {
-                           wire::encode(wire::PeerWrite{ask.what, wanted.pool_user, wanted.user, process, ask.write,
-                                                        ask.wait_ns, wanted.text, wanted.directory},
-                                        payload);
-                         }});
+  effects.push_back(service::AskEffect{
+      service::token_of(service::ServiceId::sift, ask.number), ask.member, EntryKind::peer_write, ask.deadline, nullptr,
+      0, [ask, wanted, process = process_](const AskedMemory&, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerWrite{ask.what, wanted.pool_user, wanted.user, process, ask.write, ask.wait_ns,
+                                     wanted.text, wanted.directory},
+                     payload);
+      }});
   std::get<service::AskEffect>(effects.back()).payload_bytes = wanted.text.size() + wanted.directory.size() + 128;
 }
 
@@ -391,9 +388,9 @@ Status SiftService::serve_peer_write(ChannelNumber channel, const channel::Entry
     return {};
   }
   OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
-  return begin_part_of({from, asked.process, static_cast<uid_t>(asked.asker), pool->text, std::string(asked.directory),
-                        until},
-                       now, effects);
+  return begin_part_of(
+      {from, asked.process, static_cast<uid_t>(asked.asker), pool->text, std::string(asked.directory), until}, now,
+      effects);
 }
 
 // As begin_write; the member that asks for it waits until shortly after `until`, or abandons it.
@@ -403,12 +400,12 @@ Status SiftService::begin_part_of(const PartAsked& asked, TimeNs now, service::E
   OFP_ASSIGN(Pool* const pool, find(asked.text));
   if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(asked.text));
   const std::pair key{*asked.from.channel, asked.from.write};
-  OFP_ASSIGN(const bool waits, must_wait(*pool, now, [this, asked, key](TimeNs then, service::Effects& more) {
-               if (deferred_parts_.erase(key) == 0) return;
-               if (Status begun = begin_part_of(asked, then, more); !begun)
-                 more.push_back(
-                     service::FailEffect{key.first, asked.from.ticket, wire::any_reply, std::move(begun).error()});
-             }));
+  OFP_ASSIGN(
+      const bool waits, must_wait(*pool, now, [this, asked, key](TimeNs then, service::Effects& more) {
+        if (deferred_parts_.erase(key) == 0) return;
+        if (Status begun = begin_part_of(asked, then, more); !begun)
+          more.push_back(service::FailEffect{key.first, asked.from.ticket, wire::any_reply, std::move(begun).error()});
+      }));
   if (!waits)
     return begin_part(*pool, asked.from, asked.process, asked.asker, asked.directory, asked.until, now, effects);
   deferred_parts_.insert(key);
@@ -427,8 +424,7 @@ Status SiftService::begin_part(const Pool& pool, const TrackParts::Asker& from, 
   for (const std::uint32_t element : geometry.elements_of(geometry.position_of(self_), pool.settings.track_stage()))
     elements.push_back(element);
   parts_.begin(from, asker, pool.sift->tracks(elements),
-               {.path = std::move(directory),
-                .writer = {.member = self_, .process = process, .number = from.write}},
+               {.path = std::move(directory), .writer = {.member = self_, .process = process, .number = from.write}},
                {buffers_, asker}, until, now, effects);
   return {};
 }

@@ -340,16 +340,17 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
 // Members would answer requests to a pool that is not agreed on as if it were.
 Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                     bool is_member) {
-  return must_wait(pool, now, [this, channel, kind = request.kind, ticket = request.ticket, is_member,
-                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
-                                 TimeNs then, service::Effects& effects) {
-    if (!channels_.contains(channel)) return;
-    channel::Entry again = {};
-    again.kind = kind;
-    again.ticket = ticket;
-    again.payload = payload;
-    serve_or_fail(channel, again, is_member, then, effects);
-  });
+  return must_wait(pool, now,
+                   [this, channel, kind = request.kind, ticket = request.ticket, is_member,
+                    payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
+                       TimeNs then, service::Effects& effects) {
+                     if (!channels_.contains(channel)) return;
+                     channel::Entry again = {};
+                     again.kind = kind;
+                     again.ticket = ticket;
+                     again.payload = payload;
+                     serve_or_fail(channel, again, is_member, then, effects);
+                   });
 }
 
 Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, DeferredRequest serve) {

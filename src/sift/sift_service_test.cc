@@ -444,11 +444,9 @@ TEST(SiftService, AWriteThatWaitsForThePoolIsDroppedWhenNobodyWaitsForIt) {
   const auto ask = [&](EntryKind kind, std::uint64_t ticket, const auto& message) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
-    agent.sifts.on_request({.channel = 1,
-                            .entry = {ticket, static_cast<std::uint8_t>(kind), payload},
-                            .program = "p",
-                            .is_member = true},
-                           agent.now, agent.effects);
+    agent.sifts.on_request(
+        {.channel = 1, .entry = {ticket, static_cast<std::uint8_t>(kind), payload}, .program = "p", .is_member = true},
+        agent.now, agent.effects);
   };
   agent.effects.clear();
   ask(EntryKind::sift_write, 1, wire::SiftWrite{second_ns, full, "/none/d"});

@@ -32,7 +32,8 @@ class DatasetDirectory {
     std::uint64_t process = 0, number = 0;
   };
 
-  // Makes the directory if its parent is there, and claims it. Removes what this member left unfinished in other writes.
+  // Makes the directory if its parent is there, and claims it. Removes what this member left unfinished in other
+  // writes.
   // Error::denied: it belongs to another user. Error::exists: files are in it, or another write has it.
   [[nodiscard]] static Result<DatasetDirectory> open(const std::string& path, Writer writer);
   DatasetDirectory(DatasetDirectory&&) noexcept = default;
@@ -45,7 +46,6 @@ class DatasetDirectory {
   [[nodiscard]] Status publish();        // gives all files their names
   void finish();                         // the write is over: another one may claim the directory
   void abandon();                        // removes all files of this member, and finishes
-
 
  private:
   struct File {

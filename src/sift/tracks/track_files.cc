@@ -142,7 +142,8 @@ Status TrackFiles::sync() {
 Status TrackFiles::put(Bytes bytes) {
   std::uint64_t at = file_->bytes() - bytes.size();  // it counts them first
   while (!bytes.empty()) {
-    if (use_.load(std::memory_order_relaxed) == Use::last_step) return fail(Error::cancelled, "the write was cancelled");
+    if (use_.load(std::memory_order_relaxed) == Use::last_step)
+      return fail(Error::cancelled, "the write was cancelled");
     const Bytes some = bytes.first(std::min(bytes.size(), call_bytes_max));
     if (Status status = write_all(fd_.get(), some, at); !status)
       return fail(status.error().code, "writing to directory {}: {}", target_.path, status.error().message);

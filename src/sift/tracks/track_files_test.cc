@@ -21,8 +21,7 @@
 static bool renames_without_replacing = true, links = true;
 static std::function<void()> during_link;
 extern "C" int renameat2(int from_at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
-  if (renames_without_replacing)
-    return static_cast<int>(syscall(SYS_renameat2, from_at, from, to_at, to, flags));
+  if (renames_without_replacing) return static_cast<int>(syscall(SYS_renameat2, from_at, from, to_at, to, flags));
   errno = EINVAL;
   return -1;
 }
@@ -160,8 +159,8 @@ TEST_F(TrackFilesTest, WhatAnEarlierProcessLeftIsRemovedAndNothingElse) {
   make_file(".part-a-0003.parquet.0000000000000007.9");
   TrackFiles part(rows(5), target(), memory_);
   ASSERT_TRUE(part.write_more());
-  EXPECT_THAT(names(), ElementsAre(".part-a-0000.parquet.0000000000000007.1",
-                                   ".part-a-b-0000.parquet.0000000000000006.1"));
+  EXPECT_THAT(names(),
+              ElementsAre(".part-a-0000.parquet.0000000000000007.1", ".part-a-b-0000.parquet.0000000000000006.1"));
 }
 
 TEST_F(TrackFilesTest, ADirectoryIsOfOneWriteAtATime) {
@@ -210,7 +209,8 @@ TEST_F(TrackFilesTest, NamesReplaceNothingOnFileSystemsThatCannotRefuseIt) {
   const Status exists = part.publish();
   ASSERT_FALSE(exists);
   EXPECT_EQ(exists.error().code, Error::exists);
-  EXPECT_EQ(files::file_size(directory_ + "/part-a-0000.parquet"), 1u) << "another one's is neither replaced nor removed";
+  EXPECT_EQ(files::file_size(directory_ + "/part-a-0000.parquet"), 1u)
+      << "another one's is neither replaced nor removed";
   files::remove(directory_ + "/part-a-0000.parquet");
   links = false;
   TrackFiles without(rows(5), target("a", 2), memory_);

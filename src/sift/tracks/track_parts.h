@@ -30,7 +30,7 @@ class TrackParts {
   };
   using Answer = std::function<void(const Asker&, Result<wire::Written>, TimeNs now, service::Effects&)>;
 
-  static constexpr std::size_t user_parts_max = 8;  // that are not published, and jobs of parts that have ended
+  static constexpr std::size_t user_parts_max = 8;         // that are not published, and jobs of parts that have ended
   static constexpr TimeNs asker_gone_ns = 60 * second_ns;  // without a request of its
 
   // `next` numbers jobs of the sift service.

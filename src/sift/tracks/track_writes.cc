@@ -153,9 +153,9 @@ void TrackWrites::on_time(TimeNs now, service::Effects& effects) {
       const wire::Written so_far = progress(write);
       Status late;
       if (write.state != State::finishing)
-        late = fail(Error::timeout,
-                    "pool \"{}\": {} of {} members had written their tracks to {} in time, {} rows in all",
-                    write.wanted.name, so_far.members_over, so_far.members, write.wanted.directory, so_far.rows);
+        late =
+            fail(Error::timeout, "pool \"{}\": {} of {} members had written their tracks to {} in time, {} rows in all",
+                 write.wanted.name, so_far.members_over, so_far.members, write.wanted.directory, so_far.rows);
       end(number, write, std::move(late), now, effects);
       continue;
     }

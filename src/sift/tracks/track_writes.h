@@ -1,5 +1,5 @@
-// Writes of tracks that programs of this agent have asked for. All members that keep tracks of the pool write their parts
-// of it (track_parts.h), to the same directory, at the same time:
+// Writes of tracks that programs of this agent have asked for. All members that keep tracks of the pool write their
+// parts of it (track_parts.h), to the same directory, at the same time:
 //
 //   begin, more   each member, again and again until its part is written; its answers say how far it is
 //   more          a member whose part is written, from time to time, so that it keeps it; and all once more at the end
@@ -97,8 +97,7 @@ class TrackWrites {
     std::size_t member;
   };
 
-  void ask(std::uint64_t number, Write& write, std::size_t member, What what, TimeNs now,
-           service::Effects& effects);
+  void ask(std::uint64_t number, Write& write, std::size_t member, What what, TimeNs now, service::Effects& effects);
   void ask_all(std::uint64_t number, Write& write, State state, What what, TimeNs now, service::Effects& effects);
   void next_state(std::uint64_t number, Write& write, TimeNs now, service::Effects& effects);
   void end(std::uint64_t number, Write& write, Status status, TimeNs now, service::Effects& effects);

@@ -76,8 +76,7 @@ TEST_F(TrackWritesTest, FilesHaveTheirNamesWhenAllMembersHaveWritten) {
   EXPECT_FALSE((*told())->over);
   EXPECT_TRUE(ask_written(number, never));
   all_write();
-  EXPECT_THAT(asked(),
-              ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
+  EXPECT_THAT(asked(), ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
   all_write();
   EXPECT_THAT(asked(),
               ElementsAre(std::pair("a", What::publish), std::pair("b", What::publish), std::pair("c", What::publish)));
@@ -113,8 +112,7 @@ TEST_F(TrackWritesTest, MembersThatWaitForOthersAreAskedAgainAndConfirmTheirPart
     answer("b", rows(5, true));
   }
   answer("c", rows(5, true));
-  EXPECT_THAT(asked(),
-              ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
+  EXPECT_THAT(asked(), ElementsAre(std::pair("a", What::more), std::pair("b", What::more), std::pair("c", What::more)));
   answer("a", rows(5, true));
   answer("b", rows(5, true));
   answer("c", fail(Error::not_found, "member c: there is no write"));
@@ -189,14 +187,9 @@ TEST_F(TrackWritesTest, TheDeadlineAndTheProgramsEndEndIt) {
 
 TEST_F(TrackWritesTest, OneOfAPoolAtATime) {
   const std::uint64_t number = begin();
-  const auto second = writes.begin(2,
-                                   {.name = "sift:/t",
-                                    .text = "",
-                                    .pool_user = 7,
-                                    .user = 7,
-                                    .directory = "/e",
-                                    .deadline = never},
-                                   {"a"}, now, effects);
+  const auto second =
+      writes.begin(2, {.name = "sift:/t", .text = "", .pool_user = 7, .user = 7, .directory = "/e", .deadline = never},
+                   {"a"}, now, effects);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Error::exists);
   EXPECT_THAT(second.error().message, HasSubstr("/d"));
