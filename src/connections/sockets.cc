@@ -23,6 +23,9 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
     if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
       return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes,
                   wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
+  if (options.pool_bytes % RingPool::word_bytes != 0)
+    return fail(Error::invalid, "a pool of {} bytes for larger rings; multiples of {} are allowed", options.pool_bytes,
+                RingPool::word_bytes);
   OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes, deadline));
   std::unique_ptr<Sockets> made(new Sockets(&end, region));
   made->area_.emplace(end.segment(region), options, made->waker());

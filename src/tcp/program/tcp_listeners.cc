@@ -19,7 +19,7 @@ void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptio
               .program = program.number,
               .handle = handle,
               .port = held.port,
-              .receive_bytes = held.receive_bytes,
+              .receive_bytes = held.ring(wire::TcpWay::in).bytes,
               .options = options});
 }
 
@@ -67,7 +67,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     }
     held.is = Held::Is::listener;
     held.port = message.port;
-    held.receive_bytes = message.receive_bytes;
+    held.ring(wire::TcpWay::in).bytes = message.receive_bytes;
     // The port was free at core 0, and this core has processed every earlier message.
     OFP_ASSERT(listen_here(*program, message.handle, message.options));
   } else if (program->held[message.handle].is == Held::Is::listener) {
@@ -129,8 +129,8 @@ const TcpService::Sharer* TcpService::listener_at(std::uint16_t port) const noex
 bool TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
   if (const Sharer* const other = listener_at(held.port)) {
-    if (other->held().receive_bytes != held.receive_bytes) return false;
-  } else if (!stack_->listen(held.port, tag_of(program, handle), held.receive_bytes, options)) {
+    if (other->held().ring(wire::TcpWay::in).bytes != held.ring(wire::TcpWay::in).bytes) return false;
+  } else if (!stack_->listen(held.port, tag_of(program, handle), held.ring(wire::TcpWay::in).bytes, options)) {
     return false;
   }
   ports_[held.port].push_back({&program, handle});
