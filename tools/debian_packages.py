@@ -48,14 +48,19 @@ def apt(program: str, state: Path, architecture: str, present: tuple[str, ...] =
     return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
 
 
-def sources_of(suite: str, state: Path, kind: str = "deb") -> list[str | Path]:
-    """Options by which apt knows this suite alone, from where this machine has its own."""
+def places_of_debian() -> list[tuple[str, str]]:
+    """(address, suite) of each of this machine's package sources of Debian: its release, updates and security."""
     told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages",
                "Origin: Debian", "Component: main")  # fmt: skip
-    places = [line.split()[0] for line in told.splitlines() if "-" not in line.split()[1]]
-    if not places:
+    places = dict.fromkeys((address, suite) for address, suite in map(str.split, told.splitlines()))
+    if not any("-" not in suite for _, suite in places):
         raise PackagesError("this machine's package sources have no release of Debian")
-    (state / "sources.list").write_text(f"{kind} {places[0]} {suite} main\n")
+    return list(places)
+
+
+def known_alone(lines: list[str], state: Path) -> list[str | Path]:
+    """Options by which apt knows these package sources and no others."""
+    (state / "sources.list").write_text("".join(f"{line}\n" for line in lines))
     return ["-o", f"Dir::Etc::sourcelist={state / 'sources.list'}", "-o", "Dir::Etc::sourceparts=-"]
 
 
@@ -66,7 +71,8 @@ def fetch_packages(
     among the results. `suite`: another release of Debian than this machine's."""
     get = apt("apt-get", state, architecture, present)
     if suite:
-        get += sources_of(suite, state)
+        address = next(address for address, own in places_of_debian() if "-" not in own)
+        get += known_alone([f"deb {address} {suite} main"], state)
     run(*get, "update")
     archives = state / "cache" / "archives"
     for old in archives.glob("*.deb"):
@@ -78,11 +84,11 @@ def fetch_packages(
 
 
 def fetch_source(name: str, installed: str, folder: Path) -> Path:
-    """The unpacked source package that a package of this machine was built from."""
+    """The unpacked source package that a package of this machine was built from: its release's, or a later update's."""
     version = run("dpkg-query", "-W", "-f=${source:Version}", installed)
-    suite = run("sh", "-c", '. /etc/os-release && printf %s "$VERSION_CODENAME"')
     state = folder / "apt"
-    get = [*apt("apt-get", state, "amd64"), *sources_of(suite, state, "deb-src")]
+    get = apt("apt-get", state, "amd64")
+    get += known_alone([f"deb-src {address} {suite} main" for address, suite in places_of_debian()], state)
     run(*get, "update")
     run(*get, "source", "--download-only", f"{name}={version}", cwd=folder)
     (description,) = folder.glob("*.dsc")

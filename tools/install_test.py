@@ -139,6 +139,19 @@ def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
             assert all(entry.startswith("$ORIGIN") for entry in path.split(":")), f"{file.name}: {path}"
 
 
+def test_the_library_alone_needs_little(tmp_path: Path) -> None:
+    """No Ninja, no Arrow, no GoogleTest; a newer compiler's warnings stop nobody."""
+    run("cmake", "--preset", "sdk", "-S", ROOT, "-B", tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_Arrow=ON",
+        "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON")  # fmt: skip
+    known = (tmp_path / "CMakeCache.txt").read_text()
+    assert "CMAKE_GENERATOR:INTERNAL=Unix Makefiles" in known
+    assert "OFFPATH_WERROR:BOOL=OFF" in known
+    if "OFFPATH_LONG" in os.environ:
+        run("cmake", "--build", tmp_path)
+        run("cmake", "--install", tmp_path, "--prefix", tmp_path / "prefix")
+        test_find_package(tmp_path / "prefix", tmp_path)
+
+
 def test_pip_install(tmp_path: Path) -> None:
     """A wheel made only from the sources, in an environment with only the package's requirements."""
     build = ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", tmp_path]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_claim_that_holds_on_one_machine_only_is_a_miss(root: Path):
 def test_the_readme_has_the_cells_of_the_page(root: Path):
     keep(root, "epyc", "move.bandwidth", claim())
     name, *cells = row_of(root)
-    assert row_of(root, "README.md") == ["16 columns of 4 KiB", *cells]
+    assert row_of(root, "README.md") == ["reading 16 columns of 4 KiB", *cells]
     assert name.startswith("`move.") and (root / "README.md").read_text(encoding="utf-8").endswith("\n\nafter\n")
     assert results.check(root) == []
 
@@ -77,6 +78,35 @@ def test_a_run_replaces_what_was_published_before(root: Path):
     assert xeon.startswith("10 us") and "†" not in xeon and epyc.startswith("12 us") and epyc.endswith("†")
     text = (root / results.PAGES[0]).read_text(encoding="utf-8")
     assert "Intel Xeon: 1a2b3c on 2026-11-27." in text and "† published before runs were kept" in text
+
+
+def test_a_machine_without_a_run_is_named(root: Path):
+    said = "No run of this table on AMD EPYC is kept yet, so no claim holds yet.\nIntel Xeon: 1a2b3c on 2026-11-27."
+    results.write(root)
+    assert all(said in (root / page).read_text(encoding="utf-8") for page in results.PAGES)
+    keep(root, "epyc", "move.bandwidth", claim())
+    results.write(root)
+    assert not any("No run" in (root / page).read_text(encoding="utf-8") for page in results.PAGES)
+
+
+def test_the_readme_leaves_out_no_miss(root: Path):
+    kept = claim("move.new", interval=[1.8, 2.0], ratio=1.9)
+    keep(root, "xeon", "move.new", kept)
+    results.write(root)
+    assert results.check(root) == []
+    keep(root, "xeon", "move.new", {**kept, "holds": False})
+    results.write(root)
+    assert results.check(root) == ["README.md:1: its table leaves out move.new, which was missed"]
+
+
+def test_a_way_of_offpaths_own_is_named_as_a_peer(root: Path):
+    keep(root, "xeon", "move.bandwidth", claim(peer="Offpath, Acero alone"))
+    assert row_of(root)[3] == "Acero"
+
+
+def test_rows_of_the_readme_are_understood_alone():
+    assert [name for name in results.README.values() if re.search(r"^(the same|its)\b", name)] == []
+    assert len(set(results.README.values())) == len(results.README)
 
 
 def test_a_page_that_is_not_made_from_its_runs_is_a_problem(root: Path):

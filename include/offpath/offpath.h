@@ -5,21 +5,24 @@
  *
  *     ofp_channel *channel;
  *     ofp_error error;
- *     if (ofp_connect(NULL, NULL, &channel, &error)) { fprintf(stderr, "%s\n", error.message); ... }
+ *     if (ofp_connect(NULL, NULL, &channel, &error)) { fprintf(stderr, "%s\n", error.message); exit(1); }
  *     ofp_column columns[] = {{.name = "id", .format = "i"}, {.name = "x", .format = "+w:3g"}};
+ *     ofp_stream_options options = {.struct_bytes = sizeof options, .rows_max = n};
  *     ofp_stream *stream;
  *     ofp_stream_open_columns(channel, "particles", columns, 2, &options, &stream, &error);
  *     const void *data[] = {id, x};
  *     uint64_t ticket;
- *     ofp_send_columns(stream, data, n, "step0", "rank0", 0, &ticket, &error);
- *     ... compute on something else ...
- *     ofp_wait_pulled(stream, ticket, 1000000000, &error);     // id and x are mine again
+ *     ofp_send_columns(stream, data, n, "step0", "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, &error);
+ *     // ... compute on something else ...
+ *     ofp_wait_pulled(stream, ticket, OFP_FOREVER, &error);  // id and x are mine again
  *
  * Conventions
  *   - Every call that can fail returns OFP_OK (0) or an ofp_code, and fills `error` if it is not NULL.
  *     Nothing throws or aborts across this interface.
- *   - Times are nanoseconds. A deadline argument `wait_ns` is how long to wait from now; 0 does not
- *     wait at all, OFP_FOREVER waits without end.
+ *   - Times are nanoseconds. An argument `wait_ns` is how long to wait from now: 0 does not wait at all, OFP_FOREVER
+ *     waits without end.
+ *   - In option structs, 0 means the default that the comment names.
+ *   - A struct that begins with `struct_bytes` is zeroed and gets its own size there; only such structs grow.
  *   - Lengths are bytes where the name ends in _bytes, rows otherwise.
  *   - A channel may be used by several threads. A forked child must open its own (OFP_FORKED).
  *   - The library starts no thread on a one-sided link; over TCP it runs one (ofp_channel_info says so).
@@ -284,9 +287,9 @@ typedef struct ofp_resource {
   const char* about;  /* options or properties, as name=value&...; of a function its description */
   const char* member; /* the agent that has it */
 } ofp_resource;
-/* Resources below `path` (NULL: all) that `member` has, by path. NULL: the agent that is asked, with all members; only
- * there are /members, /racks and /roles. `seen`: 0, or the version of an earlier list; then the call waits until there
- * is another one. After `wait_ns` the list has the version that was seen, and is empty. */
+/* Resources below `path` (NULL: all) that `member` has, by path. NULL: the agent that is asked. Only it lists /members,
+ * /racks and /roles. `seen`: 0, or the version of an earlier list; then the call waits until there is another one. If
+ * nothing changes within `wait_ns`, the list is empty and has version `seen`. */
 OFP_API int ofp_resources_list(ofp_channel* channel, const char* member, const char* path, uint64_t seen,
                                int64_t wait_ns, ofp_resources** resources, ofp_error* error);
 OFP_API uint64_t ofp_resources_version(const ofp_resources* resources);
@@ -385,7 +388,7 @@ OFP_API int ofp_pool_compute(ofp_channel* channel, const char* pool, const char*
  *     ofp_request *listed, *wanted;
  *     ofp_pool_list_start(channel, "local:/particles", "step*", NULL, 1000000000, &listed, &error);
  *     ofp_pool_want(channel, "local:/particles", "step7", "rank0", OFP_FOREVER, &wanted, &error);
- *     ... compute on something else ...
+ *     // ... compute on something else ...
  *     if (ofp_request_wait(listed, OFP_FOREVER, &error) == OFP_OK) ofp_request_listing(listed, &listing, &error);
  *     ofp_request_free(listed);
  *
@@ -619,7 +622,7 @@ OFP_API int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_l
  *     ofp_task *task;
  *     ofp_task_submit(tasks, &request, &task, &error);
  *     ofp_task_wait_pulled(task, OFP_FOREVER, &error);   // x is mine again
- *     ... compute on something else ...
+ *     // ... compute on something else ...
  *     ofp_task_wait(task, OFP_FOREVER, &error);          // f is there
  *     ofp_task_free(task);
  */

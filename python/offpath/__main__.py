@@ -2,6 +2,8 @@
 
 import sys
 
+from .extras import missing
+
 EXTRAS = ("run", "bench", "sql", "view")  # named as the commands; the other ones need ``cli``
 
 
@@ -11,12 +13,12 @@ def main() -> None:
         from .cli import main as run
 
         run()
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
         if package in ("", __package__):
             raise
         extra = sys.argv[1] if sys.argv[1:] and sys.argv[1] in EXTRAS else "cli"
-        print(f"offpath: {package} is not installed: pip install 'offpath[{extra}]'", file=sys.stderr)
+        print(f"offpath: {missing(package, extra)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import socket
 import time
 from pathlib import Path
@@ -48,15 +47,17 @@ def find_agent_address(given: str | None) -> str | None:
 
 
 def pages_beside(socket_path: Path) -> Path:
-    """Where an agent at this socket has its pages by default: ``http.sock`` beside it, and ``http-3.sock`` beside
-    ``agent-3.sock``, of a group on one machine."""
-    number = re.fullmatch(r"agent(-\d+)\.sock", socket_path.name)
-    return socket_path.with_name(f"http{number[1] if number else ''}.sock")
+    """Where an agent at this socket has its pages by default: ``http.sock`` beside ``agent.sock``, ``http-3.sock``
+    beside ``agent-3.sock``, and ``NAME-http.sock`` beside another ``NAME.sock``."""
+    stem = socket_path.name.removesuffix(".sock")
+    usual = stem == "agent" or stem.startswith("agent-")
+    return socket_path.with_name(f"{stem.replace('agent', 'http', 1) if usual else f'{stem}-http'}.sock")
 
 
 def find_http(http_address: str | None, agent_address: str | None) -> str:
     """Where an agent's pages are: given; beside the Unix socket of the agent that is given (``pages_beside``);
-    OFFPATH_AGENT_HTTP; beside the socket of the agent that is found; or the port that packaging/offpath.toml opens.
+    OFFPATH_AGENT_HTTP; beside the socket of the agent that is found; or the port that packaging/offpath.toml opens, if
+    the agent there is this one, or none was named.
 
     Raises AgentError, which names the agent, if there is nothing at any of these.
     """
@@ -71,18 +72,20 @@ def find_http(http_address: str | None, agent_address: str | None) -> str:
     if given := os.environ.get("OFFPATH_AGENT_HTTP"):
         return given
     agent = find_agent_address(agent_address)
-    if agent is None and not answers(DEFAULT):
-        raise AgentError(f"no agent at {' or '.join(map(str, default_sockets()))}, where agents listen by default, and "
-                         f"no status pages at {DEFAULT}: start one with `offpath agent`, or name it by --agent or "
-                         "OFFPATH_AGENT")  # fmt: skip
-    if agent is not None and agent.startswith("unix:"):
+    if agent is None:
+        if not answers(DEFAULT):
+            raise AgentError(f"no agent at {' or '.join(map(str, default_sockets()))}, where agents listen by default, "
+                             f"and no status pages at {DEFAULT}: start one with `offpath agent`, or name it by --agent "
+                             "or OFFPATH_AGENT")  # fmt: skip
+        return DEFAULT
+    if agent.startswith("unix:"):
         beside = pages_beside(Path(agent.removeprefix("unix:")))
         if beside.exists():
             return f"unix:{beside}"
-    if agent is not None and not answers(DEFAULT):
-        raise AgentError(f"the agent at {agent} has no status pages beside its socket, nor at {DEFAULT}: it is not "
-                         "there, or was started without --http; if it has some, name them by --http")  # fmt: skip
-    return DEFAULT
+    if answers(DEFAULT) and agent in fetch_status(DEFAULT)["addresses"]:
+        return DEFAULT
+    raise AgentError(f"the agent at {agent} has no status pages beside its socket, nor are its own at {DEFAULT}: it is "
+                     "not there, or was started without --http; if it has some, name them by --http")  # fmt: skip
 
 
 def answers(where: str) -> bool:

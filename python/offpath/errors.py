@@ -5,6 +5,8 @@ Every message names the field and both values, what was given and what is allowe
 
 from __future__ import annotations
 
+from errno import EACCES, ECONNRESET, EIO, ENOSPC, ETIMEDOUT
+
 
 class Error(Exception):
     """Base of all exceptions. ``code`` is the number of ``ofp_code``; 0 for errors of the package's own."""
@@ -22,6 +24,7 @@ class Timeout(Error, TimeoutError):
     """The deadline passed; the operation continues."""
 
     code = 2
+    errno = ETIMEDOUT
 
 
 class Invalid(Error, ValueError):
@@ -62,13 +65,13 @@ class Stale(Error):
 
 
 class Unannounced(Error):
-    """The memory was never announced."""
+    """The memory was never announced: call `session.announce`."""
 
     code = 9
 
 
 class Unreadable(Error):
-    """The memory was announced, but is no longer there."""
+    """The memory was freed or unmapped before the agent read it: keep it until `wait_pulled` returns."""
 
     code = 10
 
@@ -77,10 +80,11 @@ class Denied(Error, PermissionError):
     """Not permitted."""
 
     code = 11
+    errno = EACCES
 
 
 class VersionMismatch(Error):
-    """The two sides use different protocol versions."""
+    """Program and agent speak different protocol versions: install the same release on both."""
 
     code = 12
 
@@ -89,6 +93,7 @@ class PeerLost(Error, ConnectionError):
     """The agent has ended, and so has every lease: the arrays belong to the program again."""
 
     code = 13
+    errno = ECONNRESET
 
 
 class ProtocolError(Error):
@@ -113,12 +118,14 @@ class NoSpace(Error, OSError):
     """No space left on the device."""
 
     code = 17
+    errno = ENOSPC
 
 
 class IoError(Error, OSError):
     """A system call failed."""
 
     code = 18
+    errno = EIO
 
 
 class Unsupported(Error, NotImplementedError):

@@ -563,7 +563,7 @@ class Pool:
         result: str | tuple[str, str] | None = None,
         timeout: float | None = 60.0,
     ) -> Frame | None:
-        """Calls a function of a plug-in, "plugin.function", where the object lies: with that object, or with all of
+        """Calls a function of a plug-in, "plugin/function", where the object lies: with that object, or with all of
         the row, by column, if ``column`` is empty.
 
         Without ``result`` the function's one output comes back, None if it made none. ``result`` is the column, or row
@@ -572,8 +572,8 @@ class Pool:
         function to run, together; 0: the objects have to be there, and the function has its plug-in's time; None: for
         ever.
 
-        >>> pool.compute("particles.mean", "step7", "x").buffer()
-        >>> pool.compute("particles.bounding_box", "step7", arguments=box.tobytes(), result="inside")
+        >>> pool.compute("particles/mean", "step7", "x").buffer()
+        >>> pool.compute("particles/bounding_box", "step7", arguments=box.tobytes(), result="inside")
 
         Raises FunctionFailed with what the function said, Timeout, NotFound, TooLarge.
         """
@@ -604,9 +604,10 @@ class Pool:
     def _computation(
         self, function: str, row: str, column: str, arguments: bytes, result: str | tuple[str, str] | None
     ) -> tuple[str, str, str, str, str, bytes, str | None, str | None]:
-        plugin, dot, name = function.rpartition(".")
-        if not dot:
-            raise Invalid(f"function {function!r}: it is named plugin.function")
+        # A dot is the old form, which no page shows.
+        plugin, mark, name = function.partition("/") if "/" in function else function.rpartition(".")
+        if not mark:
+            raise Invalid(f"function {function!r}: it is named plugin/function")
         keys = (row, result) if isinstance(result, str) else result or (None, None)
         return self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1]
 

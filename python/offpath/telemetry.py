@@ -18,6 +18,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from .errors import Unsupported, WouldBlock
+from .extras import missing
 from .pool import Frame, Pool
 from .stream import Key, Stream, Ticket
 from .tracks import Tracks
@@ -77,8 +78,11 @@ def start(provider: Any = None) -> None:
         try:
             _tracing = Tracing(provider)
         except ImportError as error:
-            needed = GRPC if "grpc" in str(error.name) else "'offpath[otel]'"
-            raise Unsupported(f"{error.name} is not installed: pip install {needed}") from None
+            package = str(error.name)
+            needed = (
+                f"{package} is not installed: pip install {GRPC}" if "grpc" in package else missing(package, "otel")
+            )
+            raise Unsupported(needed) from None
 
 
 def stop() -> None:

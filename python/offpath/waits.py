@@ -207,7 +207,7 @@ class Waits:
         if not self._ends_with_program and (session := self._session()) is not None:
             self._ends_with_program = True
             atexit.register(close_if_there, weakref.ref(session))
-        if self._thread is None:
+        if self._thread is None or self._thread.ident is None:  # an interrupt may come before its start
             arguments = (self._native.event_fd, self._native.ended_fd)
             self._thread = threading.Thread(target=self._run, args=arguments, name="offpath-waits", daemon=True)
             _threads.add(self._thread)
@@ -291,4 +291,5 @@ def close_if_there(session: weakref.ref[Session]) -> None:
 def wait_for_threads() -> None:
     """After all sessions were closed: a thread that Python stops within the library takes the whole process with it."""
     for thread in list(_threads):
-        thread.join(END_S)
+        if thread.ident is not None:  # it was started
+            thread.join(END_S)

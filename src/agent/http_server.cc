@@ -14,6 +14,7 @@
 
 #include "agent/socket_file.h"
 #include "agent/status/status_page.h"
+#include "base/text.h"
 
 namespace offpath::agent {
 
@@ -58,6 +59,40 @@ AgentStatus without_events(const AgentStatus& status) {
   return shown;
 }
 
+bool same(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// What comes before the next `end`, which is removed as well.
+std::string_view cut(std::string_view& text, char end) {
+  const std::size_t at = std::min(text.find(end), text.size());
+  const std::string_view before = trimmed(text.substr(0, at));
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return before;
+}
+
+// How much a client wants a media type, by its Accept header (RFC 9110, section 12.5.1): the weight of the most
+// specific range that has this type. Of the parameters the version counts; others do not change the format.
+double wanted(std::string_view accept, std::string_view type, std::string_view version) {
+  const std::string family = std::string(type.substr(0, type.find('/'))) + "/*";
+  double weight = accept.empty() ? 1 : 0;
+  for (int best = -1; !accept.empty();) {
+    std::string_view parameters = cut(accept, ',');
+    const std::string_view range = cut(parameters, ';');
+    int specific = same(range, type) ? 2 : same(range, family) ? 1 : range == "*/*" ? 0 : -1;
+    double own = 1;
+    while (!parameters.empty()) {
+      std::string_view value = cut(parameters, ';');
+      const std::string_view name = cut(value, '=');
+      if (same(name, "q")) own = number_of<double>(value).value_or(0);
+      if (same(name, "version")) specific = specific >= 0 && value == version ? specific + 1 : -1;
+    }
+    if (specific > best) weight = own;
+    best = std::max(best, specific);
+  }
+  return weight;
+}
+
 void add_routes(httplib::Server& server, StatusBoard& board, bool shows_events) {
   const auto with_status = [&board](auto write) {
     return [&board, write](const httplib::Request&, httplib::Response& response) {
@@ -84,7 +119,8 @@ void add_routes(httplib::Server& server, StatusBoard& board, bool shows_events) 
                          "application/openmetrics-text; version=1.0.0; charset=utf-8");
   });
   server.Get("/metrics", [metrics, openmetrics](const httplib::Request& request, httplib::Response& response) {
-    const bool open = request.get_header_value("Accept").find("application/openmetrics-text") != std::string::npos;
+    const std::string accept = request.get_header_value("Accept");
+    const bool open = wanted(accept, "application/openmetrics-text", "1.0.0") > wanted(accept, "text/plain", "0.0.4");
     open ? openmetrics(request, response) : metrics(request, response);
   });
   server.Get("/healthz", with_status([](const AgentStatus&, httplib::Response& response) {

@@ -40,9 +40,10 @@ constexpr Scheme network_schemes[] = {{"tcp", Address::Kind::tcp},
 Result<sockaddr_un> unix_address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
+  static_assert(unix_path_bytes_max == sizeof address.sun_path - 1);
+  if (path.size() > unix_path_bytes_max)
     return fail(Error::invalid, "address unix:{}: the path has {} bytes, a Unix socket's has at most {}", path,
-                path.size(), sizeof address.sun_path - 1);
+                path.size(), unix_path_bytes_max);
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }

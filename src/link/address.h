@@ -2,6 +2,7 @@
 // "doca:HOST:PORT" ([::1] for IPv6 addresses).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "wire/control.h"
 
 namespace offpath::link {
+
+inline constexpr std::size_t unix_path_bytes_max = 107;  // the kernel's, without the zero at its end
 
 struct Address {
   enum class Kind { unix_socket, tcp, tls, verbs, doca };

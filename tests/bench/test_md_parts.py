@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from offpath.bench import md_alone, md_offpath
+from offpath.bench import md_alone, md_bench_peer, md_offpath
+from offpath.bench.programs import ProgramError
 from offpath.bench.report import Claim, Report
 
 Runs = list[tuple[str, list[str]]]  # cores and words
@@ -128,3 +130,56 @@ def test_energy_that_cannot_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch,
     zone(tmp_path / "intel-rapl:2", "psys", 0)
     md_offpath.add_energy(report, "4000/none", (10, 20), "none", [1], 0, "")
     assert report.series == []
+
+
+def mdbench(folder: Path, name: str, million_a_second: str) -> str:
+    path = folder / name
+    path.write_text(
+        f"#!/bin/sh\necho $0 $* >> {folder}/calls\n"
+        f"echo 'Performance: {million_a_second} million atom updates per second'\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_fastest_mdbench_of_each_precision_is_the_peer(tmp_path: Path):
+    slow = mdbench(tmp_path, "MDBench-VL-GCC-X86-AVX2-DP", "4.00")
+    fast = mdbench(tmp_path, "MDBench-CP-CLANG-X86-AVX512-DP", "5.00")
+    single = mdbench(tmp_path, "MDBench-VL-GCC-X86-AVX512-SP", "8.00")
+    report = Report("md")
+    rates = {"double": 6e6, "mixed": 8e6}
+    md_bench_peer.measure(report, 0, (10, 20, 21), rates.__getitem__, [slow, fast, single])
+    double, mixed = report.claims
+    assert (double.claim, double.value, double.peer_value) == ("md.vs_mdbench", 6e6, 5e6)
+    assert (double.ratio, double.holds, double.pairs) == (1.2, True, 21)
+    assert double.detail is not None
+    assert double.detail.startswith("MDBench-CP-CLANG-X86-AVX512-DP") and double.detail.endswith("the fastest of 2")
+    assert (mixed.claim, mixed.ratio, mixed.holds) == ("md.mixed_vs_mdbench", 1.0, False)
+    calls = Counter((tmp_path / "calls").read_text().splitlines())
+    words = "-nx 10 -ny 10 -nz 10 -n 20"
+    assert calls == {f"{slow} {words}": 3, f"{fast} {words}": 24, f"{single} {words}": 24}
+
+
+def test_what_is_no_mdbench_is_refused(tmp_path: Path):
+    report = Report("md")
+    md_bench_peer.measure(report, 0, (10, 20, 1), lambda _: 1.0, [])
+    assert [claim.holds for claim in report.claims] == [False, False]
+    assert all("--peer-program" in (claim.why or "") for claim in report.claims)
+    other = mdbench(tmp_path, "lmp", "4.00")
+    silent = mdbench(tmp_path, "MDBench-VL-GCC-X86-SSE-SP", "0.00")
+    for path, said in ((tmp_path / "none", "no such file"), (other, "names like"), (silent, "tells no rate")):
+        with pytest.raises(ProgramError, match=said):
+            md_bench_peer.measure(report, 0, (10, 20, 1), lambda _: 1.0, [str(path)])
+
+
+def test_a_peer_names_its_commit_and_its_compilers_options(tmp_path: Path):
+    (tmp_path / "Makefile").write_text("include make/$(TOOLCHAIN).mk\nCFLAGS = $(OPTS) -D$(DATA_TYPE)=$(OPT_SCHEME)\n")
+    (tmp_path / "make").mkdir()
+    (tmp_path / "make" / "GCC.mk").write_text("OPTS = -O3 -m$(SIMD)\n")
+    (program,) = md_bench_peer.programs_of([mdbench(tmp_path, "MDBench-CP-GCC-X86-AVX512-SP", "1")])
+    assert program.about() == "MDBench-CP-GCC-X86-AVX512-SP, -O3 -mAVX512 -DSP=clusterpair"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "--no-verify", "-m", "all"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert program.about().startswith(f"MDBench-CP-GCC-X86-AVX512-SP, commit {commit[:7]}, -O3")

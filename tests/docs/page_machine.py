@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-# Names that pages have for machines: addresses of this one.
-NAMES = {"127.0.0.11": "node1", "127.0.0.12": "node2", "127.0.0.13": "node3", "127.0.0.14": "scheduler"}
+# Names that pages have for machines: addresses of this one, on a device as a network's, so that an agent asks for the
+# options that it needs between machines.
+NAMES = {"10.77.0.11": "node1", "10.77.0.12": "node2", "10.77.0.13": "node3", "10.77.0.14": "scheduler"}
 SET_UP = """
 mount -t tmpfs none /run
 cp -a /etc /run/etc 2>/dev/null || true
@@ -18,6 +19,9 @@ mount --bind /run/etc /etc
 mkdir -p /etc/offpath
 printf '%s' "$0" >>/etc/hosts
 ip link set lo up
+ip link add net0 type veth peer name net1
+for end in net0 net1; do ip link set $end up; done
+for address in $1; do ip address add "$address/24" dev net0; done
 echo ready
 exec sleep 3600
 """
@@ -31,7 +35,7 @@ class Machine:
         hosts = "".join(f"{address} {name}\n" for address, name in NAMES.items())
         command = ["unshare", "--mount", "--net", *(["--map-root-user"] if others else [])]
         self.holder = subprocess.Popen(
-            [*command, "sh", "-ec", SET_UP, hosts], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, "sh", "-ec", SET_UP, hosts, " ".join(NAMES)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert self.holder.stdout is not None and self.holder.stderr is not None
         if self.holder.stdout.readline() != b"ready\n":

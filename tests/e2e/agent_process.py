@@ -60,6 +60,7 @@ class AgentProcess:
             self.process.wait(START_SECONDS_MAX)
             raise RuntimeError(f"the agent ended with {self.process.returncode}: {self.log()}")
         self.ready: dict[str, Any] = json.loads(line)
+        self._told_s = -1.0  # uptime of the status that was read last
 
     @property
     def pid(self) -> int:
@@ -82,10 +83,15 @@ class AgentProcess:
             return error.code, error.headers["Content-Type"], error.read().decode()
 
     def status(self) -> dict[str, Any]:
-        code, _, text = self.get("/status.json")
-        assert code == 200, text
-        result: dict[str, Any] = json.loads(text)
-        return result
+        """Of now: an agent tells the same for a tenth of a second, so what was read before is read again."""
+        while True:
+            code, _, text = self.get("/status.json")
+            assert code == 200, text
+            result: dict[str, Any] = json.loads(text)
+            if result["uptime_s"] != self._told_s:
+                self._told_s = result["uptime_s"]
+                return result
+            time.sleep(0.01)
 
     def cpu_seconds(self) -> float:
         """Processor time of all its threads so far."""

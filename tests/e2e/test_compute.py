@@ -77,16 +77,16 @@ def test_functions_over_an_object_and_over_a_row(group: Group) -> None:
         x, y, z = (np.linspace(0, 1, 1000, dtype=np.float32) ** power for power in (1, 2, 3))
         for name, values in (("x", x), ("y", y), ("z", z)):
             put(session, "local:/p", "step1", name, values)
-        assert mean_of(pool.compute("particles.mean", "step1", "x")) == (1000, pytest.approx(0.5))
-        count, _ = mean_of(pool.compute("particles.mean", "step1"))
+        assert mean_of(pool.compute("particles/mean", "step1", "x")) == (1000, pytest.approx(0.5))
+        count, _ = mean_of(pool.compute("particles.mean", "step1"))  # the old form of the name
         assert count == 3000
         box = np.array([0.2, 0, 0, 0.6, 1, 1], np.float32)
         expected = np.flatnonzero((x >= 0.2) & (x < 0.6) & (y < 1) & (z < 1))
-        inside = pool.compute("particles.bounding_box", "step1", arguments=box.tobytes())
+        inside = pool.compute("particles/bounding_box", "step1", arguments=box.tobytes())
         assert inside is not None and np.array_equal(np.frombuffer(inside.buffer(), np.uint32), expected)
-        assert pool.compute("particles.bounding_box", "step1", arguments=box.tobytes(), result="inside") is None
+        assert pool.compute("particles/bounding_box", "step1", arguments=box.tobytes(), result="inside") is None
         assert np.array_equal(np.frombuffer(pool.get_bytes("step1", "inside"), np.uint32), expected)
-        pool.compute("particles.mean", "step1", "x", result=("means", ""))
+        pool.compute("particles/mean", "step1", "x", result=("means", ""))
         assert len(pool.get_bytes("means", "mean")) == 16
         # A result that could not be handed over was computed once, and lasts no longer than the push.
         assert calls(group, "a") == 5
@@ -104,7 +104,7 @@ def test_a_computation_that_waits_is_shown_with_what_it_waits_for(group: Group) 
     with group.connect("a") as session:
         pool = session.pool("hash:/p?members=b")
         pool.create()
-        future = pool.compute_async("particles.mean", "later", "x", timeout=PATIENCE_S)
+        future = pool.compute_async("particles/mean", "later", "x", timeout=PATIENCE_S)
 
         def waiting(name: str) -> Any:
             return group.running[name].status()["waiting_gets"]["longest"]
@@ -127,7 +127,7 @@ def test_a_large_output_is_copied_off_the_loop(group: Group) -> None:
         for name in "xyz":
             put(session, "local:/p", "big", name, np.full(1_000_000, 0.5, np.float32))
         box = np.array([0, 0, 0, 1, 1, 1], np.float32)
-        inside = session.pool("local:/p").compute("particles.bounding_box", "big", arguments=box.tobytes())
+        inside = session.pool("local:/p").compute("particles/bounding_box", "big", arguments=box.tobytes())
         assert inside is not None and np.array_equal(np.frombuffer(inside.buffer(), np.uint32), np.arange(1_000_000))
 
 
@@ -144,25 +144,27 @@ def test_what_fails_says_who_and_why_and_the_agent_goes_on(group: Group) -> None
             ("shrinks", "member a: .*is said to be Arrow, and is not|made 2 outputs"),
         ):
             with pytest.raises((offpath.FunctionFailed, offpath.Invalid), match=text):
-                pool.compute(f"hostile.{function}", "r", "c")
+                pool.compute(f"hostile/{function}", "r", "c")
         with pytest.raises(offpath.FunctionFailed, match=r"said to be Arrow"):
-            pool.compute("hostile.shrinks", "r", "c", result="out")
+            pool.compute("hostile/shrinks", "r", "c", result="out")
         with pytest.raises(offpath.Timeout, match=r"member a: .*loops"):
-            pool.compute("hostile.loops", "r", "c", timeout=0.5)
-        for function in ("nothing.mean", "particles.nothing"):
+            pool.compute("hostile/loops", "r", "c", timeout=0.5)
+        for function in ("nothing/mean", "particles/nothing", "particles.nothing"):
             with pytest.raises(offpath.NotFound, match="nothing"):
                 pool.compute(function, "r", "c")
+        with pytest.raises(offpath.Invalid, match="'mean': it is named plugin/function"):
+            pool.compute("mean", "r", "c")
         with pytest.raises(offpath.NotFound, match="no object"):
-            pool.compute("particles.mean", "r", "other", timeout=0)
+            pool.compute("particles/mean", "r", "other", timeout=0)
         with pytest.raises(offpath.NotFound, match='no objects in row "other"'):
-            pool.compute("particles.mean", "other", timeout=0)
+            pool.compute("particles/mean", "other", timeout=0)
         with pytest.raises(offpath.Timeout, match="no object"):
-            pool.compute("particles.mean", "r", "other", timeout=0.1)
+            pool.compute("particles/mean", "r", "other", timeout=0.1)
         with pytest.raises(offpath.TooLarge, match="32769"):
-            pool.compute("hostile.echo", "r", "c", bytes(32769))
-        echoed = pool.compute("hostile.echo", "r", "c", b"x" * 32768)
+            pool.compute("hostile/echo", "r", "c", bytes(32769))
+        echoed = pool.compute("hostile/echo", "r", "c", b"x" * 32768)
         assert echoed is not None and bytes(echoed) == b"x" * 32768
-        assert mean_of(pool.compute("particles.mean", "r", "c")) == (4, 0.0)
+        assert mean_of(pool.compute("particles/mean", "r", "c")) == (4, 0.0)
 
 
 def test_functions_run_where_the_row_lies(group: Group) -> None:
@@ -172,7 +174,7 @@ def test_functions_run_where_the_row_lies(group: Group) -> None:
         for step in range(16):
             put(session, "hash:/p", f"step{step}", "x", np.full(100, step, np.float32))
         for step in range(16):
-            assert mean_of(pool.compute("particles.mean", f"step{step}", "x")) == (100, step)
+            assert mean_of(pool.compute("particles/mean", f"step{step}", "x")) == (100, step)
         # Every row once, and each of the two has some. A status is not of this very moment.
         assert until(lambda: calls(group, "a") + calls(group, "b") == 16)
         assert min(calls(group, "a"), calls(group, "b")) > 0
@@ -181,10 +183,10 @@ def test_functions_run_where_the_row_lies(group: Group) -> None:
         for name in "xyz":
             put(session, "hash:/p", row, name, np.full(100_000, 0.5, np.float32))
         box = np.array([0, 0, 0, 1, 1, 1], np.float32).tobytes()
-        inside = pool.compute("particles.bounding_box", row, arguments=box)
+        inside = pool.compute("particles/bounding_box", row, arguments=box)
         assert inside is not None and np.array_equal(np.frombuffer(inside.buffer(), np.uint32), np.arange(100_000))
         for target in range(4):
-            assert pool.compute("particles.bounding_box", row, arguments=box, result=(f"inside{target}", "of")) is None
+            assert pool.compute("particles/bounding_box", row, arguments=box, result=(f"inside{target}", "of")) is None
             assert len(pool.get_bytes(f"inside{target}", "of")) == 400_000
         # The other member's failures carry its name.
         for function, error, text in (
@@ -193,17 +195,17 @@ def test_functions_run_where_the_row_lies(group: Group) -> None:
             ("nothing", offpath.NotFound, "member b .*nothing"),
         ):
             with pytest.raises(error, match=text):
-                pool.compute(f"hostile.{function}", row, "x")
+                pool.compute(f"hostile/{function}", row, "x")
         with pytest.raises(offpath.Timeout, match=r"member b .*loops"):
-            pool.compute("hostile.loops", row, "x", timeout=0.5)
+            pool.compute("hostile/loops", row, "x", timeout=0.5)
         with pytest.raises(offpath.NotFound, match="no object"):
-            pool.compute("particles.mean", row, "other", timeout=0)
+            pool.compute("particles/mean", row, "other", timeout=0)
 
 
 def called_at(pool: offpath.Pool, row: str) -> str:
     """The member that calls functions over a row's object: the message of one that fails says it."""
     with pytest.raises(offpath.FunctionFailed) as raised:
-        pool.compute("hostile.fails", row, "x")
+        pool.compute("hostile/fails", row, "x")
     return str(raised.value).split("member ")[1][0]
 
 
@@ -215,7 +217,7 @@ def test_a_computation_waits_for_objects_of_another_member(group: Group) -> None
 
         def ask(row: str) -> None:
             with group.connect("a") as own:
-                results[row] = mean_of(own.pool("hash:/later").compute("particles.mean", row, "x", timeout=PATIENCE_S))
+                results[row] = mean_of(own.pool("hash:/later").compute("particles/mean", row, "x", timeout=PATIENCE_S))
 
         threads = [threading.Thread(target=ask, args=(f"r{i}",)) for i in range(6)]
         for thread in threads:
@@ -228,7 +230,7 @@ def test_a_computation_waits_for_objects_of_another_member(group: Group) -> None
             thread.join(PATIENCE_S)
         assert results == {f"r{i}": (10, i) for i in range(6)}
         with pytest.raises(offpath.Timeout):
-            asking.pool("hash:/later").compute("particles.mean", "never", timeout=0.2)
+            asking.pool("hash:/later").compute("particles/mean", "never", timeout=0.2)
 
 
 def test_an_owner_that_dies_during_a_call_is_said(group: Group) -> None:
@@ -242,7 +244,7 @@ def test_an_owner_that_dies_during_a_call_is_said(group: Group) -> None:
 
         def ask() -> None:
             try:
-                pool.compute("hostile.waits_until_cancelled", row, "x", timeout=4)
+                pool.compute("hostile/waits_until_cancelled", row, "x", timeout=4)
             except offpath.Error as error:
                 raised.append(error)
 
@@ -264,7 +266,7 @@ def test_a_program_that_goes_cancels_its_call_at_another_member(group: Group) ->
     ask = (
         "import offpath, sys; key = sys.argv[3:];"
         "session = offpath.connect(sys.argv[1], **({'key_file': key[0]} if key else {}));"
-        "session.pool('hash:/p').compute('hostile.waits_until_cancelled', sys.argv[2], 'x', timeout=300)"
+        "session.pool('hash:/p').compute('hostile/waits_until_cancelled', sys.argv[2], 'x', timeout=300)"
     )
     key = [str(group.key)] if group.key else []
     program = subprocess.Popen([sys.executable, "-c", ask, group.address("a"), row, *key])
@@ -371,7 +373,7 @@ def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
         return  # the command takes its key from the environment, as its other commands do
     command = [sys.executable, "-m", "offpath", "pool", "compute", "--agent", group.address("a"), "local:/p"]
     out = tmp_path / "out"
-    writes = [*command, "particles.mean", "r", "c", "--out", str(out)]
+    writes = [*command, "particles/mean", "r", "c", "--out", str(out)]
     subprocess.run(writes, check=True)
     assert np.frombuffer(out.read_bytes()[:8], np.uint64)[0] == 4
     out.write_bytes(b"mine")
@@ -380,8 +382,8 @@ def test_the_command_line_computes(group: Group, tmp_path: Path) -> None:
     assert out.read_bytes() == b"mine"
     subprocess.run([*writes, "--force"], check=True)
     assert np.frombuffer(out.read_bytes()[:8], np.uint64)[0] == 4
-    subprocess.run([*command, "particles.mean", "r", "c", "--result-column", "m"], check=True)
-    failed = subprocess.run([*command, "hostile.fails", "r", "c"], capture_output=True, text=True, check=False)
+    subprocess.run([*command, "particles/mean", "r", "c", "--result-column", "m"], check=True)
+    failed = subprocess.run([*command, "hostile/fails", "r", "c"], capture_output=True, text=True, check=False)
     assert failed.returncode == 1 and "x is negative" in failed.stderr
 
 

@@ -122,8 +122,8 @@ def test_one_byte_more_is_refused(tmp_path: Path) -> None:
             lambda: pool.put(b"x", "row", longer),
             lambda: pool.get(longer),
             lambda: pool.want(longer),
-            lambda: pool.compute("plugin.function", longer),
-            lambda: pool.compute("plugin.function", "row", result=(longer, "")),
+            lambda: pool.compute("plugin/function", longer),
+            lambda: pool.compute("plugin/function", "row", result=(longer, "")),
         ):
             with pytest.raises(offpath.TooLarge, match="key has more than 65536 bytes"):
                 refused()
@@ -166,9 +166,9 @@ def test_functions_over_objects_with_such_keys(tmp_path: Path) -> None:
         pool, row, column = session.pool("local:/p"), key("r", 65536), key("c", 65536)
         stream = session.stream("values", destination="native", pool="local:/p")
         stream.send(np.full(1000, 0.5, np.float32), key=(row, column)).wait_stored(PATIENCE_S)
-        assert mean_of(pool.compute("particles.mean", row, column)) == (1000, 0.5)
+        assert mean_of(pool.compute("particles/mean", row, column)) == (1000, 0.5)
         result = key("R", 65536), key("C", 65536 - len(".mean"))
-        pool.compute("particles.mean", row, column, result=result)
+        pool.compute("particles/mean", row, column, result=result)
         assert result[0] in {entry.row for entry in pool.list()}
 
 

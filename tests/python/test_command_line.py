@@ -53,6 +53,11 @@ def test_version(run):
     assert run("version").strip() == run("--version").strip() == offpath.__version__
 
 
+def cells_joined(drawn):
+    """The text in a box, whose lines are broken at the width of a terminal."""
+    return " ".join(word for word in drawn.split() if not re.fullmatch(r"[│╭╮╰╯─]+", word))
+
+
 def test_a_topology_is_shown_before_anybody_runs_it(run, tmp_path):
     shown = run("exchange", "topology", "grouped_allgather(4)", 12)
     assert "dpu4  dpu5  dpu6  dpu7" in shown
@@ -115,6 +120,33 @@ def test_sizes_have_units(run):
     shown = run("info")
     assert "memory_bytes_max     2.0 GiB" in shown and "2147483648" not in shown
     assert json.loads(run("info", "--json"))["memory_bytes_max"] == 2 << 30
+
+
+@pytest.mark.parametrize("words", [[], ["pool"], ["pool", "get"], ["ls"], ["exchange"], ["run"]], ids=" ".join)
+def test_help_has_a_short_option(run, words):
+    assert "--help" in run(*words, "--help") and run(*words, "-h") == run(*words, "--help")
+
+
+def test_nothing_is_dropped_unless_it_is_named(run, pool):
+    for words in ([], ["--row", ""], ["--all", "--row", "step1"]):
+        assert "--row, --column or both, or --all" in cells_joined(run("pool", "drop", pool.name, *words, fails=True))
+    assert len(pool) == 3
+    assert json.loads(run("pool", "drop", pool.name, "--all", "--json")) == {"dropped": 3}
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--wait"])
+def test_a_time_to_wait_has_one_name_and_the_old_one(run, pool, option):
+    assert "absent" in run("pool", "get", pool.name, "absent", "rank0", option, "0.1", fails=True)
+    assert len(json.loads(run("pool", "query", pool.name, option, "9", "--json"))) == 30
+    assert "it is named plugin/function" in run("pool", "compute", pool.name, "mean", "a", option, "9", fails=True)
+    assert 'no column "id"' in run("track", pool.name, "1", option, "9", fails=True)
+    told = run("pool", "get", "--help")
+    assert "--timeout" in told and "--wait" not in told
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--for"])
+def test_a_watch_ends_when_it_is_told(run, pool, option):
+    assert f"/pools/{pool.name}" in run("ls", "/pools", "--watch", option, "0.1")
 
 
 @pytest.mark.parametrize("option", ["--row", "--rows"])

@@ -73,7 +73,10 @@ def test_a_program_needs_numpy_and_pyarrow_alone():
 def test_the_command_names_the_extra_that_is_missing(hidden, arguments, extra):
     program = "import sys\nfrom offpath.__main__ import main\nsys.argv[0] = 'offpath'\nmain()"
     ran = run_hidden(hidden, program, *arguments)
-    said = f"offpath: {hidden[0]} is not installed: pip install 'offpath[{extra}]'\n"
+    said = (
+        f"offpath: {hidden[0]} is not installed: install the extra `{extra}` from where you installed offpath, such as "
+        f"pip install '.[{extra}]' in the checkout\n"
+    )
     assert (ran.returncode, ran.stderr) == (1, said)
 
 

@@ -35,10 +35,14 @@ def busy():
         yield started
 
 
-def open_metrics(agent) -> str:
+def answer_to(agent, accept: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(agent.http_address.removeprefix("http://").rstrip("/"), timeout=PATIENCE_S)
-    connection.request("GET", "/metrics", headers={"Accept": OPENMETRICS})
-    return connection.getresponse().read().decode()
+    connection.request("GET", "/metrics", headers={"Accept": accept})
+    return connection.getresponse()
+
+
+def open_metrics(agent) -> str:
+    return answer_to(agent, OPENMETRICS).read().decode()
 
 
 def test_counts_are_those_of_the_operations(busy):
@@ -65,6 +69,29 @@ def test_exemplars_name_tickets(busy):
     found = re.findall(bucket + exemplar, metrics, re.MULTILINE)
     assert found and all(float(seconds) <= float(bound) for bound, seconds in found)
     assert "ticket=" not in fetch(busy.http_address, "/metrics"), "the text format has no exemplars"
+
+
+@pytest.mark.parametrize(
+    ("accept", "opens"),
+    [
+        (OPENMETRICS, True),
+        ("Application/OpenMetrics-Text", True),
+        ("application/*, text/plain;q=0.9", True),
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3", True),
+        ("*/*;q=0.1, application/openmetrics-text;q=0.2", True),
+        ("*/*", False),
+        ("", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=0.4, text/plain;q=0.5", False),
+        ("application/openmetrics-text;version=0.0.1, text/plain;q=0.1", False),
+        ("application/*;q=0.9, application/openmetrics-text;q=0.1, text/*;q=0.2", False),
+        ("text/html;version=1.0.0, application/xml;q=0.9", False),
+        ("application/openmetrics-text;q=much, text/plain;q=0.1", False),
+    ],
+)
+def test_the_format_is_the_one_that_is_wanted_most(busy, accept, opens):
+    content_type = answer_to(busy, accept).headers["Content-Type"]
+    assert content_type.startswith(OPENMETRICS if opens else "text/plain; version=0.0.4")
 
 
 def test_prometheus_reads_both_formats(busy):

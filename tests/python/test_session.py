@@ -1,7 +1,9 @@
 """Sessions, tickets and lost agents."""
 
 import asyncio
+import errno
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -173,6 +175,13 @@ def test_errors_are_one_family():
     error = offpath.errors.error_of(2, "late")
     assert isinstance(error, offpath.Timeout) and str(error) == "late"
     assert type(offpath.errors.error_of(99, "?")) is offpath.Error
+
+
+def test_errors_of_the_system_have_its_numbers():
+    for kind in [each for each in offpath.Error.__subclasses__() if issubclass(each, OSError)]:
+        assert kind("late").errno in errno.errorcode and str(kind("late")) == "late"
+    assert offpath.NoSpace("full").errno == errno.ENOSPC and offpath.IoError("broken").errno == errno.EIO
+    assert pickle.loads(pickle.dumps(offpath.NoSpace("full"))).errno == errno.ENOSPC
 
 
 def test_interrupting_a_wait(agent, name):

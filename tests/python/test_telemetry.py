@@ -316,7 +316,7 @@ def test_a_program_goes_on_without_opentelemetry_and_is_warned(agent):
     hidden = "import sys\nsys.modules['opentelemetry'] = None\n"
     ran = run_program(agent, hidden, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert ran.returncode == 0
-    assert ran.stderr.count("RuntimeWarning") == 1 and "pip install 'offpath[otel]'" in ran.stderr
+    assert ran.stderr.count("RuntimeWarning") == 1 and "pip install '.[otel]' in the checkout" in ran.stderr
     ran = run_program(agent, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
     assert ran.returncode == 0 and "pip install opentelemetry-exporter-otlp-proto-grpc" in ran.stderr
     asked = "import offpath.telemetry\noffpath.telemetry.start()\n"

@@ -4,11 +4,13 @@ import asyncio
 import concurrent.futures
 import os
 import signal
+import threading
 
 import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
+from offpath import waits
 
 WAITS = 1100
 SLICE_S = 0.001
@@ -104,3 +106,21 @@ def test_each_of_many_that_are_awaited_comes(name):
             await asyncio.wait_for(asyncio.gather(*waiting), 20)
 
         asyncio.run(wait())
+
+
+def test_an_interrupt_before_the_thread_starts_stops_no_later_wait(session, name, monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise KeyboardInterrupt
+
+    pool = session.pool(f"local:/{name}").create()
+    with monkeypatch.context():
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.want("step0")
+    waits.wait_for_threads()  # as at the program's end
+    later = pool.want("step0")
+    pool.put(b"here", "step0")
+    assert later.result(10).buffer().to_pybytes() == b"here"

@@ -35,7 +35,7 @@ POOL_PARTS = ("objects", "queries")
 SIFT_PARTS = ("split", "impulse", "injection", "tracks")
 EXCHANGE_PARTS = ("samples", "peers", "overhead", "region", "ranks", "model")
 GROWTH_PARTS = ("streams", "objects", "frames", "columns", "programs")
-MD_PARTS = ("rates", "memory", "alone", "card", "gains", "auto", "model", "agree", "ranks", "tdr")
+MD_PARTS = ("rates", "mdbench", "machine", "memory", "alone", "card", "gains", "auto", "model", "agree", "ranks", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims and series as JSON.")]
@@ -231,13 +231,17 @@ def md_command(
     check: CheckOption = False,
     quick: QuickOption = False,
     part: Annotated[list[str] | None, part_option(MD_PARTS)] = None,
+    peer_program: Annotated[
+        list[str] | None,
+        typer.Option("--peer-program", help="Path of a program of MD-Bench, built outside; repeatable."),
+    ] = None,
 ) -> None:
-    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut, double beside mixed precision, memory; what an agent
-    is worth to it, beside the host alone and its model; figures 6 to 8 and 11 to 15 of the paper on
+    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut and MD-Bench, double beside mixed precision, memory; what
+    an agent is worth to it, beside the host alone and its model; figures 6 to 8 and 11 to 15 of the paper on
     molecular dynamics."""
     from . import md
 
-    finish(md.run(out, quick, chosen(part, MD_PARTS), make_console()), json_path, check)
+    finish(md.run(out, quick, chosen(part, MD_PARTS), make_console(), peer_program or []), json_path, check)
 
 
 @app.command("sift")

@@ -92,6 +92,8 @@ PARTS = (
     part_of("sift", "impulse", 5.0),
     Part("arrow-steps.steps", 4.0, ("arrow-steps",)),
     part_of("md", "rates", 6.0),
+    part_of("md", "mdbench", 6.0),
+    part_of("md", "machine", 0.3),
     part_of("md", "gains", 5.0),
     part_of("md", "memory", 2.0),
     part_of("md", "model", 2.0),

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
@@ -16,12 +16,14 @@ from typing import Any
 
 from rich.console import Console
 
-from . import md_alone, md_figures, md_offpath, md_ranks, md_ranks_figures
+from . import md_alone, md_bench_peer, md_figures, md_offpath, md_ranks, md_ranks_figures
 from .agent_process import AgentUnavailableError
+from .control_group import ControlGroupError, bluefield_quota
+from .md_bench_peer import PEERS as MDBENCH
 from .md_peer import copper_table
 from .md_run import agent_with_functions, run_md
 from .pool import median_interval
-from .programs import ProgramError, default_cores, empty_report
+from .programs import ProgramError, default_cores, empty_report, run_program
 from .report import Claim, Report
 
 ROUNDS = 21  # of every variant, in turns
@@ -36,7 +38,11 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "eam": ("md.eam_vs_lammps", "atom-steps/s", None),
     "eam_opt": ("md.eam_vs_lammps_opt", "atom-steps/s", None),
     "mixed": ("md.mixed_vs_double", "atom-steps/s", ">= 1.3"),
+    **{f"mdbench_{ours}": (name, "atom-steps/s", f">= {target:g}") for ours, (_, name, target) in MDBENCH.items()},
     "memory": ("md.bytes_per_atom", "bytes", "<= 400 bytes"),
+    "core_flops": ("md.core_flops", "Gflop/s", None),
+    "core_triad": ("md.core_triad", "GB/s", None),
+    "peaks": ("md.cards_for_the_hosts_peak", "cards", None),
     "force": ("md.force_mode_gain", "%", ">= 0.8"),
     "list": ("md.list_mode_gain", "%", ">= 0.8"),
     "auto": ("md.auto_vs_best", "", ">= 0.95"),
@@ -58,7 +64,9 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
 OF_SHARES = tuple(name for name in CLAIMS if name.endswith(("_card", "_half")))
 PARTS = {
     "rates": ("eam", "eam_opt", "lammps", "mixed"),
+    "mdbench": ("mdbench_double", "mdbench_mixed"),
     "memory": ("memory",),
+    "machine": ("core_flops", "core_triad", "peaks"),
     "alone": ("force_alone", "list_alone"),
     "card": OF_SHARES,
     "agree": ("agree", "list_ranks"),
@@ -205,11 +213,53 @@ def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
     report.claims.append(Claim("md.atom_steps_per_s (large)", large["atom_steps_per_s"], "atom-steps/s", holds=True))
 
 
-def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, console: Console) -> None:
+def measure_machine(report: Report, cores: tuple[int, int], quick: bool) -> None:
+    """Table I of the paper, measured: what a core of the host and the agent under a card's quota can do at most; and
+    its equation (1), how many such cards have the peak of the whole host."""
+    options = ["--quick"] if quick else []
+    core, agent_core = cores
+    host = run_program("bench_core_rates", ["--host-core", str(core), *options])
+    try:
+        with bluefield_quota() as quota:
+            card = run_program("bench_core_rates", ["--host-core", str(agent_core), *options], launcher=quota)
+    except ControlGroupError as error:
+        raise ProgramError(str(error)) from error
+    peaks = []
+    for ours, its in zip(host.claims, card.claims, strict=True):
+        name = ours.claim.replace("machine.", "md.")
+        if ours.value is None or its.value is None:
+            raise ProgramError(f"bench_core_rates tells no {name}")
+        report.claims.append(
+            Claim(name, ours.value, ours.unit, "a core under a card's quota", its.value, ours.value / its.value,
+                  holds=True, detail=ours.detail)
+        )  # fmt: skip
+        peaks.append((ours.value, its.value))
+    (flops, card_flops), (triad, card_triad) = peaks
+    host_cores = os.cpu_count() or 1
+    balance = f"flops a byte: {flops / triad:.1f} of a host core, {card_flops / card_triad:.1f} of the card's"
+    report.claims.append(
+        Claim("md.cards_for_the_hosts_peak", host_cores * flops / card_flops, "cards", holds=True,
+              detail=f"equation (1), {host_cores} host cores, a card of one core under its quota; {balance}")
+    )  # fmt: skip
+
+
+def measure(
+    part: str, report: Report, cores: tuple[int, int], quick: bool, console: Console, peer_programs: Sequence[str]
+) -> None:
     core, agent_core = cores
     if part == "rates":
         measure_eam(report, core, 5 if quick else 16, 20 if quick else STEPS, 1 if quick else ROUNDS)
         measure_rates(report, core, 8 if quick else CELLS, 20 if quick else STEPS, 1 if quick else ROUNDS)
+    elif part == "mdbench":
+        cells, steps, rounds = (8, 20, 1) if quick else (CELLS, 200, ROUNDS)
+
+        def own(precision: str) -> float:
+            rate: float = run_one(core, cells, steps, "--precision", precision)[RATE]
+            return rate
+
+        md_bench_peer.measure(report, core, (cells, steps, rounds), own, peer_programs)
+    elif part == "machine":
+        measure_machine(report, cores, quick)
     elif part == "memory":
         measure_memory(report, core, 10 if quick else LARGE_CELLS, 20 if quick else LARGE_STEPS)
     elif part == "tdr":
@@ -240,14 +290,14 @@ def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, cons
                 md_offpath.measure_model(report, cores, agent.address, cells_and_steps)
 
 
-def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
-    """Measures, draws into ``out`` and prints the table."""
+def run(out: Path, quick: bool, parts: list[str], console: Console, peer_programs: Sequence[str] = ()) -> Report:
+    """Measures, draws into ``out`` and prints the table. ``peer_programs``: paths of programs of MD-Bench."""
     report = empty_report("md")
     for part in parts:
         try:
             # The ranks' runs have a bar of their own.
             with nullcontext() if part == "ranks" else console.status(part):
-                measure(part, report, default_cores(), quick, console)
+                measure(part, report, default_cores(), quick, console, peer_programs)
         except (ProgramError, AgentUnavailableError) as error:
             found = {claim.claim for claim in report.claims}
             report.add_unmeasured([CLAIMS[name] for name in PARTS[part] if CLAIMS[name][0] not in found], str(error))

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .figures import lines_of, new_figure, save
+from .md_offpath import PHASES
 from .report import Report, Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {"none": "#4477aa", "force": "#ee6677", "list": "#228833"}
-PHASES = ("force", "neighbour", "sort", "communicate", "integrate")
 PHASE_COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee")
 
 
 def draw(report: Report, out: Path) -> list[Path]:
     """Each figure whose series were measured; the paths written."""
     drawn = [
-        draw_phases(report, out),
+        draw_phases(report, out, "md_fig7", "fig7_phases", "Where the time of the host alone goes"),
+        draw_phases(report, out, "md_fig7_ranks", "fig7_ranks", "Where the time of a rank goes, a core for each"),
         draw_by_interval(report, out, "md_fig11", "fig11_gain", "Off-path against the host alone, equation (2)"),
         draw_by_interval(report, out, "md_fig12", "fig12_communication", "If all communication were hidden"),
         draw_divergence(report, out),
@@ -44,9 +45,9 @@ def joined(lines: list[Series]) -> list[Series]:
     return whole
 
 
-def draw_phases(report: Report, out: Path) -> Path | None:
+def draw_phases(report: Report, out: Path, series: str, name: str, title: str) -> Path | None:
     """Figure 7: the phases of the host alone, stacked."""
-    lines = lines_of(report, "md_fig7")
+    lines = lines_of(report, series)
     if not lines:
         return None
     figure, axes = new_figure(1, 1, 9, 5)
@@ -57,9 +58,9 @@ def draw_phases(report: Report, out: Path) -> Path | None:
         axes[0][0].bar(places, values, bottom=bottom, color=colour, label=phase, width=0.7)
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
     axes[0][0].set_xticks(list(places), [line.name for line in lines], rotation=60, ha="right", fontsize="small")
-    axes[0][0].set(ylabel="% of the time", title="Where the time of the host alone goes")
+    axes[0][0].set(ylabel="% of the time", title=title)
     axes[0][0].legend(fontsize="small", loc="lower left")
-    return save(figure, out, "fig7_phases")
+    return save(figure, out, name)
 
 
 def draw_by_interval(report: Report, out: Path, series: str, name: str, title: str) -> Path | None:

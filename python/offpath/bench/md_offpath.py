@@ -19,6 +19,7 @@ from .report import Claim, Report, Series
 
 INTERVALS = (1, 5, 10, 20)
 MODES = ("none", "force", "list")
+PHASES = ("force", "neighbour", "sort", "communicate", "integrate")
 # Cells, steps that rank the modes, steps of the best of them and of auto.
 SIZES = ((10, 300, 1500), (20, 100, 600), (32, 60, 400), (60, 20, 200))
 QUICK_SIZES = ((6, 20, 60), (8, 20, 60))
@@ -148,17 +149,21 @@ def measure_auto(report: Report, core: int, address: str, sizes: tuple[tuple[int
     add_phases(report, phases)
 
 
+def phase_shares(one: dict[str, Any]) -> dict[str, float]:
+    """Of each phase of a run of the host alone, in percent of its time."""
+    parts = {name: one[f"{name}_s"] for name in PHASES}
+    total = max(one["seconds"], sum(parts.values()))
+    return {name: 100 * part / total for name, part in parts.items()}
+
+
 def add_phases(report: Report, phases: list[tuple[int, int, dict[str, Any]]]) -> None:
     """Figures 7 (where the time of the host alone goes) and 12 (what hiding all communication would win)."""
     for atoms, interval, one in phases:
-        parts = {name: one[f"{name}_s"] for name in ("force", "neighbour", "sort", "communicate", "integrate")}
-        total = max(one["seconds"], sum(parts.values()))
+        shares = phase_shares(one)
         name = f"{atoms} atoms, interval {interval}"
-        values = [100 * part / total for part in parts.values()]
-        report.series.append(Series("md_fig7", name, "phase", "%", [*range(len(values))], values))
-        report.series.append(
-            Series("md_fig12", f"{atoms} atoms", "interval", "%", [interval], [100 * parts["communicate"] / total])
-        )
+        report.series.append(Series("md_fig7", name, "phase", "%", [*range(len(shares))], [*shares.values()]))
+        hidden = Series("md_fig12", f"{atoms} atoms", "interval", "%", [interval], [shares["communicate"]])
+        report.series.append(hidden)
 
 
 def package_counters() -> dict[Path, float] | None:

@@ -1,5 +1,5 @@
-"""Molecular dynamics on several ranks, each with a worker of the agent: the series of figures 6, 8 and 11 of "Smarter
-NICs for faster molecular dynamics" (2022).
+"""Molecular dynamics on several ranks, each with a worker of the agent: the series of figures 6 to 8, 11 and 12 of
+"Smarter NICs for faster molecular dynamics" (2022).
 
 Where ranks, threads and the agent are more than the cores there are, they wait for each other, and times mean nothing;
 what is computed does. So every run with forces elsewhere is held to the same run on one rank, by the energy at its end.
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .md_alone import DISPLACEMENT, ratio_claim, third_core
-from .md_offpath import gain, seconds_of
+from .md_offpath import gain, phase_shares, seconds_of
 from .md_run import run_md
 from .programs import ProgramError
 from .report import Claim, Report, Series
@@ -70,13 +70,13 @@ def rounds_of(ranks: int) -> int:
 
 
 def measure_sizes(report: Report, run: Run, cores: int, sizes: tuple[Size, ...], agrees: list[bool]) -> None:
-    """Figures 6 and 11."""
+    """Figures 6, 7, 11 and 12."""
     for cells, steps, intervals, ranks in sizes:
         atoms = 4 * cells**3
         slow_at = [each for each in intervals if each in (intervals[0], intervals[-1])]
         expected: dict[int, float] = {}  # energy on one rank
         for count in ranks:
-            gains, slower = [], []
+            gains, slower, hidden = [], [], []
             for interval in intervals:
                 words = ["-s", str(cells), "-n", str(steps), "--every", str(interval), "--thermo", "0"]
                 pairs = []
@@ -85,6 +85,12 @@ def measure_sizes(report: Report, run: Run, cores: int, sizes: tuple[Size, ...],
                     force = run(count, [*words, "--offload", "force"])
                     pairs.append(gain(seconds_of(alone), seconds_of(force)))
                 gains.append(median(pairs))
+                shares = phase_shares(alone)
+                hidden.append(shares["communicate"])
+                if interval == intervals[-1] and count <= cores:  # ranks that share a core mostly wait for each other
+                    name = f"{atoms} atoms, {count} ranks, interval {interval}"
+                    phases = Series("md_fig7_ranks", name, "phase", "%", [*range(len(shares))], [*shares.values()])
+                    report.series.append(phases)
                 first = expected.setdefault(interval, force["energy_last"])
                 agrees.append(force["forces_by_agent"] > 0 and abs(force["energy_last"] - first) <= SAME * abs(first))
                 if interval in slow_at and cells <= SLOW_CELLS_MAX:
@@ -92,8 +98,9 @@ def measure_sizes(report: Report, run: Run, cores: int, sizes: tuple[Size, ...],
                     slower.append(seconds_of(narrow) / seconds_of(alone))
             name = label(f"{atoms} atoms, {count} ranks", 2 * count, cores)
             report.series.append(Series("md_fig11_ranks", name, "interval", "%", [*intervals], gains))
+            name = label(f"{atoms} atoms, {count} ranks", count, cores)
+            report.series.append(Series("md_fig12_ranks", name, "interval", "%", [*intervals], hidden))
             if slower:
-                name = label(f"{atoms} atoms, {count} ranks", count, cores)
                 report.series.append(Series("md_fig6", name, "interval", "times as long", [*slow_at], slower))
 
 

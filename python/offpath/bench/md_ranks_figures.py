@@ -1,5 +1,5 @@
-"""Figures 6, 8 and 11 of "Smarter NICs for faster molecular dynamics" (2022) from the series of ``--part ranks``. Bars
-of runs that had fewer cores than threads are grey and hatched: they say that it works, not how fast."""
+"""Figures 6, 8, 11 and 12 of "Smarter NICs for faster molecular dynamics" (2022) from the series of ``--part ranks``.
+Bars of runs that had fewer cores than threads are grey and hatched: they say that it works, not how fast."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677")
 SLOWER, ELSEWHERE = "A core without vector instructions, as a weaker processor", "Forces elsewhere, equation (2):"
+HIDDEN = "If all communication between ranks, and their waits for each other, were hidden"
 NOTE = "grey, hatched: more threads than cores"
 NOTE += "\n(what these compute is right; their times, cut off at the axis, say nothing about a machine with the cores)"
 
@@ -23,6 +24,7 @@ def draw(report: Report, out: Path) -> list[Path]:
     drawn = [
         draw_by_size(report, out, "md_fig6", "fig6_slowdown", f"{SLOWER}, against all its vectors", 1),
         draw_configurations(report, out),
+        draw_by_size(report, out, "md_fig12_ranks", "fig12_ranks", HIDDEN, 0),
         draw_by_size(report, out, "md_fig11_ranks", "fig11_ranks", f"{ELSEWHERE} against the host alone", 0),
     ]
     return [path for path in drawn if path is not None]

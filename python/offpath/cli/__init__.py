@@ -14,6 +14,7 @@ from .options import JsonFlag
 from .output import print_json
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
+                  context_settings={"help_option_names": ["-h", "--help"]},  # of all commands
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
 app.add_typer(pools.app, name="pool")
 app.add_typer(exchanges.app, name="exchange")
@@ -55,11 +56,11 @@ app.registered_commands = [
 def mount_others() -> None:
     """``run`` and ``bench``, which bring more imports with them: only when they are asked for."""
     asked = sys.argv[1:2]
-    if asked in (["bench"], ["--help"], []):
+    if asked in (["bench"], ["-h"], ["--help"], []):
         from ..bench import app as bench_app
 
         app.add_typer(bench_app, name="bench")
-    if asked in (["run"], ["--help"], []):
+    if asked in (["run"], ["-h"], ["--help"], []):
         from ..run import run_command
 
         app.command("run")(run_command)

@@ -16,7 +16,7 @@ from ..agent_http import fetch, fetch_status, find_agent_address, find_http
 from ..directory import Change
 from ..group_view import look, render_group, watch_group
 from ..status_view import events_tables, look_twice, members_table, schemas_table, size_text, table_of, watch
-from .options import AgentOption, HttpOption, JsonFlag, open_session
+from .options import OLD_NAMES, AgentOption, HttpOption, JsonFlag, open_session
 from .output import make_console, print_json
 
 app = typer.Typer()
@@ -58,18 +58,18 @@ def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFla
         make_console().print(members_table(known))
 
 
-@app.command("ls")
+@app.command("ls", context_settings=OLD_NAMES)
 def list_directory(path: Annotated[str, typer.Argument(help="Such as /pools or /racks/r1; without it: all.")] = "/",
                    watched: Annotated[bool, typer.Option("--watch", help="Print what is there, and then each change as "
                                                          "it comes, until Ctrl-C.")] = False,
-                   seconds: Annotated[float | None, typer.Option("--for", min=0, help="End the watch after as many "
+                   timeout: Annotated[float | None, typer.Option(min=0, help="Stop watching after this many "
                                                                  "seconds.")] = None,
                    agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """What the agents of the group have, by path: members, racks, roles, exchanges, functions, pools and sift pools."""
     with open_session(agent) as session:
         if watched:
             with contextlib.suppress(KeyboardInterrupt):
-                for change in session.watch_directory(path, seconds):
+                for change in session.watch_directory(path, timeout):
                     print(change_text(change, as_json), flush=True)
             return
         found = session.directory(path)
@@ -89,13 +89,13 @@ def change_text(change: Change, as_json: bool) -> str:
 
 
 @app.command("wait")
-def wait_for_members(count: Annotated[int, typer.Option("--members", min=1, help="As many have to live.")],
+def wait_for_members(count: Annotated[int, typer.Option("--members", min=1, help="How many members must be alive.")],
                      role: Annotated[str | None, typer.Option(help="Count those of this role: host or dpu.")] = None,
                      rack: Annotated[str | None, typer.Option(help="Count those in this rack.")] = None,
                      timeout: Annotated[float | None, typer.Option(min=0, help="Seconds; then it fails. Without: for "
                                                                    "ever.")] = None,
                      agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
-    """Waits until the group has so many members that live, and prints their names."""
+    """Waits until at least this many members are alive, and prints their names."""
     with open_session(agent) as session:
         names = session.wait_members(count, role=role, rack=rack, timeout=timeout)
     if as_json:

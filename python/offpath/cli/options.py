@@ -22,13 +22,18 @@ HttpOption = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PoolArgument = Annotated[str, typer.Argument(help="Such as local:/particles.")]
-RowOption = Annotated[str, typer.Option("--row", "--rows", help="Objects of these rows, as a pattern.")]
-ColumnOption = Annotated[str, typer.Option("--column", "--columns", help="Objects of these columns, as a pattern.")]
+RowOption = Annotated[str, typer.Option("--row", "--rows", help="Only objects whose row key matches this pattern.")]
+ColumnOption = Annotated[
+    str, typer.Option("--column", "--columns", help="Only objects whose column key matches this pattern.")
+]
 OutOption = Annotated[
     Path | None, typer.Option(help="Write everything to this file: .parquet, .csv, .arrow or .arrows.")
 ]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 ArrowOnlyFlag = Annotated[bool, typer.Option("--arrow-only", help="Leave out objects that are not Arrow.")]
+
+# Options that were called otherwise once: commands with --timeout still take --wait, or --for, which no help shows.
+OLD_NAMES = {"token_normalize_func": lambda name: {"wait": "timeout", "for": "timeout"}.get(name, name)}
 
 
 def open_session(agent: str | None) -> Session:

@@ -18,6 +18,7 @@ from ..errors import Error, NoMembersWarning
 from ..object_file import check_new_file, read_object
 from ..status_view import pools_table, rows_text, size_text
 from .options import (
+    OLD_NAMES,
     AgentOption,
     ArrowOnlyFlag,
     ColumnOption,
@@ -60,20 +61,20 @@ def pool_list(pool: Annotated[str, typer.Argument(help="Such as local:/particles
     make_console().print(table)
 
 
-@app.command("get")
+@app.command("get", context_settings=OLD_NAMES)
 def pool_get(pool: PoolArgument, row: str, column: Annotated[str, typer.Argument()] = "",
              out: OutOption = None, force: ForceFlag = False,
-             wait: Annotated[float, typer.Option(help="Seconds to wait for the object.")] = 0.0,
+             timeout: Annotated[float, typer.Option(help="Seconds to wait for the object.")] = 0.0,
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """One object: its first rows, or all of it in a file; an object of plain bytes as they are."""
     with open_session(agent) as session:
         if out is not None:
             check_new_file(out, force=force, table=False)
-        frame = session.pool(pool).get_frame(row, column, wait)
+        frame = session.pool(pool).get_frame(row, column, timeout)
         show_frame(frame, {"row": row, "column": column}, out, as_json, force=force)
 
 
-@app.command("query")
+@app.command("query", context_settings=OLD_NAMES)
 def pool_query(pool: PoolArgument,
                where: Annotated[str, typer.Option(help="A condition, such as '0 <= x < 1 and type == 2'.")] = "",
                select: Annotated[list[str] | None, typer.Option(help="A column, or NAME=EXPRESSION; any number of "
@@ -82,7 +83,7 @@ def pool_query(pool: PoolArgument,
                                                                    "NAME=count; any number of times.")] = None,
                row: RowOption = "*", column: ColumnOption = "*",
                out: OutOption = None, force: ForceFlag = False,
-               wait: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
+               timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
                partial: Annotated[bool, typer.Option("--partial", help="Leave out lost members' rows.")] = False,
                arrow_only: ArrowOnlyFlag = False,
                agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
@@ -93,20 +94,20 @@ def pool_query(pool: PoolArgument,
     if out is not None:
         check_new_file(out, force=force, table=True)
     with open_session(agent) as session:
-        table = session.pool(pool).query(**asked, rows=row, columns_glob=column, timeout=wait, partial=partial,
+        table = session.pool(pool).query(**asked, rows=row, columns_glob=column, timeout=timeout, partial=partial,
                                          arrow_only=arrow_only)  # fmt: skip
         show_table(table, out, as_json)
 
 
-@app.command("compute")
-def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(help="plugin.function")], row: str,
+@app.command("compute", context_settings=OLD_NAMES)
+def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(help="plugin/function")], row: str,
                  column: Annotated[str, typer.Argument(help="Empty: all objects of the row.")] = "",
                  arguments: Annotated[str, typer.Option(help="Text given to the function.")] = "",
                  arguments_file: Annotated[Path | None, typer.Option(help="A file with bytes to give instead.")] = None,
                  result_row: Annotated[str | None, typer.Option(help="Put outputs under this row.")] = None,
                  result_column: Annotated[str | None, typer.Option(help="Put outputs under this column.")] = None,
                  out: OutOption = None, force: ForceFlag = False,
-                 wait: Annotated[float, typer.Option(help="Seconds to wait; 0: the plug-in's own limit.")] = 60.0,
+                 timeout: Annotated[float, typer.Option(help="Seconds to wait; 0: the plug-in's own limit.")] = 60.0,
                  agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Calls a function of a plug-in where the object lies."""
     with os_errors():
@@ -116,7 +117,7 @@ def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(hel
     stores = result_row is not None or result_column is not None
     result = (row if result_row is None else result_row, result_column or "") if stores else None
     with open_session(agent) as session:
-        frame = session.pool(pool).compute(function, row, column, given, result, wait)
+        frame = session.pool(pool).compute(function, row, column, given, result, timeout)
         if frame is not None:
             show_frame(frame, {"function": function, "row": row, "column": column}, out, as_json, force=force)
         elif as_json:
@@ -196,11 +197,14 @@ def pool_restore(pool: PoolArgument, directory: Annotated[Path, typer.Argument(h
 
 
 @app.command("drop")
-def pool_drop(pool: PoolArgument, row: RowOption = "*", column: ColumnOption = "*",
+def pool_drop(pool: PoolArgument, row: RowOption = "", column: ColumnOption = "",
+              everything: Annotated[bool, typer.Option("--all", help="All objects of the pool.")] = False,
               agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
-    """Removes matching objects."""
+    """Removes the objects that match --row and --column, or --all."""
+    if everything == bool(row or column):  # an empty pattern, such as a script's empty variable, names nothing
+        raise typer.BadParameter("which objects: --row, --column or both, or --all")
     with open_session(agent) as session:
-        dropped = session.pool(pool).drop(row, column)
+        dropped = session.pool(pool).drop(row or "*", column or "*")
     if as_json:
         print_json({"dropped": dropped})
     else:

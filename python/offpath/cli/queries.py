@@ -12,7 +12,7 @@ import typer
 
 from ..errors import Invalid
 from ..object_file import check_new_file
-from .options import AgentOption, ForceFlag, JsonFlag, OutOption, open_session
+from .options import OLD_NAMES, AgentOption, ForceFlag, JsonFlag, OutOption, open_session
 from .output import os_errors, show_table
 
 app = typer.Typer()
@@ -44,7 +44,9 @@ def flight_sql(
     memory: Annotated[str, typer.Option(help="Memory that DuckDB may use for a query.")] = "1GiB",
     agent: AgentOption = None,
 ) -> None:
-    """Serves the pools of an agent to clients of Flight SQL (ADBC, JDBC, ODBC) until Ctrl-C. Queries are as of 'sql'.
+    """Serves the pools of an agent to clients of Flight SQL (ADBC, JDBC, ODBC) until Ctrl-C.
+
+    Queries have the syntax of `offpath sql`.
 
     Needs the extra 'sql' (DuckDB).
     """
@@ -64,7 +66,7 @@ def flight_sql(
         server.serve()
 
 
-@app.command("track")
+@app.command("track", context_settings=OLD_NAMES)
 def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
           identifiers: Annotated[list[int] | None, typer.Argument(help="The particles' identifiers.")] = None,
           where: Annotated[str, typer.Option(help="A condition on rows, such as 'x < 0.5 and step > 100'.")] = "",
@@ -74,7 +76,7 @@ def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
           whole: Annotated[bool, typer.Option("--whole", help="All rows of the particles that match.")] = False,
           key: Annotated[str, typer.Option(help="The column with identifiers.")] = "id",
           out: OutOption = None, force: ForceFlag = False,
-          wait: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
+          timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
           agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Particles through time, ordered by identifier and step: some, or the rows for which an expression holds."""
     from ..query_text import parse_query
@@ -88,5 +90,7 @@ def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
     if out is not None:
         check_new_file(out, force=force, table=True)
     with open_session(agent) as session:
-        tables = session.tracks(pool, key).select(asked["filter"], *steps, wait, columns=asked["columns"], whole=whole)
+        tables = session.tracks(pool, key).select(
+            asked["filter"], *steps, timeout, columns=asked["columns"], whole=whole
+        )
         show_table(pa.concat_tables(tables), out, as_json)

@@ -16,7 +16,9 @@ inline constexpr ConfigKey exchange_keys[] = {
      "How records travel: allgather, neighbourhoods(SIZE), grouped_allgather(SIZE), hybrid(SIZE, DEPTH), or file:/PATH "
      "with a tree, one group on each line: \"rack0: dpu0 dpu1\"."},
     {"exchange.order", ConfigType::text, "contiguous",
-     "How members are grouped: contiguous (in the order of members), or locality (by the hosts of their addresses)."},
+     "How members are grouped: contiguous (in the order of members), or locality: no group has members of two hosts, "
+     "or of "
+     "two racks if no host has two members; at higher levels, racks stay together."},
     {"exchange.members", ConfigType::texts, "",
      "Agents by name, in the same order on all of them. Empty: those of a tree's file, or all members of the group by "
      "name."},

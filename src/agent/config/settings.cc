@@ -107,16 +107,29 @@ Result<std::vector<link::Address>> parse_listen(const Config& config) {
   return addresses;
 }
 
-Result<std::optional<link::Address>> parse_http(const Config& config) {
+// agent.sock has its pages at http.sock, agent-3.sock at http-3.sock, and any other NAME.sock at NAME-http.sock.
+std::string pages_beside(std::string_view path) {
+  const std::size_t slash = path.rfind('/') + 1;
+  std::string_view stem = path.substr(slash);
+  if (stem.ends_with(".sock")) stem.remove_suffix(5);
+  const bool usual = stem == "agent" || stem.starts_with("agent-");
+  return fmt::format("{}{}.sock", path.substr(0, slash),
+                     usual ? fmt::format("http{}", stem.substr(5)) : fmt::format("{}-http", stem));
+}
+
+Result<std::optional<link::Address>> parse_http(const Config& config, const std::vector<link::Address>& listen) {
   const std::string text = with_index(config.text("agent.http"), index_of(config));
+  if (text == "off") return std::optional<link::Address>();
   if (text.empty()) {
-    if (!config.texts("agent.listen").empty()) return std::optional<link::Address>();
-    OFP_ASSIGN(link::Address beside, usual_address());
-    beside.path.replace(beside.path.rfind('/'), std::string::npos, "/http.sock");
+    const auto local = std::ranges::find(listen, link::Address::Kind::unix_socket, &link::Address::kind);
+    if (local == listen.end()) return std::optional<link::Address>();
+    link::Address beside = *local;
+    beside.path = pages_beside(local->path);
+    if (beside.path.size() > link::unix_path_bytes_max) return std::optional<link::Address>();
     return std::optional(std::move(beside));
   }
   auto address = link::Address::parse(text.starts_with("unix:") ? text : "tcp:" + text);
-  if (!address) return bad_value(config, "agent.http", "'{}' is neither HOST:PORT nor unix:/path", text);
+  if (!address) return bad_value(config, "agent.http", "'{}' is neither HOST:PORT, unix:/path nor off", text);
   return std::optional(std::move(*address));
 }
 
@@ -363,7 +376,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   if (settings.name.size() > 255) return bad_value(config, "agent.name", "{} bytes, at most 255", settings.name.size());
   OFP_TRY(read_place(config, settings));
   OFP_ASSIGN(settings.listen, parse_listen(config));
-  OFP_ASSIGN(settings.http, parse_http(config));
+  OFP_ASSIGN(settings.http, parse_http(config, settings.listen));
   settings.http_hosts = config.texts("agent.http_hosts");
   settings.http_events = config.boolean("agent.http_events");
   OFP_ASSIGN(settings.flight, parse_flight(config));

@@ -17,16 +17,16 @@ constexpr ConfigKey keys[] = {
      "it ([guides/sift.md](../guides/sift.md))."},
     {"agent.rack", ConfigType::text, "",
      "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
-     "know it; exchanges with order = \"locality\" and stages of sift pools keep together what is in one rack. Empty: "
-     "unknown."},
+     "know it; stages of sift pools and exchanges with order = \"locality\" are mapped by it. Empty: unknown."},
     {"agent.listen", ConfigType::texts, "",
      "Addresses that programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA), "
      "doca:HOST:PORT (DOCA DMA) ([::1] for IPv6; port 0 takes a free one). Empty: "
      "unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
      "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. An address that "
-     "other machines reach needs security.insecure_network. Empty: http.sock beside the agent's socket if agent.listen"
-     " is empty too, else nowhere."},
+     "other machines reach needs security.insecure_network. Empty: http.sock beside agent.sock, or NAME-http.sock "
+     "beside "
+     "NAME.sock, for the first Unix socket of agent.listen; nowhere without one. off: nowhere."},
     {"agent.http_hosts", ConfigType::texts, "",
      "Further host names under which agent.http is reached, besides localhost and this machine's name. IP addresses "
      "need no entry. A request to another name is refused."},

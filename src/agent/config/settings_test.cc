@@ -104,10 +104,22 @@ level = "debug"
   EXPECT_EQ(settings->log_level, LogLevel::debug);
 }
 
-TEST(SettingsTest, BesideAnAddressThatWasNamedNothingIsServedUnasked) {
-  auto settings = settings_of("[agent]\nlisten = ['unix:/tmp/a']");
-  ASSERT_TRUE(settings.has_value());
-  EXPECT_FALSE(settings->http.has_value());
+std::string pages_of(const std::string& agent) {
+  auto settings = settings_of("[agent]\n" + agent);
+  EXPECT_TRUE(settings.has_value());
+  return settings && settings->http ? settings->http->text() : "nowhere";
+}
+
+TEST(SettingsTest, PagesAreBesideTheFirstUnixSocket) {
+  EXPECT_EQ(pages_of("listen = ['tcp:127.0.0.1:0', 'unix:/tmp/agent.sock', 'unix:/run/b.sock']"),
+            "unix:/tmp/http.sock");
+  EXPECT_EQ(pages_of("listen = ['unix:/tmp/agent-3.sock']"), "unix:/tmp/http-3.sock");
+  EXPECT_EQ(pages_of("listen = ['unix:/tmp/3.sock']"), "unix:/tmp/3-http.sock");
+  EXPECT_EQ(pages_of("listen = ['unix:/tmp/agents']"), "unix:/tmp/agents-http.sock");
+  EXPECT_EQ(pages_of("listen = ['unix:/tmp/a']\nhttp = 'off'"), "nowhere");
+  EXPECT_EQ(pages_of("listen = ['tcp:127.0.0.1:0']"), "nowhere");
+  const std::string longest = "/tmp/" + std::string(link::unix_path_bytes_max - 5, 'x');
+  EXPECT_EQ(pages_of("listen = ['unix:" + longest + "']"), "nowhere");
 }
 
 TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
