@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,11 +16,16 @@ class RingPool {
  public:
   static constexpr std::uint32_t unit_bytes = 64 << 10;
   static constexpr std::uint64_t word_bytes = 64ull * unit_bytes;  // of memory, for a word of bits
-  static_assert(wire::tcp_grown_bytes_max <= word_bytes);
+  static_assert(wire::tcp_ring_bytes_max <= word_bytes);
 
   explicit RingPool(std::span<std::uint64_t> words) noexcept : words_(words) {}
 
   [[nodiscard]] bool empty() const noexcept { return words_.empty(); }
+  [[nodiscard]] std::uint64_t free_bytes() const noexcept {
+    std::uint64_t units = 0;
+    for (const std::uint64_t word : words_) units += static_cast<unsigned>(std::popcount(~word));
+    return units * unit_bytes;
+  }
   // The first unit of a free run; none: no run of so many bytes is free.
   [[nodiscard]] std::optional<std::uint32_t> take(std::uint32_t bytes) noexcept {
     const std::uint32_t units = bytes / unit_bytes;

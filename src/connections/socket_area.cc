@@ -89,8 +89,13 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
     : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
   shared_->lock.init();
+  shared_->options = options;
   static_cast<void>(processes_.add());  // number 0
   spread();
+}
+
+bool SocketArea::lies_in(MutableBytes memory, const SocketOptions& options) noexcept {
+  return std::launder(reinterpret_cast<Shared*>(memory.data() + layout_of(options).own()))->options == options;
 }
 
 void SocketArea::spread() {
@@ -209,6 +214,13 @@ void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
   if (owing.owed == 0) ++shared_->owing;
   owing.owed |= what;
   if (settle(handle)) --shared_->owing;
+}
+
+void SocketArea::forgive(Handle handle, std::uint8_t what) noexcept {
+  Cell& owing = cell(handle);
+  if (owing.owed == 0) return;
+  owing.owed &= static_cast<std::uint8_t>(~what);
+  if (owing.owed == 0) --shared_->owing;
 }
 
 // True: no commands are owed any more.

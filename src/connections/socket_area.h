@@ -33,6 +33,8 @@ struct SocketOptions {
   // rings stay as they are
   std::uint64_t pool_bytes = 0;
   std::uint64_t kept_bytes = 0;  // memory that the owner shares between all processes: SocketArea::kept()
+
+  friend bool operator==(const SocketOptions&, const SocketOptions&) = default;
 };
 
 // Options that a program may set for a flow at any time.
@@ -73,6 +75,8 @@ class SocketArea {
   // `memory` has the layout's length, is zeroed, and outlives this. `wake` makes a sleeping core of the agent look.
   using Wake = AreaRings::Wake;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
+  // Whether an area of these options lies in this memory, which has the layout's length.
+  [[nodiscard]] static bool lies_in(MutableBytes memory, const SocketOptions& options) noexcept;
   // The same area in another process that maps it, which has this number.
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process);
   SocketArea(const SocketArea&) = delete;
@@ -204,6 +208,7 @@ class SocketArea {
   // A command of a flow or listener; `core` is that of its ring.
   void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
+  void forgive(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
   [[nodiscard]] Result<std::size_t> room_to_send(Handle flow, std::size_t bytes);

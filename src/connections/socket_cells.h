@@ -36,6 +36,7 @@ struct SocketArea::Shared {
   std::uint32_t next_look;                                 // the handle at which give_back() continues
   TimeNs looked_at;                                        // time of its last call
   std::uint32_t listeners;                                 // made so far
+  SocketOptions options;                                   // of the process that made the area
 };
 
 // asked: for the larger ring `Step::next`. taken: it is the present ring, and the one before still holds bytes.

@@ -19,6 +19,7 @@ namespace tcp_ring = wire::tcp_ring;
 
 namespace {
 constexpr std::uint32_t growth_factor = 4;
+constexpr std::uint64_t shares = 16;  // a ring takes at most this part of the free pool, so that others grow, too
 constexpr std::array both_ways{Way::out, Way::in};
 
 constexpr Owed owed_of(Way way) noexcept { return way == Way::out ? owed_larger_out : owed_larger_in; }
@@ -62,10 +63,11 @@ bool SocketArea::ask_for_rings(Handle handle) noexcept {
 
 void SocketArea::ask_for_ring(Handle handle, Way way) noexcept {
   Cell& at = cell(handle);
-  const std::uint32_t bytes =
-      std::min(std::max(growth_factor << at.log2(way), RingPool::unit_bytes), wire::tcp_grown_bytes_max);
+  const std::uint64_t share = std::bit_floor(pool_.free_bytes() / shares);
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      {std::max(growth_factor << at.log2(way), RingPool::unit_bytes), wire::tcp_ring_bytes_max, share}));
   if (at.is != Cell::Is::flow || at.gone || at.growth(way) != Growth::none || at.bytes(way) >= bytes ||
-      (way == Way::in && at.shutting))
+      bytes < RingPool::unit_bytes || (way == Way::in && at.shutting))
     return;
   // What is being copied into the ring comes after `offered`: it would be looked for in the larger one.
   at.growths &= static_cast<std::uint8_t>(~Cell::postponed);
@@ -98,10 +100,11 @@ void SocketArea::take_rings(const TcpEvent& told) noexcept {
   for (const Way way : both_ways) {
     const Step& step = steps(told.handle)[static_cast<std::size_t>(way)];
     const auto says = [&](std::uint32_t bit) { return tcp_ring::says(told.rings, way, bit); };
+    if (says(tcp_ring::taken | tcp_ring::refused)) forgive(told.handle, owed_of(way));  // of an advice before
     if (at.growth(way) == Growth::asked && says(tcp_ring::taken)) {
       at.set_place(way, step.next);
       at.set_growth(way, Growth::taken);
-      if (way == Way::in) owe(told.handle, owed_allow);
+      if (way == Way::in && at.is == Cell::Is::flow) owe(told.handle, owed_allow);
     } else if (at.growth(way) == Growth::asked && says(tcp_ring::refused)) {
       free_ring(told.handle, way, step.next);
       at.set_growth(way, Growth::none);
@@ -119,7 +122,7 @@ void SocketArea::end_step(Handle handle, Way way) noexcept {
 
 void SocketArea::free_ring(Handle handle, Way way, Place place) noexcept {
   if (1u << place.log2 <= first_bytes(way)) return;
-  if (rings_.is_linked()) remove_pages(ring_at(handle, way, place));  // elsewhere the agent has done it
+  remove_pages(ring_at(handle, way, place));
   pool_.give(place.unit, 1u << place.log2);
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "connections/process_mutex.h"
 #include "connections/socket_area.h"
 #include "testing/sockets/area_script.h"
 
@@ -76,7 +75,7 @@ class Rings : public testing::Test {
   }
 
   static constexpr SocketOptions options{
-      .flows = 4, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = RingPool::word_bytes};
+      .flows = 4, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = 8 * RingPool::word_bytes};
   wire::TcpAreaLayout layout = SocketArea::layout_of(options);
   MutableBytes memory{static_cast<std::byte*>(mmap(nullptr, layout.bytes, PROT_READ | PROT_WRITE,
                                                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
@@ -157,8 +156,8 @@ TEST_F(Rings, OfAClosedConnectionServeTheNextOne) {
   }
 }
 
-// With 4 MiB for all of them.
-TEST_F(Rings, AreNotAskedForWithoutMemory) {
+// With 32 MiB for all of them, of which each gets at most a sixteenth of what is left.
+TEST_F(Rings, LeaveOthersMostOfTheMemory) {
   for (const std::uint32_t bytes : {next_bytes, 4 * next_bytes, 16 * next_bytes}) {
     EXPECT_EQ(advise(Way::out).receive_bytes, bytes);
     tell(tcp_ring::of(Way::out, tcp_ring::taken));
@@ -166,26 +165,71 @@ TEST_F(Rings, AreNotAskedForWithoutMemory) {
   tell(tcp_ring::of(Way::out, tcp_ring::advised));
   EXPECT_FALSE(asked());
   EXPECT_EQ(send(100), 100u);
+  EXPECT_EQ(advise(Way::in).receive_bytes, next_bytes);
 }
 
-TEST_F(Rings, KeepTheirMemoryWhenAProcessDiesUnderTheLock) {
-  const TcpCommand out = advise(Way::out);
+// The command finds no room, and meanwhile the ring that was asked for before has come and has been filled.
+TEST_F(Rings, AreNotAskedForOnAnAdviceBeforeTheAnswer) {
+  EXPECT_EQ(advise(Way::in).receive_bytes, next_bytes);
+  while (send(1) == 1) {
+  }
+  for (const std::uint32_t bit : {tcp_ring::advised, tcp_ring::taken, tcp_ring::returned}) {
+    told.rings = tcp_ring::of(Way::in, bit);
+    script.tell(told);
+    area.take_in();
+  }
+  told.rings = 0;
+  EXPECT_FALSE(asked());
+  script.take_commands();
+  area.take_in();
+  EXPECT_FALSE(asked());
+  script.take_commands();
+  EXPECT_EQ(advise(Way::in).receive_bytes, 4 * next_bytes);
+}
+
+// It dies after it has taken memory, and before the command that names it is posted.
+TEST_F(Rings, AreAskedForAnewWhenAProcessDiesWhileItAsks) {
+  const TcpCommand first = advise(Way::out);
   tell(tcp_ring::of(Way::out, tcp_ring::taken));
-  const TcpCommand in = advise(Way::in);  // is asked for when the process dies
+  const TcpCommand in = advise(Way::in);
+  told.rings = tcp_ring::of(Way::out, tcp_ring::advised);
+  script.tell(told);
+  told.rings = 0;
   const pid_t child = fork();
   if (child == 0) {
-    static_cast<void>(reinterpret_cast<ProcessMutex*>(memory.data() + layout.own())->take());
+    const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
+    mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
+    area.take_in();
     _exit(0);
   }
-  waitpid(child, nullptr, 0);
-  tell(tcp_ring::of(Way::in, tcp_ring::taken));
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "it did not get so far";
+  area.take_in();
+  const auto again = asked();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->receive_bytes, 4 * next_bytes);
+  EXPECT_EQ(again->receive_at, first.receive_at + 4 * next_bytes) << "the memory that the child took is lost";
+  tell(tcp_ring::of(Way::out, tcp_ring::taken) | tcp_ring::of(Way::in, tcp_ring::taken));
+  EXPECT_EQ(area.look(flow)->send_ring, 4 * next_bytes);
   EXPECT_EQ(area.look(flow)->receive_ring, next_bytes);
-  const auto overlaps = [](const TcpCommand& one, const TcpCommand& other) {
-    return one.receive_at < other.receive_at + other.receive_bytes &&
-           other.receive_at < one.receive_at + one.receive_bytes;
-  };
-  const TcpCommand next = advise(Way::out);
-  EXPECT_FALSE(overlaps(next, out) || overlaps(next, in));
+  EXPECT_EQ(in.receive_at, first.receive_at + next_bytes);
+}
+
+// As after exec() with another OFFPATH_SOCKETS_RING: the area has the same length.
+TEST(SocketOptions, AreThoseOfTheProcessThatMadeTheArea) {
+  const SocketOptions made{.flows = 4, .send_bytes = 16 << 10, .receive_bytes = 64 << 10};
+  SocketOptions other = made;
+  std::swap(other.send_bytes, other.receive_bytes);
+  const std::uint64_t bytes = SocketArea::layout_of(made).bytes;
+  ASSERT_EQ(SocketArea::layout_of(other).bytes, bytes);
+  auto* const at = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  const MutableBytes memory{at, bytes};
+  const SocketArea area(memory, made, [](std::uint32_t) {});
+  EXPECT_TRUE(SocketArea::lies_in(memory, made));
+  EXPECT_FALSE(SocketArea::lies_in(memory, other));
+  munmap(at, bytes);
 }
 
 }  // namespace

@@ -134,6 +134,8 @@ Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer,
   std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));
   OFP_ASSIGN(made->inherited_,
              link::map_sealed(memory, SocketArea::layout_of(options).bytes, "the area of inherited connections"));
+  if (!SocketArea::lies_in(made->inherited_.bytes(), options))
+    return fail(Error::invalid, "inherited connections: their area is laid out for other numbers or sizes");
   made->memory_fd_ = memory;
   made->area_.emplace(made->inherited_.bytes(), options, made->waker(), newcomer.process);
   made->join(std::move(newcomer));

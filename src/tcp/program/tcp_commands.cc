@@ -129,12 +129,13 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
   return fail(Error::protocol, "a command has the unknown kind {}", static_cast<int>(command.kind));
 }
 
-Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& command) const {
+Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& command) {
   const wire::TcpAreaLayout& layout = program.area.layout();
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.send_at, command.send_bytes));
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.receive_at, command.receive_bytes));
   held.ring(TcpWay::out) = {command.send_at, command.send_bytes, false};
   held.ring(TcpWay::in) = {command.receive_at, command.receive_bytes, false};
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(mark_first(program, command.handle, held.ring(way)));
   return {};
 }
 
@@ -186,7 +187,8 @@ Status TcpService::add_accept_slot(Program& program, Held& held, const TcpComman
     return fail(Error::protocol, "an accept slot of {} bytes for a listener that allows {}",
                 held.ring(TcpWay::in).bytes, listener.ring(TcpWay::in).bytes);
   held.is = Held::Is::accept_slot;
-  listener.accept_slots.insert(command.handle);
+  held.costs = cost_of(program, held) > 0;
+  listener.accept_slots.emplace(held.costs, command.handle);
   return {};
 }
 
@@ -316,7 +318,7 @@ void TcpService::shut(Program& program, std::uint32_t handle) {
 
 void TcpService::give_back(Program& program, std::uint32_t handle) {
   Held& slot = program.held[handle];
-  program.held[slot.listener].accept_slots.erase(handle);
+  program.held[slot.listener].accept_slots.erase({slot.costs, handle});
   slot.is = Held::Is::free;
   tell(program, handle, event::gone);
 }

@@ -32,7 +32,8 @@ void TcpService::stop(Program& program, std::uint32_t handle) {
 
 void TcpService::stop_here(Program& program, std::uint32_t handle) {
   leave_port(program, handle);
-  while (!program.held[handle].accept_slots.empty()) give_back(program, *program.held[handle].accept_slots.begin());
+  while (!program.held[handle].accept_slots.empty())
+    give_back(program, program.held[handle].accept_slots.begin()->second);
   program.held[handle].is = Held::Is::free;
 }
 
@@ -159,10 +160,10 @@ std::optional<TcpService::Sharer> TcpService::slot_of(std::uint16_t port) {
     Program& program = *sharers.back().program;
     Held& listener = sharers.back().held();
     any |= !listener.accept_slots.empty();
-    const auto slot = std::ranges::find_if(listener.accept_slots,
-                                           [&](std::uint32_t each) { return charge(program, program.held[each]); });
-    if (slot == listener.accept_slots.end()) continue;
-    const std::uint32_t handle = *slot;
+    // Where the first one cannot be charged, the others would cost as much.
+    const auto slot = listener.accept_slots.begin();
+    if (slot == listener.accept_slots.end() || !charge(program, program.held[slot->second])) continue;
+    const std::uint32_t handle = slot->second;
     listener.accept_slots.erase(slot);
     return Sharer{&program, handle};
   }

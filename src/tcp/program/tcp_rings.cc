@@ -1,7 +1,5 @@
 // The rings of programs' flows: how their memory is charged, when a larger one is advised, and how it takes the place
 // of the one before (TcpCommandKind::grow). A program names the memory; here it is checked and charged.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <span>
@@ -22,73 +20,83 @@ constexpr TimeNs advise_again_ns = second_ns;
 // On short paths it is the program that takes this long to be woken.
 constexpr TimeNs round_trip_min_ns = millisecond_ns;
 
-struct Blocks {
-  std::ptrdiff_t first, end;
-  [[nodiscard]] std::uint64_t bytes() const noexcept {
-    return static_cast<std::uint64_t>(end - first) * wire::tcp_ring_block_bytes;
-  }
-};
-Blocks blocks_of(std::uint64_t at, std::uint64_t length) noexcept {
-  constexpr std::uint64_t block = wire::tcp_ring_block_bytes;
-  return {static_cast<std::ptrdiff_t>(at / block), static_cast<std::ptrdiff_t>((at + length + block - 1) / block)};
-}
-
 }  // namespace
 
 // ---- charges
 
-// Of one user and of all: whether so much more may be charged.
-bool TcpService::may_charge(const Program& program, std::uint64_t bytes) const {
-  std::uint64_t of_user = bytes, of_all = bytes;
+std::span<std::uint8_t> TcpService::blocks_of(Program& program, const Held::Ring& ring) {
+  constexpr std::uint64_t block = wire::tcp_ring_block_bytes;
+  const std::uint64_t first = ring.at / block, end = (ring.at + ring.bytes + block - 1) / block;
+  if (program.blocks.size() < end) program.blocks.resize(end);
+  return std::span(program.blocks).subspan(first, end - first);
+}
+
+Status TcpService::mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring) {
+  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
+  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & Program::block_lent) != 0; }))
+    return fail(Error::protocol, "handle {}: a first ring of {} bytes at {}, where a larger one is", handle, ring.bytes,
+                ring.at);
+  for (std::uint8_t& block : blocks) block |= Program::block_first;
+  return {};
+}
+
+// Of one user and of all: whether so much more may be charged. Larger rings leave an eighth to first ones, and one of
+// them gets at most a sixteenth of the rest, so that the first to ask does not take all.
+bool TcpService::may_charge(const Program& program, std::uint64_t bytes, RingIs is) const {
+  std::uint64_t of_user = 0, of_all = 0;
   for (const auto& [number, each] : programs_) {
     of_all += each.charged_bytes;
     if (each.who.user == program.who.user) of_user += each.charged_bytes;
   }
-  return of_user <= limits_.receive_bytes_of_user_max / cores_ && of_all <= limits_.receive_bytes_max / cores_;
+  const auto fits = [&](std::uint64_t used, std::uint64_t most) {
+    most /= cores_;
+    if (is == RingIs::first) return used + bytes <= most;
+    most -= most / 8;
+    return used < most && bytes <= (most - used) / 16;
+  };
+  return fits(of_user, limits_.receive_bytes_of_user_max) && fits(of_all, limits_.receive_bytes_max);
 }
 
 bool TcpService::charge(Program& program, const Held& held) {
-  const Held::Ring &in = held.ring(TcpWay::in), &out = held.ring(TcpWay::out);
-  const std::array both{blocks_of(in.at, in.bytes), blocks_of(out.at, out.bytes)};
-  const std::span rings = std::span(both).first(program.who.linked ? 2 : 1);
-  std::uint64_t bytes = 0;
-  for (const auto& [first, end] : rings) {
-    if (program.blocks.size() < static_cast<std::size_t>(end)) program.blocks.resize(static_cast<std::size_t>(end));
-    const auto begin = program.blocks.begin();
-    if (std::find(begin + first, begin + end, Program::Block::lent) != begin + end) return false;
-    bytes += static_cast<std::uint64_t>(std::count(begin + first, begin + end, Program::Block::free)) *
-             wire::tcp_ring_block_bytes;
-  }
-  if (bytes == 0) return true;
-  if (!may_charge(program, bytes)) return false;
-  for (const auto& [first, end] : rings)
-    std::fill(program.blocks.begin() + first, program.blocks.begin() + end, Program::Block::kept);
-  program.charged_bytes += bytes;
+  const std::uint64_t cost = cost_of(program, held);
+  if (cost == 0) return true;
+  if (!may_charge(program, cost, RingIs::first)) return false;
+  for (const TcpWay way : both_ways) pay(program, way, held.ring(way));
   return true;
 }
 
-// What a larger ring costs: on one machine, the pages of a ring for sending are the program's own.
-std::uint64_t TcpService::cost_of(const Program& program, TcpWay way, const Held::Ring& ring) noexcept {
-  return way == TcpWay::in || program.who.linked ? blocks_of(ring.at, ring.bytes).bytes() : 0;
+// On one machine, the pages of a ring for sending are the program's own.
+std::uint64_t TcpService::cost_of(Program& program, TcpWay way, const Held::Ring& ring) {
+  if (way == TcpWay::out && !program.who.linked) return 0;
+  const auto is_free = [](std::uint8_t block) { return (block & Program::block_charged) == 0; };
+  return static_cast<std::uint64_t>(std::ranges::count_if(blocks_of(program, ring), is_free)) *
+         wire::tcp_ring_block_bytes;
 }
 
-// The program may use the memory for another flow once it is told.
-void TcpService::return_ring(Program& program, TcpWay way, const Held::Ring& ring) noexcept {
-  if (!ring.lent) return;
-  const auto [first, end] = blocks_of(ring.at, ring.bytes);
-  std::fill(program.blocks.begin() + first, program.blocks.begin() + end, Program::Block::free);
-  program.charged_bytes -= cost_of(program, way, ring);
-  const MutableBytes memory = program.area.memory();
-  if (program.who.linked || memory.empty()) return;  // linked: the mirror gives its pages back, the program its own
-  static_cast<void>(madvise(memory.data() + ring.at, ring.bytes, MADV_REMOVE));
+std::uint64_t TcpService::cost_of(Program& program, const Held& held) {
+  return cost_of(program, TcpWay::out, held.ring(TcpWay::out)) + cost_of(program, TcpWay::in, held.ring(TcpWay::in));
 }
 
-// The flow is gone, and the program is about to be told.
-void TcpService::return_rings(Program& program, Held& held) noexcept {
+void TcpService::pay(Program& program, TcpWay way, const Held::Ring& ring) {
+  const std::uint64_t cost = cost_of(program, way, ring);
+  if (cost == 0) return;
+  program.charged_bytes += cost;
+  for (std::uint8_t& block : blocks_of(program, ring)) block |= Program::block_charged;
+}
+
+// The program may use the memory for another flow once it is told, and removes its pages. The agent does not: a program
+// could make it wait for its file's lock. So the memory stays charged.
+void TcpService::return_ring(Program& program, Held::Ring& ring) {
+  if (!std::exchange(ring.lent, false)) return;
+  for (std::uint8_t& block : blocks_of(program, ring)) block &= static_cast<std::uint8_t>(~Program::block_lent);
+  program.lent_bytes -= ring.bytes;
+}
+
+// The flow is gone, and the program is about to be told. Until it is, its commands are checked against these rings.
+void TcpService::return_rings(Program& program, Held& held) {
   for (const TcpWay way : both_ways) {
     if (held.is_moving(way)) end_move(program, held, way);
-    return_ring(program, way, held.ring(way));
-    held.ring(way) = {};
+    return_ring(program, held.ring(way));
   }
 }
 
@@ -99,7 +107,7 @@ void TcpService::measure(Held& held, TcpWay way, TimeNs now) noexcept {
   Held::Move& move = held.moves[static_cast<std::size_t>(way)];
   const TimeNs took = now - std::exchange(move.marked_at, now);
   const Flow* const flow = stack_->flow(held.id);
-  if (flow == nullptr || held.is_moving(way) || held.ring(way).bytes >= wire::tcp_grown_bytes_max ||
+  if (flow == nullptr || held.is_moving(way) || held.ring(way).bytes >= wire::tcp_ring_bytes_max ||
       now < move.advise_at || took > std::max(flow->rtt.smoothed_ns(), round_trip_min_ns))
     return;
   move.advised = true;
@@ -112,32 +120,33 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
     return fail(Error::protocol, "handle {}: a larger ring for direction {}", command.handle, command.flags);
   const auto way = static_cast<TcpWay>(command.flags);
   Held::Move& move = held.moves[command.flags];
-  if (!std::exchange(move.advised, false))
-    return fail(Error::protocol, "handle {}: a larger ring that was not advised", command.handle);
   const Held::Ring ring{command.receive_at, command.receive_bytes, true}, before = held.ring(way);
   OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, ring.at, ring.bytes));
-  if (ring.bytes <= before.bytes || ring.bytes > wire::tcp_grown_bytes_max || ring.at % wire::tcp_ring_block_bytes != 0)
+  if (ring.bytes <= before.bytes || ring.at % wire::tcp_ring_block_bytes != 0)
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
                 ring.bytes, ring.at, before.bytes);
-  const auto [first, end] = blocks_of(ring.at, ring.bytes);
-  if (program.blocks.size() < static_cast<std::size_t>(end)) program.blocks.resize(static_cast<std::size_t>(end));
-  const auto begin = program.blocks.begin();
-  if (std::count(begin + first, begin + end, Program::Block::free) != end - first)
+  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
+  constexpr std::uint8_t in_use = Program::block_first | Program::block_lent;
+  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & in_use) != 0; }))
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, where another one is", command.handle,
                 ring.bytes, ring.at);
   OFP_TRY(check_begin(held, way, command));
+  // An advice that the program has not seen is answered with it.
+  held.ring_events &= ~tcp_ring::of(way, tcp_ring::advised);
   const auto answer = [&](std::uint32_t bit) -> Status {
     held.ring_events |= tcp_ring::of(way, bit);
     tell(program, command.handle, 0);
     return {};
   };
+  if (!std::exchange(move.advised, false) || held.is_moving(way)) return answer(tcp_ring::refused);
   const std::uint64_t cost = cost_of(program, way, ring);
-  if (cost > 0 && !may_charge(program, cost)) {
+  if (cost > 0 && !may_charge(program, cost, RingIs::larger)) {
     ++counters_.rings_refused;
     return answer(tcp_ring::refused);
   }
-  std::fill(begin + first, begin + end, Program::Block::lent);
-  program.charged_bytes += cost;
+  pay(program, way, ring);
+  for (std::uint8_t& block : blocks) block |= Program::block_lent;
+  program.lent_bytes += ring.bytes;
   ++counters_.rings_grown;
   move.from = command.position;
   move.before = before;
@@ -158,9 +167,9 @@ Status TcpService::check_begin(const Held& held, TcpWay way, const wire::TcpComm
               command.position, command.flags);
 }
 
-void TcpService::end_move(Program& program, Held& held, TcpWay way) noexcept {
+void TcpService::end_move(Program& program, Held& held, TcpWay way) {
   held.moving &= static_cast<std::uint8_t>(~Held::bit(way));
-  return_ring(program, way, held.moves[static_cast<std::size_t>(way)].before);
+  return_ring(program, held.moves[static_cast<std::size_t>(way)].before);
 }
 
 void TcpService::note_allowed(Program& program, std::uint32_t handle, std::uint64_t position, TimeNs now) {

@@ -215,6 +215,7 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
               0,
               0,
               program.charged_bytes,
+              program.lent_bytes,
               program.commands_full,
               program.events_full};
     for (const Held& held : program.held) {

@@ -112,6 +112,7 @@ class TcpService final : public Owner {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, accept_slots;
     std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
+    std::uint64_t lent_bytes;     // larger rings that flows have
     FullRing commands_full, events_full;
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
@@ -166,10 +167,12 @@ class TcpService final : public Owner {
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
-    std::uint64_t holders = ~0ull;           // bits of the processes to wake for it
-    std::set<std::uint32_t> accept_slots{};  // a listener's accept slots
-    std::uint32_t awaited = 0;               // answers still expected from other cores
-    FlowOptions options{};                   // kept while claiming
+    std::uint64_t holders = ~0ull;  // bits of the processes to wake for it
+    // A listener's accept slots. Those whose rings are still to be charged come last.
+    std::set<std::pair<bool, std::uint32_t>> accept_slots{};
+    bool costs = false;         // of an accept slot: the first of the pair
+    std::uint32_t awaited = 0;  // answers still expected from other cores
+    FlowOptions options{};      // kept while claiming
     std::array<Move, 2> moves{};
     std::uint32_t ring_events = 0;  // bits of wire::tcp_ring not yet delivered
 
@@ -200,10 +203,11 @@ class TcpService final : public Owner {
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
     std::deque<std::uint32_t> departed{};  // the other processes are still to be told; each once, so the set is bounded
-    // Blocks of the area (wire::tcp_ring_block_bytes). kept: of a flow's first ring, charged until the program closes.
-    enum class Block : std::uint8_t { free, kept, lent };
-    std::vector<Block> blocks{};
-    std::uint64_t charged_bytes = 0;
+    // Blocks of the area (wire::tcp_ring_block_bytes), bits of each. first: of a flow's first ring; lent: of a larger
+    // one, as long as a flow has it. charged: until the program closes, as only the program removes pages.
+    static constexpr std::uint8_t block_first = 1, block_lent = 2, block_charged = 4;
+    std::vector<std::uint8_t> blocks{};
+    std::uint64_t charged_bytes = 0, lent_bytes = 0;
     FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
@@ -237,7 +241,7 @@ class TcpService final : public Owner {
   static constexpr unsigned commands_of_a_round = 256;  // then the next program has its turn
   bool take_commands(Program& program, TimeNs now);
   [[nodiscard]] Status take(Program& program, const wire::TcpCommand& command, TimeNs now);
-  [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpCommand& command) const;
+  [[nodiscard]] static Status take_rings(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpCommand& command);
   void bind(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status add_accept_slot(Program& program, Held& held, const wire::TcpCommand& command);
@@ -250,17 +254,22 @@ class TcpService final : public Owner {
   void give_back(Program& program, std::uint32_t handle);
 
   // tcp_rings.cc
-  // Charges a flow's first rings to the user; they stay charged until the program closes. Returns false if the limit is
-  // reached.
+  enum class RingIs { first, larger };
+  [[nodiscard]] static std::span<std::uint8_t> blocks_of(Program& program, const Held::Ring& ring);
+  // A first ring that a command names. Error: a flow has a larger one there.
+  [[nodiscard]] static Status mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring);
+  // Charges a flow's first rings to the user. Returns false if the limit is reached.
   [[nodiscard]] bool charge(Program& program, const Held& held);
-  [[nodiscard]] bool may_charge(const Program& program, std::uint64_t bytes) const;
-  [[nodiscard]] static std::uint64_t cost_of(const Program& program, wire::TcpWay way, const Held::Ring& ring) noexcept;
-  static void return_ring(Program& program, wire::TcpWay way, const Held::Ring& ring) noexcept;
-  static void return_rings(Program& program, Held& held) noexcept;
+  [[nodiscard]] bool may_charge(const Program& program, std::uint64_t bytes, RingIs is) const;
+  [[nodiscard]] static std::uint64_t cost_of(Program& program, wire::TcpWay way, const Held::Ring& ring);
+  [[nodiscard]] static std::uint64_t cost_of(Program& program, const Held& held);  // of both rings
+  static void pay(Program& program, wire::TcpWay way, const Held::Ring& ring);
+  static void return_ring(Program& program, Held::Ring& ring);
+  static void return_rings(Program& program, Held& held);
   void measure(Held& held, wire::TcpWay way, TimeNs now) noexcept;
   [[nodiscard]] Status grow(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status check_begin(const Held& held, wire::TcpWay way, const wire::TcpCommand& command) const;
-  static void end_move(Program& program, Held& held, wire::TcpWay way) noexcept;
+  static void end_move(Program& program, Held& held, wire::TcpWay way);
   void note_allowed(Program& program, std::uint32_t handle, std::uint64_t position, TimeNs now);
 
   // tcp_listeners.cc

@@ -77,7 +77,7 @@ enum class TcpCommandKind : std::uint8_t {
   // TcpOffer: bytes of the next `offer`, which did not fit into it. Over a link only
   payload = 14,
   // handle, flags: a TcpWay, receive_at and receive_bytes: a larger ring, position: bytes from there on go into it,
-  // earlier ones stay in the ring so far. Only after the event with `advised`. Event: `taken` or `refused`
+  // earlier ones stay in the ring so far. Event: `taken`, or `refused`, as always without an advice
   grow = 15,
 };
 
@@ -176,8 +176,8 @@ inline constexpr std::uint32_t advised = 1, taken = 2, refused = 4, returned = 8
   return (rings & of(way, bit)) != 0;
 }
 }  // namespace tcp_ring
-// A larger ring is not larger than this, and begins at a multiple of the block.
-inline constexpr std::uint32_t tcp_grown_bytes_max = 4 << 20, tcp_ring_block_bytes = 16 << 10;
+// A larger ring begins at a multiple of the block.
+inline constexpr std::uint32_t tcp_ring_block_bytes = 16 << 10;
 
 enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
 
@@ -223,7 +223,7 @@ struct TcpAreaLayout {
 
 inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
-                               tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
+                               tcp_ring_bytes_max = 4 << 20;  // of one flow, in one direction
 
 // Checks the ring of a handle that a program's command names.
 [[nodiscard]] inline Status check_tcp_ring(const TcpAreaLayout& layout, std::uint32_t handle, std::uint64_t at,
