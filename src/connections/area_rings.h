@@ -44,6 +44,7 @@ class AreaRings {
   // the agent a read of the ring.
   void post_offer(std::uint32_t core, Handle handle, std::uint64_t end, Bytes sent, std::uint64_t read) noexcept;
   [[nodiscard]] std::uint64_t posted() const noexcept { return state_->posted; }
+  [[nodiscard]] std::uint64_t posted(std::uint32_t core) const noexcept { return state_->commands[core]; }
   // After commands were posted: wakes every core with pending commands, because a process that died before its wake may
   // have posted to any of them. A wake is a system call, so whoever posted gives the lock up before.
   void tell_agent() const noexcept;

@@ -34,23 +34,31 @@ constexpr std::uint64_t turn_bytes = 64;
 [[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
   return align_up(turns_at(layout) + 2 * layout.flows * turn_bytes, page_bytes);
 }
-[[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
+constexpr std::uint64_t steps_bytes = 64;
+[[nodiscard]] std::uint64_t steps_at(const TcpAreaLayout& layout) noexcept {
   return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
                   page_bytes);
 }
-// The agent counts used memory in blocks of this size from the start of the area (tcp_commands.cc): a ring between two
-// blocks would count as both.
-constexpr std::uint64_t counted_bytes = 64 << 10;
-[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept {
-  return align_up(kept_at(layout) + kept_bytes, counted_bytes);
+[[nodiscard]] std::uint64_t pool_words_at(const TcpAreaLayout& layout) noexcept {
+  return steps_at(layout) + layout.flows * steps_bytes;
+}
+[[nodiscard]] std::uint64_t kept_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
+  return align_up(pool_words_at(layout) + options.pool_bytes / RingPool::word_bytes * sizeof(std::uint64_t),
+                  page_bytes);
+}
+[[nodiscard]] std::uint64_t rings_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
+  return align_up(kept_at(options, layout) + options.kept_bytes, wire::tcp_ring_block_bytes);
+}
+[[nodiscard]] std::uint64_t pool_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
+  const std::uint64_t of_flow = std::uint64_t{options.send_bytes} + options.receive_bytes;
+  return align_up(rings_at(options, layout) + options.flows * of_flow, wire::tcp_ring_block_bytes);
 }
 }  // namespace
 
 TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
   TcpAreaLayout layout;
   layout.flows = options.flows;
-  layout.bytes = rings_at(layout, options.kept_bytes) +
-                 std::uint64_t{options.flows} * (std::uint64_t{options.send_bytes} + options.receive_bytes);
+  layout.bytes = pool_at(options, layout) + options.pool_bytes;
   return layout;
 }
 
@@ -60,12 +68,18 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       send_bytes_(options.send_bytes),
       receive_bytes_(options.receive_bytes),
       kept_bytes_(options.kept_bytes),
+      kept_at_(kept_at(options, layout_)),
+      rings_at_(rings_at(options, layout_)),
+      pool_at_(pool_at(options, layout_)),
+      pool_({reinterpret_cast<std::uint64_t*>(memory_.data() + pool_words_at(layout_)),
+             options.pool_bytes / RingPool::word_bytes}),
       process_(process),
       shared_(std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()))),
       rings_(memory_, layout_, shared_->rings, std::move(wake)),
       processes_(memory_.data() + processes_at(layout_), layout_.flows, shared_->rings.processes) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes &&
-                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes && sizeof(TurnLock) == turn_bytes);
+                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes && sizeof(TurnLock) == turn_bytes &&
+                2 * sizeof(Step) == steps_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   rings_.learn();
@@ -75,8 +89,13 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
     : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
   shared_->lock.init();
+  shared_->options = options;
   static_cast<void>(processes_.add());  // number 0
   spread();
+}
+
+bool SocketArea::lies_in(MutableBytes memory, const SocketOptions& options) noexcept {
+  return std::launder(reinterpret_cast<Shared*>(memory.data() + layout_of(options).own()))->options == options;
 }
 
 void SocketArea::spread() {
@@ -85,7 +104,7 @@ void SocketArea::spread() {
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
 
-MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
+MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at_, kept_bytes_); }
 
 SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
   return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
@@ -114,9 +133,8 @@ SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
 // The core whose ring takes commands for the handle.
 std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
 
-std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
-  return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) +
-         (receives ? send_bytes_ : 0);
+std::array<SocketArea::Step, 2>& SocketArea::steps(Handle handle) const noexcept {
+  return reinterpret_cast<std::array<Step, 2>*>(memory_.data() + steps_at(layout_))[handle];
 }
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
@@ -168,7 +186,10 @@ void SocketArea::clear(Handle handle) noexcept {
   set_shutting(handle, false);
   const std::uint32_t used = cell(handle).used;
   const bool has_turns = cell(handle).has_turns;
+  free_rings(handle);
   cell(handle) = Cell{};
+  for (const Way way : {Way::out, Way::in})
+    cell(handle).logs[static_cast<int>(way)] = static_cast<std::uint8_t>(std::countr_zero(first_bytes(way)));
   cell(handle).used = used;
   cell(handle).has_turns = has_turns;
   cell(handle).woken = every_process;
@@ -182,8 +203,8 @@ void SocketArea::post(std::uint32_t core, const TcpCommand& command) noexcept {
 
 void SocketArea::name_rings(Handle handle, TcpCommand& command) const noexcept {
   command.handle = handle;
-  command.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
-  command.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
+  command.send_at = static_cast<std::uint64_t>(ring(handle, Way::out).data() - memory_.data());
+  command.receive_at = static_cast<std::uint64_t>(ring(handle, Way::in).data() - memory_.data());
   command.send_bytes = send_bytes_;
   command.receive_bytes = receive_bytes_;
 }
@@ -193,6 +214,13 @@ void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
   if (owing.owed == 0) ++shared_->owing;
   owing.owed |= what;
   if (settle(handle)) --shared_->owing;
+}
+
+void SocketArea::forgive(Handle handle, std::uint8_t what) noexcept {
+  Cell& owing = cell(handle);
+  if (owing.owed == 0) return;
+  owing.owed &= static_cast<std::uint8_t>(~what);
+  if (owing.owed == 0) --shared_->owing;
 }
 
 // True: no commands are owed any more.
@@ -213,7 +241,7 @@ bool SocketArea::settle(Handle handle) noexcept {
     command.handle = handle;
     if (each.owed == owed_allow) {
       set_shutting(handle, false);  // first, so that pages are no longer given back
-      command.position = owing.allowed = owing.read + receive_bytes_;
+      command.position = owing.allowed = owing.read + owing.bytes(Way::in);
     }
     if (each.owed == owed_holders) {
       owing.woken = owing.holders == 1 ? owing.holder : every_process;
@@ -230,7 +258,7 @@ bool SocketArea::settle(Handle handle) noexcept {
     post(core, command);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);
   }
-  return true;
+  return owing.owed == 0 || ask_for_rings(handle);
 }
 
 void SocketArea::settle() noexcept {
@@ -359,8 +387,11 @@ void SocketArea::take(const TcpEvent& told) noexcept {
     about.round_trip_us = told.round_trip_us;
     about.window = told.window;
   }
-  about.received = std::clamp(told.received, about.received, about.read + receive_bytes_);
+  if (told.rings != 0) take_rings(told);
+  about.received = std::clamp(told.received, about.received, about.read + about.bytes(Way::in));
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
+  if (about.growth(Way::out) == Growth::taken && about.acknowledged >= steps(told.handle)[0].from)
+    end_step(told.handle, Way::out);
   if (told.shut != 0 && about.shutting && (told.what & event::gone) == 0) {
     if (told.shut == wire::tcp_shut::done && about.read == about.received) free_pages(told.handle);
     owe(told.handle, owed_allow);

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "connections/area_rings.h"
 #include "connections/process_table.h"
+#include "connections/ring_pool.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::channel {
@@ -28,7 +29,12 @@ struct SocketOptions {
   std::uint32_t flows = 1024;
   std::uint32_t send_bytes = 256 << 10,
                 receive_bytes = 256 << 10;  // sizes of a flow's rings; powers of two. Memory is taken as it is used
-  std::uint64_t kept_bytes = 0;             // memory that the owner shares between all processes: SocketArea::kept()
+  // Memory for larger rings, for flows that fill theirs within a round trip; a multiple of RingPool::word_bytes. 0:
+  // rings stay as they are
+  std::uint64_t pool_bytes = 0;
+  std::uint64_t kept_bytes = 0;  // memory that the owner shares between all processes: SocketArea::kept()
+
+  friend bool operator==(const SocketOptions&, const SocketOptions&) = default;
 };
 
 // Options that a program may set for a flow at any time.
@@ -40,7 +46,7 @@ struct FlowSettings {
   friend bool operator==(const FlowSettings&, const FlowSettings&) = default;
 };
 
-enum class Way : std::uint8_t;  // a direction of a flow
+using Way = wire::TcpWay;  // a direction of a flow
 
 class SocketArea {
  public:
@@ -58,15 +64,19 @@ class SocketArea {
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
-    std::uint64_t received, acknowledged;  // totals
-    std::uint32_t round_trip_us, window;   // as of the last event; window: of congestion, bytes
-    std::uint16_t mss;                     // 0: unknown
+    std::uint64_t received, acknowledged;   // totals
+    std::uint32_t send_ring, receive_ring;  // bytes of the present rings
+    std::uint64_t room;                     // bytes that send() takes
+    std::uint32_t round_trip_us, window;    // as of the last event; window: of congestion, bytes
+    std::uint16_t mss;                      // 0: unknown
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
   // `memory` has the layout's length, is zeroed, and outlives this. `wake` makes a sleeping core of the agent look.
   using Wake = AreaRings::Wake;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
+  // Whether an area of these options lies in this memory, which has the layout's length.
+  [[nodiscard]] static bool lies_in(MutableBytes memory, const SocketOptions& options) noexcept;
   // The same area in another process that maps it, which has this number.
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process);
   SocketArea(const SocketArea&) = delete;
@@ -147,6 +157,12 @@ class SocketArea {
  private:
   struct Shared;
   struct Cell;
+  struct Place {
+    std::uint32_t unit;  // of the pool, if the ring is larger than the flow's first one
+    std::uint8_t log2;   // of its bytes
+  };
+  struct Step;
+  enum class Growth : std::uint8_t;
   struct AcceptSlots;
   class Lock;
   struct TurnLock;
@@ -163,7 +179,22 @@ class SocketArea {
   void let_go_of_all(std::uint32_t number) noexcept;
   void name_holders(Handle handle) noexcept;
   void count_holders() const noexcept;
-  [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
+  [[nodiscard]] std::uint32_t first_bytes(Way way) const noexcept {
+    return way == Way::out ? send_bytes_ : receive_bytes_;
+  }
+  [[nodiscard]] std::array<Step, 2>& steps(Handle handle) const noexcept;
+  [[nodiscard]] MutableBytes ring_at(Handle handle, Way way, Place place) const noexcept;
+  [[nodiscard]] MutableBytes ring(Handle handle, Way way) const noexcept;
+  [[nodiscard]] MutableBytes ring_before(Handle handle, Way way) const noexcept;
+  [[nodiscard]] std::uint64_t bytes_before(Handle handle, std::uint64_t at, std::uint64_t count) const noexcept;
+  bool ask_for_rings(Handle handle) noexcept;
+  void ask_for_ring(Handle handle, Way way) noexcept;
+  void take_rings(const wire::TcpEvent& event) noexcept;
+  void end_step(Handle handle, Way way) noexcept;
+  void free_ring(Handle handle, Way way, Place place) noexcept;
+  void free_rings(Handle handle) noexcept;
+  void count_rings() const noexcept;
+  void remove_pages(MutableBytes ring) const noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
   [[nodiscard]] TurnLock& turn_lock(Handle handle, Way way) const noexcept;
@@ -177,6 +208,7 @@ class SocketArea {
   // A command of a flow or listener; `core` is that of its ring.
   void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
+  void forgive(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
   [[nodiscard]] Result<std::size_t> room_to_send(Handle flow, std::size_t bytes);
@@ -200,7 +232,8 @@ class SocketArea {
   MutableBytes memory_;
   wire::TcpAreaLayout layout_;
   std::uint32_t send_bytes_, receive_bytes_;
-  std::uint64_t kept_bytes_;
+  std::uint64_t kept_bytes_, kept_at_, rings_at_, pool_at_;
+  mutable RingPool pool_;
   std::uint32_t process_ = 0;
   Shared* shared_;
   AreaRings rings_;

@@ -133,12 +133,12 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 // How many of the bytes fit; an error if none do.
 Result<std::size_t> SocketArea::room_to_send(Handle handle, std::size_t bytes) {
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->unacknowledged() == send_bytes_ || (flow->told & (event::connected | event::accepted)) == 0) take_all();
+  if (flow->room_to_send() == 0 || (flow->told & (event::connected | event::accepted)) == 0) take_all();
   if ((flow->told & event::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream has already been sent");
   if ((flow->told & (event::connected | event::accepted)) == 0)
     return fail(Error::would_block, "the connection is not established yet");
-  const std::size_t room = std::min<std::uint64_t>(bytes, send_bytes_ - flow->unacknowledged());
+  const std::size_t room = std::min<std::uint64_t>(bytes, flow->room_to_send());
   if (bytes > 0 && (room == 0 || !rings_.room(core_of(handle))))
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   return room;
@@ -154,10 +154,11 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   Cell& flow = cell(handle);
   const std::uint64_t at = flow.offered;
   // Meanwhile the flow may end, and the commands may fill their ring: then nothing was sent.
-  if (turn.copy(lock, [&] { copy_into_ring({ring(handle, false), send_bytes_}, at, taken); }))
+  if (turn.copy(lock, [&, into = ring(handle, Way::out)] { copy_into_ring(into, at, taken); }))
     OFP_TRY(room_to_send(handle, taken.size()));
   flow.offered += taken.size();
   rings_.post_offer(core_of(handle), handle, flow.offered, taken, flow.read);
+  if ((flow.growths & Cell::postponed) != 0) owe(handle, owed_larger_out);
   return taken.size();
 }
 
@@ -177,15 +178,19 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
       return fail(Error::would_block, "no data has arrived");
     }
   } while (turn.wait(lock, taken));
-  const bool unlocked = !reading.discards && turn.copy(lock, [&] {
-    copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
+  const std::uint64_t before = bytes_before(handle, at, taken);
+  const bool unlocked = !reading.discards && turn.copy(lock, [&, from = ring(handle, Way::in)] {
+    if (before > 0) copy_out_of_ring(ring_before(handle, Way::in), at, bytes.first(before));
+    copy_out_of_ring(from, at + before, bytes.subspan(before, taken - before));
   });
   // This process may have let go of the flow meanwhile: its position is nobody's any more.
   if (reading.peeks || (unlocked && !find(handle))) return taken;
   Cell& flow = cell(handle);
   set_read(handle, flow.read + taken);
-  // The agent need not hear of every read: the peer has the rest of the window.
-  if (!flow.shutting && flow.read + receive_bytes_ - flow.allowed >= receive_bytes_ / 4) owe(handle, owed_allow);
+  // The agent need not hear of every read: the peer has the rest of the window. But a ring that was left is its.
+  const std::uint32_t size = flow.bytes(Way::in);
+  const bool leaves_ring = before > 0 && bytes_before(handle, flow.read, 1) == 0;
+  if (!flow.shutting && (flow.read + size - flow.allowed >= size / 4 || leaves_ring)) owe(handle, owed_allow);
   return taken;
 }
 
@@ -287,9 +292,14 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.unread = at.received - at.read;
   look.received = at.received;
   look.unacknowledged = at.unacknowledged();
+  look.send_ring = at.bytes(Way::out);
+  look.receive_ring = at.bytes(Way::in);
+  look.room = at.room_to_send();
   look.readable =
       closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
-  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && at.is_writable(send_bytes_));
+  look.writable = closed || at.finishing ||
+                  (at.is == Cell::Is::flow && look.connected && at.growth(Way::out) != Growth::asked &&
+                   at.is_writable(at.bytes(Way::out)));
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

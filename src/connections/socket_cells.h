@@ -19,7 +19,9 @@ enum Owed : std::uint8_t {
   owed_release = 4,
   owed_abort = 8,
   owed_holders = 16,
-  owed_options = 32
+  owed_options = 32,
+  owed_larger_out = 64,  // a `grow`, as far as there is memory for it
+  owed_larger_in = 128
 };
 inline constexpr std::uint16_t every_process = 0xffff;
 
@@ -34,6 +36,17 @@ struct SocketArea::Shared {
   std::uint32_t next_look;                                 // the handle at which give_back() continues
   TimeNs looked_at;                                        // time of its last call
   std::uint32_t listeners;                                 // made so far
+  SocketOptions options;                                   // of the process that made the area
+};
+
+// asked: for the larger ring `Step::next`. taken: it is the present ring, and the one before still holds bytes.
+enum class SocketArea::Growth : std::uint8_t { none, asked, taken };
+
+// From one ring of a direction to the next one: bytes from `from` on are in the larger ring.
+struct SocketArea::Step {
+  std::uint64_t from;
+  std::uint64_t posted;  // commands of the core before this one
+  Place before, next;
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {
@@ -48,9 +61,15 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   bool shutting;         // the agent was asked to shut the window, and not to open it again
   std::uint8_t copying;  // bits of the directions in which a call copies without the lock; see Turn
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;               // of an accept slot
-  Handle next;                          // free cells; flows that wait to be accepted
-  std::uint32_t backlog;                // of a listener
+  union {
+    std::uint32_t listener;   // of an accept slot
+    std::uint32_t out_place;  // of a flow whose ring is from the pool
+  };
+  Handle next;  // free cells; flows that wait to be accepted
+  union {
+    std::uint32_t backlog;   // of a listener
+    std::uint32_t in_place;  // as out_place
+  };
   std::uint32_t round_trip_us, window;  // of a flow, from its last event
   std::uint32_t serial;                 // of a listener and its accept slots, because handles are reused
   std::uint64_t begun;                  // of a waiting flow: smaller than that of later flows
@@ -63,7 +82,29 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   // The receive ring of this handle, which stays when the handle is reused: bytes that may have pages, and the flow's
   // `received` (its lower half) when they were counted.
   std::uint32_t used, counted;
-  bool has_turns;  // likewise: its TurnLocks are made
+  bool has_turns;        // likewise: its TurnLocks are made
+  std::uint8_t growths;  // two bits for each direction: a Growth; and `postponed`
+  std::uint8_t logs[2];  // the sizes of its present rings, as powers of two
+
+  [[nodiscard]] std::uint8_t log2(Way way) const noexcept { return logs[static_cast<int>(way)]; }
+  [[nodiscard]] std::uint32_t bytes(Way way) const noexcept { return 1u << log2(way); }
+  [[nodiscard]] Place place(Way way) const noexcept { return {way == Way::out ? out_place : in_place, log2(way)}; }
+  void set_place(Way way, Place place) noexcept {
+    (way == Way::out ? out_place : in_place) = place.unit;
+    logs[static_cast<int>(way)] = place.log2;
+  }
+  [[nodiscard]] Growth growth(Way way) const noexcept {
+    return static_cast<Growth>(growths >> 2 * static_cast<int>(way) & 3);
+  }
+  void set_growth(Way way, Growth growth) noexcept {
+    const int shift = 2 * static_cast<int>(way);
+    growths = static_cast<std::uint8_t>((growths & ~(3 << shift)) | static_cast<int>(growth) << shift);
+  }
+  // The agent has advised a larger ring while a call copies into the present one.
+  static constexpr std::uint8_t postponed = 16;
+  [[nodiscard]] std::uint64_t room_to_send() const noexcept {
+    return growth(Way::out) == Growth::asked ? 0 : bytes(Way::out) - unacknowledged();
+  }
 };
 
 // A listener's state on one core: the numbers of accept slots and of waiting flows, and the latter's list.
@@ -81,7 +122,10 @@ class SocketArea::Lock {
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   void lock() noexcept {
-    if (!area_.shared_->lock.take()) area_.count_holders();
+    if (!area_.shared_->lock.take()) {
+      area_.count_holders();
+      area_.count_rings();
+    }
     posted_ = area_.rings_.posted();
   }
   void unlock() noexcept {
@@ -97,7 +141,6 @@ class SocketArea::Lock {
 
 // Two locks of each handle that was used, one for each direction, on cache lines of their own.
 struct alignas(64) SocketArea::TurnLock : ProcessMutex {};
-enum class Way : std::uint8_t { out, in };
 inline constexpr std::size_t short_copy = 1024;  // takes about as long as the locks that it would need
 
 // A call's turn to copy in one direction of a flow. A short copy is made under the area's lock. For a longer one the

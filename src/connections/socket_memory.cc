@@ -3,10 +3,8 @@
 // The agent may write arriving data to any allowed part of a ring. So pages are given back only where it stores none:
 // of closed connections, or while their window is shut (TcpCommandKind::shut). A peer that sends meanwhile has to
 // retransmit, so this is for idle connections, not for busy streams.
-#include <sys/mman.h>
-
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
 
 #include "connections/socket_cells.h"
 
@@ -25,8 +23,8 @@ constexpr TimeNs look_every_ns = 900 * millisecond_ns;  // whichever process loo
 // True: nothing has arrived since the last count.
 bool SocketArea::count_used(Handle handle) const noexcept {
   Cell& at = cell(handle);
-  const std::uint32_t fresh = static_cast<std::uint32_t>(at.received) - at.counted;
-  at.used = fresh > receive_bytes_ - at.used ? receive_bytes_ : at.used + fresh;
+  const std::uint32_t fresh = static_cast<std::uint32_t>(at.received) - at.counted, size = at.bytes(Way::in);
+  at.used = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{at.used} + fresh, size));
   at.counted += fresh;
   return fresh == 0;
 }
@@ -57,7 +55,7 @@ bool SocketArea::give_back(Handle handle) noexcept {
   }
   if (at.is != Cell::Is::flow) return at.is == Cell::Is::ending;
   const bool may = is_idle && at.read == at.received && !at.shutting && (at.owed & owed_allow) == 0 &&
-                   (at.told & (event::connected | event::accepted)) != 0;
+                   at.growth(Way::in) == Growth::none && (at.told & (event::connected | event::accepted)) != 0;
   if (!may || !rings_.room(core_of(handle))) return true;
   set_shutting(handle, true);
   TcpCommand command{};
@@ -81,12 +79,7 @@ void SocketArea::set_shutting(Handle handle, bool shutting) noexcept {
 
 void SocketArea::free_pages(Handle handle) noexcept {
   cell(handle).used = 0;
-  if (rings_.keeps_pages()) return;
-  const auto first = align_up(reinterpret_cast<std::uintptr_t>(ring(handle, true)), page_bytes),
-             end = (reinterpret_cast<std::uintptr_t>(ring(handle, true)) + receive_bytes_) / page_bytes * page_bytes;
-  const int before = errno;
-  if (first < end) static_cast<void>(madvise(reinterpret_cast<void*>(first), end - first, MADV_REMOVE));
-  errno = before;
+  remove_pages(ring(handle, Way::in));
 }
 
 }  // namespace offpath::channel

@@ -23,6 +23,9 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
     if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
       return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes,
                   wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
+  if (options.pool_bytes % RingPool::word_bytes != 0)
+    return fail(Error::invalid, "a pool of {} bytes for larger rings; multiples of {} are allowed", options.pool_bytes,
+                RingPool::word_bytes);
   OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes, deadline));
   std::unique_ptr<Sockets> made(new Sockets(&end, region));
   made->area_.emplace(end.segment(region), options, made->waker());
@@ -131,6 +134,8 @@ Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer,
   std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));
   OFP_ASSIGN(made->inherited_,
              link::map_sealed(memory, SocketArea::layout_of(options).bytes, "the area of inherited connections"));
+  if (!SocketArea::lies_in(made->inherited_.bytes(), options))
+    return fail(Error::invalid, "inherited connections: their area is laid out for other numbers or sizes");
   made->memory_fd_ = memory;
   made->area_.emplace(made->inherited_.bytes(), options, made->waker(), newcomer.process);
   made->join(std::move(newcomer));

@@ -52,6 +52,7 @@ void add(TcpStatus& all, TcpStatus core) {
     same->flows += more.flows;
     same->accept_slots += more.accept_slots;
     same->receive_bytes += more.receive_bytes;
+    same->lent_bytes += more.lent_bytes;
     same->commands_full.add(more.commands_full);
     same->events_full.add(more.events_full);
   }

@@ -305,7 +305,8 @@ void write_tcp(Json& json, const AgentStatus& status) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
         .member("accept_slots", each.accept_slots)
-        .member("receive_bytes", each.receive_bytes);
+        .member("receive_bytes", each.receive_bytes)
+        .member("lent_bytes", each.lent_bytes);
     write_full(json, "commands", each.commands_full, status.taken_at);
     write_full(json, "events", each.events_full, status.taken_at);
     json.end_object();

@@ -18,8 +18,11 @@ using wire::TcpAreaLayout;
 using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpEvent;
+using wire::TcpWay;
+namespace tcp_ring = wire::tcp_ring;
 namespace area_word = wire::tcp_word;
 
+constexpr std::size_t out = 0, in = 1;                  // directions: TcpWay
 constexpr std::uint64_t kept_touched_bytes = 16 << 10;  // less than this is not worth a system call
 
 }  // namespace
@@ -196,11 +199,14 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     if (flow.leaving) give_back(flow);
     if (carried_.handle == command.handle) carried_ = {};
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), 0);
-    flow = {command.send_at, command.receive_at, command.send_bytes, command.receive_bytes};
+    flow = {};
+    flow.rings = {Ring{command.send_at, command.send_bytes}, Ring{command.receive_at, command.receive_bytes}};
+    for (const Ring& ring : flow.rings) drop_left(ring);
     return {};
   }
+  if (command.kind == TcpCommandKind::grow) return take_ring(command);
   // TcpService asks what was read when the connection ends.
-  if (flow.receive_bytes != 0 && wire::concerns_flow(command.kind))
+  if (flow.rings[in].size != 0 && wire::concerns_flow(command.kind))
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
   if (command.kind != TcpCommandKind::offer) return {};
   OFP_TRY(keep(std::bit_cast<wire::TcpOffer>(command)));
@@ -237,15 +243,15 @@ Status AreaMirror::keep(const wire::TcpOffer& entry) {
 void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload) {
   // An invalid position is refused by TcpService, which sees the command afterwards. A correct program sends only once
   // it knows of the connection.
-  if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.send_bytes) return;
+  if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.rings[out].size) return;
   if (carried_.count == position - flow.fetched) {
-    copy_into_ring(memory_.subspan(flow.send_at, flow.send_bytes), flow.fetched,
+    copy_into_ring(memory_.subspan(flow.rings[out].at, flow.rings[out].size), flow.fetched,
                    Bytes(carried_.bytes).first(carried_.count));
     counters_.fetched_bytes += carried_.count;
     flow.fetched = position;
     return;
   }
-  add_ring(payload, {flow.send_at, flow.send_bytes}, flow.fetched, position);
+  add_ring(payload, flow.rings[out], flow.fetched, position);
   flow.fetched = position;
 }
 
@@ -340,17 +346,78 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   if (event.handle >= flows_.size()) return 0;
   Flow& flow = flows_[event.handle];
   std::uint64_t bytes = 0;
-  if (flow.receive_bytes != 0 && event.received > flow.pushed) {
-    // A program that allows more than it has room for loses the earlier bytes.
-    bytes = std::min<std::uint64_t>(event.received - flow.pushed, flow.receive_bytes);
-    add_ring(pieces, {flow.receive_at, flow.receive_bytes}, event.received - bytes, event.received);
+  if (flow.grown) take_rings(flow, event);
+  if (flow.rings[in].size != 0 && event.received > flow.pushed) {
+    bytes = add_received(flow, event.received, pieces);
     flow.pushed = event.received;
   }
   if ((event.what & (wire::tcp_event::connected | wire::tcp_event::accepted)) != 0) flow.open = true;
-  if ((event.what & wire::tcp_event::gone) != 0 && flow.receive_bytes != 0) {
+  if ((event.what & wire::tcp_event::gone) != 0 && flow.rings[in].size != 0) {
     flow.leaving = true;
     chain.gone.push_back(event.handle);
+    if (flow.grown)
+      for (const std::size_t way : {out, in}) {
+        chain.left.push_back(flow.rings[way]);
+        if (flow.steps[way].before.size != 0) chain.left.push_back(flow.steps[way].before);
+        flow.rings[way] = {};
+      }
   }
+  return bytes;
+}
+
+// A larger ring that the program has named. TcpService decides about it, and its answer comes with the flow's events.
+Status AreaMirror::take_ring(const TcpCommand& command) {
+  Flow& flow = flows_[command.handle];
+  if (command.flags > static_cast<std::uint16_t>(TcpWay::in) || flow.leaving || flow.rings[in].size == 0) return {};
+  OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
+  const Ring next{command.receive_at, command.receive_bytes};
+  flow.grown = true;
+  Step& step = flow.steps[command.flags];
+  step.next = next;
+  if (step.before.size == 0) step.from = command.position;
+  drop_left(next);
+  return {};
+}
+
+// The program uses this memory again, so all that was written from there has arrived.
+void AreaMirror::drop_left(const Ring& next) noexcept {
+  for (auto& [token, chain] : chains_)
+    std::erase_if(chain.left, [&](const Ring& left) {
+      if (left.at >= next.at + next.size || next.at >= left.at + left.size) return false;
+      drop(left, left.size);
+      return true;
+    });
+}
+
+// An event says what has become of the rings that were named, and what a ring before still has.
+void AreaMirror::take_rings(Flow& flow, const TcpEvent& event) {
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) {
+    Step& step = flow.steps[static_cast<std::size_t>(way)];
+    if (step.next.size != 0 && tcp_ring::says(event.rings, way, tcp_ring::taken)) {
+      step.before = std::exchange(flow.rings[static_cast<std::size_t>(way)], std::exchange(step.next, {}));
+    } else if (tcp_ring::says(event.rings, way, tcp_ring::refused)) {
+      step.next = {};
+    }
+    const bool is_over =
+        way == TcpWay::out ? event.acknowledged >= step.from : tcp_ring::says(event.rings, way, tcp_ring::returned);
+    if (step.before.size == 0 || !is_over) continue;
+    drop(step.before, step.before.size);
+    step.before = {};
+  }
+}
+
+// Bytes that were received up to `to`. A program that allows more than it has room for loses the earlier ones.
+std::uint64_t AreaMirror::add_received(const Flow& flow, std::uint64_t to, std::vector<Piece>& pieces) {
+  const Step& step = flow.steps[in];
+  std::uint64_t bytes = 0, from = flow.pushed;
+  const auto add = [&](const Ring& ring, std::uint64_t end) {
+    const std::uint64_t count = std::min(end - from, ring.size);
+    add_ring(pieces, ring, end - count, end);
+    bytes += count;
+    from = end;
+  };
+  if (step.before.size != 0 && from < step.from) add(step.before, std::min(to, step.from));
+  if (from < to) add(flow.rings[in], to);
   return bytes;
 }
 
@@ -358,6 +425,7 @@ void AreaMirror::on_written(Chain chain, bool arms, TimeNs now) {
   if (!chain.woken.empty()) wake_due_ = true;
   for (const std::uint32_t handle : chain.gone)
     if (flows_[handle].leaving) give_back(flows_[handle]);
+  for (const Ring& ring : chain.left) drop(ring, ring.size);
   if (!arms) return;
   // The flag is visible: what the program posted without seeing it is found by one more look.
   if (watch_ == Watch::arming && !finishing_) {
@@ -369,15 +437,16 @@ void AreaMirror::on_written(Chain chain, bool arms, TimeNs now) {
 
 // The pages of both rings, as far as they were used: the connection is over.
 void AreaMirror::give_back(Flow& flow) {
-  const auto drop = [&](std::uint64_t ring_at, std::uint32_t ring_bytes, std::uint64_t position) {
-    const std::uint64_t touched = std::min<std::uint64_t>(position, ring_bytes);
-    const std::uint64_t begin = align_up(ring_at, page_bytes), end = (ring_at + touched) & ~(page_bytes - 1);
-    if (touched >= kept_touched_bytes && begin < end)
-      static_cast<void>(madvise(memory_.data() + begin, end - begin, MADV_DONTNEED));
-  };
-  drop(flow.send_at, flow.send_bytes, flow.fetched);
-  drop(flow.receive_at, flow.receive_bytes, flow.pushed);
+  drop(flow.rings[out], flow.fetched);
+  drop(flow.rings[in], flow.pushed);
   flow = {};
+}
+
+void AreaMirror::drop(const Ring& ring, std::uint64_t touched) noexcept {
+  touched = std::min(touched, ring.size);
+  const std::uint64_t begin = align_up(ring.at, page_bytes), end = (ring.at + touched) & ~(page_bytes - 1);
+  if (touched >= kept_touched_bytes && begin < end)
+    static_cast<void>(madvise(memory_.data() + begin, end - begin, MADV_DONTNEED));
 }
 
 }  // namespace offpath::tcp

@@ -99,10 +99,20 @@ class AreaMirror {
   enum class Watch { watching, arming, confirming, armed };
   // While it finishes: the last commands are looked for; positions are to be read, are being read, were read.
   enum class Last { looking, to_read, reading, read };
+  // From `at` on, `size` bytes or slots.
+  struct Ring {
+    std::uint64_t at = 0, size = 0, unit_bytes = 1;
+  };
+  // From one ring of a direction to a larger one (TcpCommandKind::grow).
+  struct Step {
+    std::uint64_t from = 0;  // bytes from there on are in the larger ring
+    Ring before{}, next{};   // next: the program has named it, and has no answer
+  };
   struct Flow {
-    std::uint64_t send_at = 0, receive_at = 0;
-    std::uint32_t send_bytes = 0, receive_bytes = 0;  // 0: no rings are known
-    std::uint64_t fetched = 0, pushed = 0;            // positions of the two streams
+    std::array<Ring, 2> rings{};            // by direction; of no bytes: none are known
+    std::uint64_t fetched = 0, pushed = 0;  // positions of the two streams
+    std::array<Step, 2> steps{};
+    bool grown = false;    // a larger ring has been named since it began
     bool open = false;     // the program was told of the connection: TcpService has charged it for its rings
     bool leaving = false;  // its end is on the way to the program; its memory is given back
   };
@@ -120,6 +130,7 @@ class AreaMirror {
     std::array<std::uint64_t, 3> words{};  // sources of the writes: events posted, commands taken, asleep
     std::vector<std::uint64_t> woken{};
     std::vector<std::uint32_t> gone{};
+    std::vector<Ring> left{};  // larger rings of flows that are gone
   };
 
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
@@ -137,11 +148,12 @@ class AreaMirror {
   void begin_chain(TimeNs now, bool arms = false);
   [[nodiscard]] bool note_events(bool acknowledgements, TimeNs now);
   std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
-  // From `at` on, `size` bytes or slots.
-  struct Ring {
-    std::uint64_t at, size, unit_bytes = 1;
-  };
   void add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t from, std::uint64_t to);
+  [[nodiscard]] Status take_ring(const wire::TcpCommand& command);
+  void take_rings(Flow& flow, const wire::TcpEvent& event);
+  [[nodiscard]] std::uint64_t add_received(const Flow& flow, std::uint64_t to, std::vector<Piece>& pieces);
+  void drop_left(const Ring& next) noexcept;
+  void drop(const Ring& ring, std::uint64_t touched) noexcept;
   void on_written(Chain chain, bool arms, TimeNs now);
   void give_back(Flow& flow);
 

@@ -3,8 +3,6 @@
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "wire/areas/flow_steering.h"
 
@@ -15,6 +13,7 @@ namespace {
 using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpError;
+using wire::TcpWay;
 namespace event = wire::tcp_event;
 
 constexpr std::uint16_t privileged_ports = 1024;
@@ -97,12 +96,14 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
     case TcpCommandKind::abort:
     case TcpCommandKind::options:
     case TcpCommandKind::holders:
-    case TcpCommandKind::shut: {
+    case TcpCommandKind::shut:
+    case TcpCommandKind::grow: {
       const bool ends = command.kind == TcpCommandKind::release || command.kind == TcpCommandKind::abort;
       if (held.is == Held::Is::free || held.is == Held::Is::stopping)
         return {};  // the connection is gone; the program may not have seen that event yet
       if (held.is == Held::Is::flow && command.kind == TcpCommandKind::shut)
         return shut(program, command.handle), Status();
+      if (held.is == Held::Is::flow && command.kind == TcpCommandKind::grow) return grow(program, held, command);
       if (held.is == Held::Is::flow) return for_flow(program, held, command, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, command);
       if (!ends)
@@ -128,46 +129,14 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
   return fail(Error::protocol, "a command has the unknown kind {}", static_cast<int>(command.kind));
 }
 
-Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& command) const {
+Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& command) {
   const wire::TcpAreaLayout& layout = program.area.layout();
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.send_at, command.send_bytes));
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.receive_at, command.receive_bytes));
-  held.send_at = command.send_at;
-  held.send_bytes = command.send_bytes;
-  held.receive_at = command.receive_at;
-  held.receive_bytes = command.receive_bytes;
+  held.ring(TcpWay::out) = {command.send_at, command.send_bytes, false};
+  held.ring(TcpWay::in) = {command.receive_at, command.receive_bytes, false};
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(mark_first(program, command.handle, held.ring(way)));
   return {};
-}
-
-bool TcpService::charge(Program& program, const Held& held) {
-  constexpr std::uint64_t block_bytes = 64 << 10;
-  struct Blocks {
-    std::ptrdiff_t first, end;
-  };
-  const auto blocks_of = [](std::uint64_t at, std::uint64_t length) {
-    return Blocks{static_cast<std::ptrdiff_t>(at / block_bytes),
-                  static_cast<std::ptrdiff_t>((at + length + block_bytes - 1) / block_bytes)};
-  };
-  const std::array both{blocks_of(held.receive_at, held.receive_bytes), blocks_of(held.send_at, held.send_bytes)};
-  const std::span rings = std::span(both).first(program.who.linked ? 2 : 1);
-  std::uint64_t bytes = 0;
-  for (const auto& [first, end] : rings) {
-    if (program.charged.size() < static_cast<std::size_t>(end)) program.charged.resize(static_cast<std::size_t>(end));
-    bytes +=
-        static_cast<std::uint64_t>(std::count(program.charged.begin() + first, program.charged.begin() + end, false)) *
-        block_bytes;
-  }
-  if (bytes == 0) return true;
-  std::uint64_t of_user = bytes, of_all = bytes;
-  for (const auto& [number, each] : programs_) {
-    of_all += each.charged_bytes;
-    if (each.who.user == program.who.user) of_user += each.charged_bytes;
-  }
-  if (of_user > limits_.receive_bytes_of_user_max / cores_ || of_all > limits_.receive_bytes_max / cores_) return false;
-  for (const auto& [first, end] : rings)
-    std::fill(program.charged.begin() + first, program.charged.begin() + end, true);
-  program.charged_bytes += bytes;
-  return true;
 }
 
 Status TcpService::listen(Program& program, Held& held, const TcpCommand& command) {
@@ -183,7 +152,7 @@ Status TcpService::listen(Program& program, Held& held, const TcpCommand& comman
   if (command.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
   if (command.port == 0 || !may_have(program, command.port, held.reuse, command.listener))
     return refuse(TcpError::address_in_use);
-  held.receive_bytes = command.receive_bytes;
+  held.ring(TcpWay::in).bytes = command.receive_bytes;
   if (!listen_here(program, command.handle, options_of(command))) return refuse(TcpError::address_in_use);
   held.is = Held::Is::listener;
   listens(program, command.handle, options_of(command));
@@ -214,11 +183,12 @@ Status TcpService::add_accept_slot(Program& program, Held& held, const TcpComman
     return {};
   }
   Held& listener = program.held[command.listener];
-  if (held.receive_bytes < listener.receive_bytes)
-    return fail(Error::protocol, "an accept slot of {} bytes for a listener that allows {}", held.receive_bytes,
-                listener.receive_bytes);
+  if (held.ring(TcpWay::in).bytes < listener.ring(TcpWay::in).bytes)
+    return fail(Error::protocol, "an accept slot of {} bytes for a listener that allows {}",
+                held.ring(TcpWay::in).bytes, listener.ring(TcpWay::in).bytes);
   held.is = Held::Is::accept_slot;
-  listener.accept_slots.insert(command.handle);
+  held.costs = cost_of(program, held) > 0;
+  listener.accept_slots.emplace(held.costs, command.handle);
   return {};
 }
 
@@ -259,7 +229,7 @@ Status TcpService::connect(Program& program, Held& held, const TcpCommand& comma
 void TcpService::connect_now(Program& program, std::uint32_t handle, TimeNs now) {
   Held& held = program.held[handle];
   const auto connected = stack_->connect(held.key.local.port, held.key.remote, tag_of(program, handle),
-                                         held.receive_bytes, now, held.options);
+                                         held.ring(TcpWay::in).bytes, now, held.options);
   if (!connected) {
     unclaim(program, held);
     held.is = Held::Is::free;
@@ -297,12 +267,12 @@ Status TcpService::for_claiming(Held& held, const TcpCommand& command) const {
 }
 
 Status TcpService::check_position(const Held& held, const TcpCommand& command) {
-  if (command.kind == TcpCommandKind::offer && !held.may_offer(command.position, held.send_bytes))
+  if (command.kind == TcpCommandKind::offer && !held.may_offer(command.position, held.ring(TcpWay::out).bytes))
     return fail(Error::protocol, "handle {}: offers bytes up to {}, but from {} on its ring has {} bytes",
-                command.handle, command.position, held.acknowledged, held.send_bytes);
-  if (command.kind == TcpCommandKind::allow && !held.may_allow(command.position, held.receive_bytes))
+                command.handle, command.position, held.acknowledged, held.ring(TcpWay::out).bytes);
+  if (command.kind == TcpCommandKind::allow && !held.may_allow(command.position, held.ring(TcpWay::in).bytes))
     return fail(Error::protocol, "handle {}: allows bytes up to {}, but from {} on its ring has {} bytes",
-                command.handle, command.position, held.received, held.receive_bytes);
+                command.handle, command.position, held.received, held.ring(TcpWay::in).bytes);
   return {};
 }
 
@@ -316,6 +286,7 @@ Status TcpService::for_flow(Program& program, Held& held, const TcpCommand& comm
     case TcpCommandKind::allow:
       if (held.shut != 0) held.shut = wire::tcp_shut::refused;
       stack_->allow(held.id, command.position, now);
+      note_allowed(program, command.handle, command.position, now);
       return {};
     case TcpCommandKind::finish:
       stack_->finish(held.id);
@@ -347,7 +318,7 @@ void TcpService::shut(Program& program, std::uint32_t handle) {
 
 void TcpService::give_back(Program& program, std::uint32_t handle) {
   Held& slot = program.held[handle];
-  program.held[slot.listener].accept_slots.erase(handle);
+  program.held[slot.listener].accept_slots.erase({slot.costs, handle});
   slot.is = Held::Is::free;
   tell(program, handle, event::gone);
 }

@@ -19,7 +19,7 @@ void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptio
               .program = program.number,
               .handle = handle,
               .port = held.port,
-              .receive_bytes = held.receive_bytes,
+              .receive_bytes = held.ring(wire::TcpWay::in).bytes,
               .options = options});
 }
 
@@ -32,7 +32,8 @@ void TcpService::stop(Program& program, std::uint32_t handle) {
 
 void TcpService::stop_here(Program& program, std::uint32_t handle) {
   leave_port(program, handle);
-  while (!program.held[handle].accept_slots.empty()) give_back(program, *program.held[handle].accept_slots.begin());
+  while (!program.held[handle].accept_slots.empty())
+    give_back(program, program.held[handle].accept_slots.begin()->second);
   program.held[handle].is = Held::Is::free;
 }
 
@@ -67,7 +68,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     }
     held.is = Held::Is::listener;
     held.port = message.port;
-    held.receive_bytes = message.receive_bytes;
+    held.ring(wire::TcpWay::in).bytes = message.receive_bytes;
     // The port was free at core 0, and this core has processed every earlier message.
     OFP_ASSERT(listen_here(*program, message.handle, message.options));
   } else if (program->held[message.handle].is == Held::Is::listener) {
@@ -129,8 +130,8 @@ const TcpService::Sharer* TcpService::listener_at(std::uint16_t port) const noex
 bool TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
   if (const Sharer* const other = listener_at(held.port)) {
-    if (other->held().receive_bytes != held.receive_bytes) return false;
-  } else if (!stack_->listen(held.port, tag_of(program, handle), held.receive_bytes, options)) {
+    if (other->held().ring(wire::TcpWay::in).bytes != held.ring(wire::TcpWay::in).bytes) return false;
+  } else if (!stack_->listen(held.port, tag_of(program, handle), held.ring(wire::TcpWay::in).bytes, options)) {
     return false;
   }
   ports_[held.port].push_back({&program, handle});
@@ -159,10 +160,10 @@ std::optional<TcpService::Sharer> TcpService::slot_of(std::uint16_t port) {
     Program& program = *sharers.back().program;
     Held& listener = sharers.back().held();
     any |= !listener.accept_slots.empty();
-    const auto slot = std::ranges::find_if(listener.accept_slots,
-                                           [&](std::uint32_t each) { return charge(program, program.held[each]); });
-    if (slot == listener.accept_slots.end()) continue;
-    const std::uint32_t handle = *slot;
+    // Where the first one cannot be charged, the others would cost as much.
+    const auto slot = listener.accept_slots.begin();
+    if (slot == listener.accept_slots.end() || !charge(program, program.held[slot->second])) continue;
+    const std::uint32_t handle = slot->second;
     listener.accept_slots.erase(slot);
     return Sharer{&program, handle};
   }

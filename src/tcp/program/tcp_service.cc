@@ -10,6 +10,7 @@ namespace offpath::tcp {
 namespace {
 
 using wire::TcpError;
+using wire::TcpWay;
 namespace event = wire::tcp_event;
 
 static_assert(event::connected == change::connected && event::received == change::received &&
@@ -182,7 +183,7 @@ bool TcpService::react(TimeNs now) {
   for (auto& [number, program] : programs_) worked |= take_commands(program, now);
   finish_ended(now);
   while (const auto what = stack_->next_change()) {
-    take_change(*what);
+    take_change(*what, now);
     worked = true;
   }
   for (auto& [number, program] : programs_) {
@@ -214,6 +215,7 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
               0,
               0,
               program.charged_bytes,
+              program.lent_bytes,
               program.commands_full,
               program.events_full};
     for (const Held& held : program.held) {
@@ -285,10 +287,17 @@ Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t positi
   Program* const program = program_of(tag);
   const Held* const its = held_of(program, tag, flow);
   if (its == nullptr || program->area.memory().empty()) return {};
-  const Held& held = *its;
-  OFP_ASSERT(bytes <= held.send_bytes);
-  const Bytes ring = Bytes(program->area.memory()).subspan(held.send_at, held.send_bytes);
-  const auto [first, second] = ring_pieces(ring, position, bytes);
+  const Held::Ring* from = &its->ring(TcpWay::out);
+  if (its->moving != 0 && its->is_moving(TcpWay::out)) {
+    const Held::Move& move = its->moves[static_cast<std::size_t>(TcpWay::out)];
+    if (position < move.from) {
+      bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, move.from - position));
+      from = &move.before;
+    }
+  }
+  OFP_ASSERT(bytes <= from->bytes);
+  const auto [first, second] =
+      ring_pieces(Bytes(program->area.memory()).subspan(from->at, from->bytes), position, bytes);
   return {first, second};
 }
 
@@ -296,21 +305,32 @@ void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, B
   Program* const program = program_of(tag);
   const Held* const its = held_of(program, tag, flow);
   if (its == nullptr || program->area.memory().empty()) return;
-  const Held& held = *its;
-  OFP_ASSERT(bytes.size() <= held.receive_bytes);
-  const MutableBytes ring = program->area.memory().subspan(held.receive_at, held.receive_bytes);
-  copy_into_ring(ring, position, bytes);
   counters_.stored_bytes += bytes.size();
+  const auto copy = [&](const Held::Ring& ring, Bytes part) {
+    OFP_ASSERT(part.size() <= ring.bytes);
+    copy_into_ring(program->area.memory().subspan(ring.at, ring.bytes), position, part);
+  };
+  if (its->moving != 0 && its->is_moving(TcpWay::in)) {
+    const Held::Move& move = its->moves[static_cast<std::size_t>(TcpWay::in)];
+    if (position < move.from) {
+      const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), move.from - position));
+      copy(move.before, part);
+      position += part.size();
+      bytes = bytes.subspan(part.size());
+    }
+  }
+  copy(its->ring(TcpWay::in), bytes);
 }
 
 // ---- what the programs are told
 
-void TcpService::take_change(const FlowChange& change) {
+void TcpService::take_change(const FlowChange& change, TimeNs now) {
   Program* const program = program_of(change.tag);
   Held* const held = held_of(program, change.tag, change.flow);
   if (held == nullptr) return;  // its program has ended, and the flow is ending
   held->received = change.received;
   held->acknowledged = change.acknowledged;
+  if (held->passes(TcpWay::out, held->acknowledged)) measure(*held, TcpWay::out, now);
   if ((change.what & change::gone) != 0) unclaim(*program, *held);
   tell(*program, static_cast<std::uint32_t>(change.tag & 0xffff), change.what, error_of(change.error));
 }
@@ -348,6 +368,8 @@ bool TcpService::write_events(Program& program) {
   while (!program.listed.empty()) {
     const std::uint32_t handle = program.listed.front();
     Held& held = program.held[handle];
+    if (held.is_moving(TcpWay::out) && held.acknowledged >= held.moves[0].from) end_move(program, held, TcpWay::out);
+    if ((held.events & event::gone) != 0) return_rings(program, held);
     wire::TcpEvent told{};
     told.what = held.events;
     told.error = held.error;
@@ -360,6 +382,7 @@ bool TcpService::write_events(Program& program) {
     told.remote_port = held.key.remote.port;
     told.listener = held.listener;
     told.shut = held.shut;
+    told.rings = held.ring_events;
     if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
@@ -367,7 +390,7 @@ bool TcpService::write_events(Program& program) {
       if ((told.what & event::accepted) != 0) told.begun = flow->slow->begun;
     }
     // No process waits for an acknowledgement that leaves too little room to be called writable.
-    const bool wakes = told.what != event::acknowledged || held.is_writable(held.send_bytes);
+    const bool wakes = told.what != event::acknowledged || held.is_writable(held.ring(TcpWay::out).bytes);
     const auto posted = program.area.post(told, wakes ? held.holders : 0);
     if (!posted) {
       end(program, posted.error());
@@ -379,6 +402,7 @@ bool TcpService::write_events(Program& program) {
     program.listed.pop_front();
     held.listed = false;
     held.events = held.shut = 0;
+    held.ring_events = 0;
     if ((told.what & event::gone) != 0) held = Held();
   }
   return worked;

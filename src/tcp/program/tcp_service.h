@@ -17,6 +17,7 @@
 // area_mirror.h and look_timing.h.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
@@ -46,6 +47,7 @@ struct TcpServiceCounters {
   std::uint64_t without_accept_slot = 0;  // peers' connections that waited for an accept slot
   // connections refused or delayed because receive rings had reached their limit
   std::uint64_t without_memory = 0;
+  std::uint64_t rings_grown = 0, rings_refused = 0;  // larger rings that programs asked for, and limits did not allow
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for invalid values
 };
 
@@ -110,6 +112,7 @@ class TcpService final : public Owner {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, accept_slots;
     std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
+    std::uint64_t lent_bytes;     // larger rings that flows have
     FullRing commands_full, events_full;
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
@@ -135,25 +138,57 @@ class TcpService final : public Owner {
  private:
   // The object behind a handle. A free one may still have events to deliver.
   struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
+    struct Ring {
+      std::uint64_t at = 0;
+      std::uint32_t bytes = 0;
+      bool lent = false;  // a larger one: its memory is used for other flows later
+    };
+    // From one ring of a direction to the next one.
+    struct Move {
+      std::uint64_t from = 0;  // bytes before it are in the ring `before`
+      Ring before{};
+      TimeNs marked_at = 0, advise_at = 0;  // the time of the mark; when a larger ring may be advised again
+      bool advised = false;
+    };
     // bound: has a port, on core 0. stopping: waits for the other cores' answers. claiming: waits for core 0's decision
     // about the port.
     enum class Is : std::uint8_t { free, bound, listener, stopping, accept_slot, claiming, flow } is = Is::free;
     std::uint8_t events = 0;
     wire::TcpError error = wire::TcpError::none;
     bool listed = false;                // in Program::listed
+    std::uint8_t moving = 0;            // bits of the directions whose ring before holds bytes still
     std::uint8_t shut = 0;              // bits of wire::tcp_shut not yet delivered
     bool claims = false;                // core 0 keeps its port for it
     bool finishes = false;              // claiming: FIN follows as soon as the flow exists
     std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
+    // acknowledged and allowed, lower halves, when the ring of the direction was measured
+    std::array<std::uint32_t, 2> marks{};
+    std::array<Ring, 2> rings{};  // by direction
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
-    std::uint32_t send_bytes = 0, receive_bytes = 0;
-    std::uint64_t send_at = 0, receive_at = 0;
-    std::uint64_t holders = ~0ull;           // bits of the processes to wake for it
-    std::set<std::uint32_t> accept_slots{};  // a listener's accept slots
-    std::uint32_t awaited = 0;               // answers still expected from other cores
-    FlowOptions options{};                   // kept while claiming
+    std::uint64_t holders = ~0ull;  // bits of the processes to wake for it
+    // A listener's accept slots. Those whose rings are still to be charged come last.
+    std::set<std::pair<bool, std::uint32_t>> accept_slots{};
+    bool costs = false;         // of an accept slot: the first of the pair
+    std::uint32_t awaited = 0;  // answers still expected from other cores
+    FlowOptions options{};      // kept while claiming
+    std::array<Move, 2> moves{};
+    std::uint32_t ring_events = 0;  // bits of wire::tcp_ring not yet delivered
+
+    [[nodiscard]] Ring& ring(wire::TcpWay way) noexcept { return rings[static_cast<std::size_t>(way)]; }
+    [[nodiscard]] const Ring& ring(wire::TcpWay way) const noexcept { return rings[static_cast<std::size_t>(way)]; }
+    [[nodiscard]] static std::uint8_t bit(wire::TcpWay way) noexcept {
+      return static_cast<std::uint8_t>(1u << static_cast<unsigned>(way));
+    }
+    // Whether half of a ring has passed since the last time that this was true.
+    [[nodiscard]] bool passes(wire::TcpWay way, std::uint64_t position) noexcept {
+      std::uint32_t& mark = marks[static_cast<std::size_t>(way)];
+      if (static_cast<std::uint32_t>(position) - mark < ring(way).bytes / 2) return false;
+      mark = static_cast<std::uint32_t>(position);
+      return true;
+    }
+    [[nodiscard]] bool is_moving(wire::TcpWay way) const noexcept { return (moving & bit(way)) != 0; }
   };
   struct Program {
     Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_,
@@ -168,8 +203,11 @@ class TcpService final : public Owner {
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
     std::deque<std::uint32_t> departed{};  // the other processes are still to be told; each once, so the set is bounded
-    std::vector<bool> charged{};           // blocks of the area that receive rings have used
-    std::uint64_t charged_bytes = 0;
+    // Blocks of the area (wire::tcp_ring_block_bytes), bits of each. first: of a flow's first ring; lent: of a larger
+    // one, as long as a flow has it. charged: until the program closes, as only the program removes pages.
+    static constexpr std::uint8_t block_first = 1, block_lent = 2, block_charged = 4;
+    std::vector<std::uint8_t> blocks{};
+    std::uint64_t charged_bytes = 0, lent_bytes = 0;
     FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
@@ -203,7 +241,7 @@ class TcpService final : public Owner {
   static constexpr unsigned commands_of_a_round = 256;  // then the next program has its turn
   bool take_commands(Program& program, TimeNs now);
   [[nodiscard]] Status take(Program& program, const wire::TcpCommand& command, TimeNs now);
-  [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpCommand& command) const;
+  [[nodiscard]] static Status take_rings(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpCommand& command);
   void bind(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status add_accept_slot(Program& program, Held& held, const wire::TcpCommand& command);
@@ -214,9 +252,25 @@ class TcpService final : public Owner {
   [[nodiscard]] Status for_flow(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
   void shut(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
-  // Charges this ring's pages to the user; they stay charged until the program closes. Returns false if the limit is
-  // reached.
+
+  // tcp_rings.cc
+  enum class RingIs { first, larger };
+  [[nodiscard]] static std::span<std::uint8_t> blocks_of(Program& program, const Held::Ring& ring);
+  // A first ring that a command names. Error: a flow has a larger one there.
+  [[nodiscard]] static Status mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring);
+  // Charges a flow's first rings to the user. Returns false if the limit is reached.
   [[nodiscard]] bool charge(Program& program, const Held& held);
+  [[nodiscard]] bool may_charge(const Program& program, std::uint64_t bytes, RingIs is) const;
+  [[nodiscard]] static std::uint64_t cost_of(Program& program, wire::TcpWay way, const Held::Ring& ring);
+  [[nodiscard]] static std::uint64_t cost_of(Program& program, const Held& held);  // of both rings
+  static void pay(Program& program, wire::TcpWay way, const Held::Ring& ring);
+  static void return_ring(Program& program, Held::Ring& ring);
+  static void return_rings(Program& program, Held& held);
+  void measure(Held& held, wire::TcpWay way, TimeNs now) noexcept;
+  [[nodiscard]] Status grow(Program& program, Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status check_begin(const Held& held, wire::TcpWay way, const wire::TcpCommand& command) const;
+  static void end_move(Program& program, Held& held, wire::TcpWay way);
+  void note_allowed(Program& program, std::uint32_t handle, std::uint64_t position, TimeNs now);
 
   // tcp_listeners.cc
   void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
@@ -241,7 +295,7 @@ class TcpService final : public Owner {
   void on_answer(const CoreMessage& message, Program& program, TimeNs now);
   [[nodiscard]] bool is_claimed_by_others(const Program& program, std::uint16_t port) const;
 
-  void take_change(const FlowChange& change);
+  void take_change(const FlowChange& change, TimeNs now);
   void tell(Program& program, std::uint32_t handle, std::uint8_t what, wire::TcpError error = wire::TcpError::none);
   bool write_events(Program& program);
   [[nodiscard]] Result<bool> write_departures(Program& program);

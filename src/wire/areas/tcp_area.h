@@ -51,7 +51,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 8;
+inline constexpr std::uint32_t tcp_area_version = 9;
 
 enum class TcpCommandKind : std::uint8_t {
   // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
@@ -76,6 +76,9 @@ enum class TcpCommandKind : std::uint8_t {
   sleep = 13,
   // TcpOffer: bytes of the next `offer`, which did not fit into it. Over a link only
   payload = 14,
+  // handle, flags: a TcpWay, receive_at and receive_bytes: a larger ring, position: bytes from there on go into it,
+  // earlier ones stay in the ring so far. Event: `taken`, or `refused`, as always without an advice
+  grow = 15,
 };
 
 // Commands for a connection that exists.
@@ -154,8 +157,27 @@ inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowl
 
 // refused: the ring has bytes that arrived out of order, or the program has allowed more meanwhile.
 namespace tcp_shut {
-inline constexpr std::uint64_t done = 1, refused = 2;
+inline constexpr std::uint32_t done = 1, refused = 2;
 }
+
+// Larger rings. The agent advises one when half of a ring passes within a round trip; the program answers with `grow`.
+// For `out`, position is what it has offered so far, and it offers no more before the answer. For `in`, position is
+// what it has allowed so far, and the answer comes before the event that reports bytes from there on. The ring before
+// is the program's again when bytes up to the position are acknowledged, or with `returned`, which the agent says once
+// the program has allowed bytes that show that it has read up to the position.
+enum class TcpWay : std::uint8_t { out, in };
+namespace tcp_ring {
+inline constexpr std::uint32_t advised = 1, taken = 2, refused = 4, returned = 8;
+// Where the bits of a direction are in TcpEvent::rings.
+[[nodiscard]] constexpr std::uint32_t of(TcpWay way, std::uint32_t bits) noexcept {
+  return bits << 8 * static_cast<std::uint32_t>(way);
+}
+[[nodiscard]] constexpr bool says(std::uint32_t rings, TcpWay way, std::uint32_t bit) noexcept {
+  return (rings & of(way, bit)) != 0;
+}
+}  // namespace tcp_ring
+// A larger ring begins at a multiple of the block.
+inline constexpr std::uint32_t tcp_ring_block_bytes = 16 << 10;
 
 enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
 
@@ -172,7 +194,8 @@ struct TcpEvent {
   std::uint32_t listener;       // with accepted
   std::uint32_t round_trip_us;  // smoothed
   std::uint32_t window;         // of congestion, bytes
-  std::uint64_t shut;           // outcome of a `shut` command: a value of tcp_shut; 0: none
+  std::uint32_t shut;           // outcome of a `shut` command: a value of tcp_shut; 0: none
+  std::uint32_t rings;          // bits of tcp_ring, by direction
   std::uint64_t begun;          // with accepted: it grows in the order in which peers have begun, on all cores
 };
 static_assert(sizeof(TcpEvent) == 64 && alignof(TcpEvent) == 8);
@@ -200,7 +223,7 @@ struct TcpAreaLayout {
 
 inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
-                               tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
+                               tcp_ring_bytes_max = 4 << 20;  // of one flow, in one direction
 
 // Checks the ring of a handle that a program's command names.
 [[nodiscard]] inline Status check_tcp_ring(const TcpAreaLayout& layout, std::uint32_t handle, std::uint64_t at,

@@ -14,6 +14,9 @@
 //   read          program       a call of receive has copied bytes out         agent, when the program ends: a word
 //   allowed       program       a quarter of the ring was read                 agent: TcpCommandKind::allow
 //
+// Where a larger ring takes the place of a ring (TcpCommandKind::grow), bytes from an agreed position on lie in the
+// larger one. The size of the ring is then that of the larger one, which has room for all that the bounds above allow.
+//
 // Three parties keep copies of their own, because none of them may use another one's values without a check:
 //
 //   keeper                             directions, and the values learnt from the others
