@@ -42,12 +42,14 @@ def find_supervisor() -> Path:
 
 
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
-                fallback: bool = False, report: bool = False, most: int | None = None, preload: bool = True,
-                base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
+                fallback: bool = False, report: bool = False, most: int | None = None, ring: int | None = None,
+                preload: bool = True, base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
     """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
     to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one.
     ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it.
-    ``most``: sockets at a time, 16 to 65536; None: 1024. ``preload``: False for what the supervisor is started with."""
+    ``most``: sockets at a time, 16 to 65536; None: 1024. ``ring``: bytes of a socket's first ring for incoming bytes, a
+    power of two from 4096 to 4194304, and of that for outgoing ones if it is more than 65536; None: 16384.
+    ``preload``: False for what the supervisor is started with."""
     made = {**base, "OFFPATH_AGENT": agent}
     made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
     made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
@@ -56,6 +58,7 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
         ("LISTEN", listen),
         ("CONNECT", connect),
         ("MAX", None if most is None else str(most)),
+        ("RING", None if ring is None else str(ring)),
     ):
         made.pop(f"OFFPATH_SOCKETS_{name}", None)
         if value is not None:

@@ -32,10 +32,16 @@ class Policy:
     fallback: bool | None = None
     report: bool | None = None
     sockets: int | None = None
+    ring: int | None = None
     supervise: bool | None = None
 
 
 KEYS = [field.name for field in fields(Policy)]
+
+
+def is_ring(size: int) -> bool:
+    """Whether a socket's first rings may have so many bytes."""
+    return 4096 <= size <= 4 << 20 and size.bit_count() == 1
 
 
 def read_policy(path: Path) -> Policy:
@@ -92,6 +98,11 @@ def _count(value: Any) -> _Wrong:
     return None if good else ("a number from 16 to 65536 is wanted", None)
 
 
+def _ring(value: Any) -> _Wrong:
+    good = isinstance(value, int) and not isinstance(value, bool) and is_ring(value)
+    return None if good else ("a power of two from 4096 to 4194304 is wanted", None)
+
+
 def _address(value: Any) -> _Wrong:
     try:
         ipaddress.IPv4Address(value if isinstance(value, str) else "")
@@ -119,6 +130,7 @@ _CHECKS: dict[str, Callable[[Any], _Wrong]] = {
     "fallback": _switch,
     "report": _switch,
     "sockets": _count,
+    "ring": _ring,
     "supervise": _switch,
 }
 

@@ -78,7 +78,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   const Role role = socket.unconnected ? Role::unconnected : socket.listener ? Role::listener : Role::connection;
-  return info_of(role, look ? &*look : nullptr, socket.receive_buffer);
+  return info_of(role, look ? &*look : nullptr);
 }
 
 int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {

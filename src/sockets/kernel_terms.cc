@@ -87,7 +87,7 @@ int errno_of(const Failure& why) noexcept {
   }
 }
 
-tcp_info info_of(Role role, const SocketArea::Look* look, int receive_buffer) noexcept {
+tcp_info info_of(Role role, const SocketArea::Look* look) noexcept {
   tcp_info info{};
   info.tcpi_state = role == Role::unconnected         ? TCP_CLOSE
                     : role == Role::listener          ? TCP_LISTEN
@@ -100,7 +100,7 @@ tcp_info info_of(Role role, const SocketArea::Look* look, int receive_buffer) no
   info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);
   info.tcpi_rtt = look->round_trip_us;
   info.tcpi_snd_cwnd = std::max(look->window / look->mss, 1u);
-  info.tcpi_rcv_space = static_cast<std::uint32_t>(receive_buffer);
+  info.tcpi_rcv_space = look->receive_ring;
   return info;
 }
 

@@ -27,7 +27,7 @@ struct KernelAddress {
 [[nodiscard]] int errno_of(const Failure& why) noexcept;
 
 enum class Role { unconnected, listener, connection };
-// As of the last event. `look`: null if there is none. `receive_buffer`: bytes.
-[[nodiscard]] tcp_info info_of(Role role, const channel::SocketArea::Look* look, int receive_buffer) noexcept;
+// As of the last event. `look`: null if there is none.
+[[nodiscard]] tcp_info info_of(Role role, const channel::SocketArea::Look* look) noexcept;
 
 }  // namespace offpath::sockets

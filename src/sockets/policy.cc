@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "base/text.h"
@@ -12,6 +13,9 @@ namespace offpath::sockets {
 namespace {
 
 constexpr std::uint32_t sockets_min = 16, sockets_max = 65'536;
+constexpr std::uint32_t ring_bytes_min = 4096, send_bytes_min = 64 << 10;
+// Of virtual memory for each socket, first rings included: what all may use at a time.
+constexpr std::uint64_t socket_bytes = 3 << 19, pool_bytes_min = 16 << 20;
 constexpr Network loopback{0x7f000000, 0xff000000};
 
 Result<std::uint32_t> parse_address(std::string_view text) {
@@ -67,8 +71,19 @@ bool Policy::binds_at_agent(std::uint32_t address, std::uint16_t port) const noe
   return address == 0 && port != 0 && listens(address, port);
 }
 
+std::uint32_t Policy::send_bytes() const noexcept { return std::max(ring_bytes, send_bytes_min); }
+
+channel::SocketOptions Policy::options(std::uint64_t kept_bytes) const noexcept {
+  const std::uint64_t all = sockets * socket_bytes, first = sockets * (std::uint64_t{send_bytes()} + ring_bytes);
+  return {.flows = sockets,
+          .send_bytes = send_bytes(),
+          .receive_bytes = ring_bytes,
+          .pool_bytes = align_up(std::max(all - std::min(all, first), pool_bytes_min), channel::RingPool::word_bytes),
+          .kept_bytes = kept_bytes};
+}
+
 Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect,
-                           const char* fallback, const char* sockets) {
+                           const char* fallback, const char* sockets, const char* ring) {
   Policy policy;
   const std::string_view falls_back = fallback != nullptr ? fallback : "0";
   if (falls_back != "0" && falls_back != "1")
@@ -78,6 +93,12 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
     OFP_ASSIGN(policy.sockets, parse_number(sockets, sockets_max));
     if (policy.sockets < sockets_min)
       return fail(Error::invalid, "OFFPATH_SOCKETS_MAX is {}: {} to {}", policy.sockets, sockets_min, sockets_max);
+  }
+  if (ring != nullptr) {
+    OFP_ASSIGN(policy.ring_bytes, parse_number(ring, wire::tcp_ring_bytes_max));
+    if (!std::has_single_bit(policy.ring_bytes) || policy.ring_bytes < ring_bytes_min)
+      return fail(Error::invalid, "OFFPATH_SOCKETS_RING is {}: powers of two from {} to {}", policy.ring_bytes,
+                  ring_bytes_min, wire::tcp_ring_bytes_max);
   }
   if (agent != nullptr) policy.agent = agent;
   if (address != nullptr) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "connections/socket_area.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::sockets {
@@ -23,7 +24,8 @@ struct Policy {
   std::vector<Network> networks;     // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,…: connections to these are offloaded
   // OFFPATH_SOCKETS_MAX: offloaded at a time, including listeners and their accept slots
   std::uint32_t sockets = 1024;
-  bool falls_back = false;  // OFFPATH_SOCKETS_FALLBACK=1: without an agent, sockets are left to the kernel
+  std::uint32_t ring_bytes = 16 << 10;  // OFFPATH_SOCKETS_RING: of a socket's first ring for incoming bytes
+  bool falls_back = false;              // OFFPATH_SOCKETS_FALLBACK=1: without an agent, sockets are left to the kernel
 
   // Whether a listener at this address and port is offloaded; loopback never is.
   [[nodiscard]] bool listens(std::uint32_t address, std::uint16_t port) const noexcept;
@@ -33,16 +35,18 @@ struct Policy {
   [[nodiscard]] bool binds_at_agent(std::uint32_t address, std::uint16_t port) const noexcept;
   // Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
   [[nodiscard]] int backlog_max() const noexcept { return static_cast<int>(sockets / 8); }
+  // Of a socket's first ring for outgoing bytes: as many programs write at a time before they look again.
+  [[nodiscard]] std::uint32_t send_bytes() const noexcept;
+  // `kept_bytes`: as in SocketOptions.
+  [[nodiscard]] channel::SocketOptions options(std::uint64_t kept_bytes) const noexcept;
 };
 
-// Of each socket.
-inline constexpr std::uint32_t send_ring_bytes = 512 << 10, receive_ring_bytes = 1 << 20;
 // The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
 inline constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 
 // Each text is the value of its variable; null: not set, which allows every port or network.
 [[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen,
                                          const char* connect, const char* fallback = nullptr,
-                                         const char* sockets = nullptr);
+                                         const char* sockets = nullptr, const char* ring = nullptr);
 
 }  // namespace offpath::sockets

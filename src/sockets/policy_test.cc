@@ -66,5 +66,26 @@ TEST(SocketsPolicy, HowManySocketsMayBeIsWithinBounds) {
   for (const char* wrong : {"15", "65537", "many", ""}) EXPECT_FALSE(read(wrong)) << wrong;
 }
 
+TEST(SocketsPolicy, RingsAreSmallAtFirstUnlessSaidOtherwise) {
+  const auto read = [](const char* ring) {
+    return read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, nullptr, ring);
+  };
+  EXPECT_EQ(read(nullptr)->options(0).send_bytes, 64u << 10);
+  EXPECT_EQ(read(nullptr)->options(0).receive_bytes, 16u << 10);
+  EXPECT_EQ(read("524288")->options(0).receive_bytes, 512u << 10);
+  EXPECT_EQ(read("524288")->options(0).send_bytes, 512u << 10);
+  for (const char* wrong : {"2048", "8388608", "20000", "much", ""}) EXPECT_FALSE(read(wrong)) << wrong;
+}
+
+// What all sockets may use at a time is the same as with fixed rings of 1.5 MiB, whatever the first ones are.
+TEST(SocketsPolicy, LargerRingsShareTheRest) {
+  for (const char* ring : {"16384", "262144"}) {
+    const auto policy = read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, "1024", ring);
+    const auto options = policy->options(0);
+    EXPECT_EQ(options.pool_bytes + 1024ull * (options.send_bytes + options.receive_bytes), 1536ull << 20);
+  }
+  EXPECT_EQ(read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, "16")->options(0).pool_bytes, 24u << 20);
+}
+
 }  // namespace
 }  // namespace offpath::sockets

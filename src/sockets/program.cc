@@ -64,7 +64,8 @@ bool program_is_made() noexcept { return is_made.load(); }
 Program::Program() : pid_(getpid()) {
   auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"),
                             std::getenv("OFFPATH_SOCKETS_LISTEN"), std::getenv("OFFPATH_SOCKETS_CONNECT"),
-                            std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"));
+                            std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"),
+                            std::getenv("OFFPATH_SOCKETS_RING"));
   if (policy)
     policy_ = std::move(*policy);
   else
@@ -72,12 +73,7 @@ Program::Program() : pid_(getpid()) {
   pthread_atfork([] { program().before_fork(); }, [] { program().in_parent(); }, [] { program().in_child(); });
 }
 
-channel::SocketOptions Program::options() const noexcept {
-  return {.flows = policy_.sockets,
-          .send_bytes = send_ring_bytes,
-          .receive_bytes = receive_ring_bytes,
-          .kept_bytes = policy_.sockets * sizeof(Socket)};
-}
+channel::SocketOptions Program::options() const noexcept { return policy_.options(policy_.sockets * sizeof(Socket)); }
 
 OwnPart& Socket::own() const noexcept { return program().own(handle); }
 
@@ -293,8 +289,8 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.times_full = 0;
   socket.bound = {};
   socket.inode = 0;
-  socket.send_buffer = static_cast<int>(send_ring_bytes);
-  socket.receive_buffer = static_cast<int>(receive_ring_bytes);
+  socket.send_buffer = static_cast<int>(policy_.send_bytes());
+  socket.receive_buffer = static_cast<int>(policy_.ring_bytes);
   socket.own().users = 1;
   return Use(&socket);
 }

@@ -88,8 +88,9 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
       return code != 0 ? failed(code) : 0;
     }
     if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (reading.skip >= static_cast<std::uint64_t>(socket.receive_buffer))
-      return total;  // the ring is full: no more arrives until some is read
+    if (reading.skip > 0)
+      if (const auto look = area.known(socket.handle); !look || reading.skip >= look->receive_ring)
+        return total;  // the ring is full: no more arrives until some is read
     if (const int code = wait_for(socket, POLLIN, socket.receive_timeout, reading.skip); code != 0)
       return total > 0 ? total : failed(code);
   }

@@ -57,8 +57,7 @@ ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_o
   Piece bytes;
   const auto room_of = [&]() -> std::size_t {
     const auto look = program().look(socket.handle);
-    const auto ring = static_cast<std::uint64_t>(socket.send_buffer);
-    return look && look->unacknowledged < ring ? ring - look->unacknowledged : 0;
+    return look ? look->room : 0;
   };
   std::size_t room = room_of();
   while (room == 0) {

@@ -113,7 +113,7 @@ void Calls::get_option(const Call& call, const Caller& caller, Supervised& socke
     const auto role = socket.is == Is::listening                                  ? sockets::Role::listener
                       : socket.is == Is::connected || socket.is == Is::connecting ? sockets::Role::connection
                                                                                   : sockets::Role::unconnected;
-    const tcp_info info = sockets::info_of(role, look ? &*look : nullptr, sockets::receive_ring_bytes);
+    const tcp_info info = sockets::info_of(role, look ? &*look : nullptr);
     if (option.name == TCP_MAXSEG)
       give_number(static_cast<int>(info.tcpi_snd_mss));
     else

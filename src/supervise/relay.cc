@@ -42,9 +42,7 @@ Relay::Relay(const sockets::Policy& policy, std::string name, std::function<void
 SocketArea* Relay::open() {
   if (lost_) return nullptr;
   if (std::exchange(tried_, true)) return connections_ ? &connections_->area() : nullptr;
-  const channel::SocketOptions options{
-      .flows = policy_.sockets, .send_bytes = sockets::send_ring_bytes, .receive_bytes = sockets::receive_ring_bytes};
-  auto opened = channel::Sockets::connect(policy_.agent, name_, options, monotonic_ns() + open_wait_ns);
+  auto opened = channel::Sockets::connect(policy_.agent, name_, policy_.options(0), monotonic_ns() + open_wait_ns);
   if (!opened) {
     sockets::note_failure(opened.error().message);
     std::fprintf(stderr, "offpath sockets: no connections over %s: %s\n", policy_.agent.c_str(),
@@ -234,7 +232,7 @@ bool Relay::from_program(Supervised& socket) {
       }
       const auto look = area().look(*socket.handle);
       if (!look || (!look->writable && !look->closed)) return false;  // the agent tells when a third is free
-      const std::uint64_t room = sockets::send_ring_bytes - look->unacknowledged;
+      const std::uint64_t room = look->room;
       const std::size_t taken =
           socket.pair.take(MutableBytes(buffer_).first(std::min<std::uint64_t>({waiting, room, buffer_.size()})));
       if (taken == 0 && room > 0) {  // urgent data that the pair does not hand out

@@ -21,6 +21,7 @@ connect = [
 fallback = true
 report = false
 sockets = 4096
+ring = 65536
 """
 
 
@@ -29,7 +30,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     path.write_text(EVERYTHING)
     networks = ["10.9.0.0/24", "192.168.7.1"]
     assert read_policy(path) == Policy(
-        "unix:/run/offpath/agent.sock", "10.9.0.2", [80, 8000], networks, True, False, 4096
+        "unix:/run/offpath/agent.sock", "10.9.0.2", [80, 8000], networks, True, False, 4096, 65536
     )
     path.write_text("[sockets]\nlisten = []\n")
     assert read_policy(path) == Policy(listen=[])
@@ -50,6 +51,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: true or false is wanted"),
         ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: a text in quotes is wanted"),
         ("[sockets]\nsockets = 8", "policy.toml:2: sockets.sockets: a number from 16 to 65536 is wanted"),
+        ("[sockets]\nring = 20000", "policy.toml:2: sockets.ring: a power of two from 4096 to 4194304 is wanted"),
         ("listen = [80]", "policy.toml:1: 'listen' stands outside of the one table there is, [sockets]"),
         ("sockets = 1", "policy.toml:1: sockets is a table"),
         ("[sockets]\nlisten = 80 81", "line 2"),

@@ -14,8 +14,8 @@ from .. import sockets
 from ..agent import find_agent
 from ..agent_group import group_asked, run_group
 from ..agent_http import default_sockets, fetch_status, find_agent_address, find_http
-from ..errors import AgentError
-from ..sockets_policy import Policy, read_policy
+from ..errors import AgentError, Error
+from ..sockets_policy import Policy, is_ring, read_policy
 from .options import AgentOption, HttpOption, JsonFlag
 from .output import make_console, os_errors, print_json
 
@@ -86,6 +86,11 @@ def sockets_command(command: Annotated[
                         typer.Option("--sockets", min=16, max=65536, help="Most sockets at a time; else 1024.",
                                      show_default=False)
                     ] = None,
+                    ring: Annotated[
+                        int | None,
+                        typer.Option(min=4096, max=4 << 20, show_default=False,
+                                     help="Bytes of a socket's first ring, a power of two; else 16384.")
+                    ] = None,
                     supervise: Annotated[
                         bool | None,
                         typer.Option("--supervise/--preload", show_default=False,
@@ -106,6 +111,8 @@ def sockets_command(command: Annotated[
         else:
             make_console().print(sockets.table_of(rows))
         return
+    if ring is not None and not is_ring(ring):
+        raise Error(f"--ring {ring}: a power of two from 4096 to 4194304 is wanted")
     said = read_policy(policy) if policy is not None else Policy()
     where = required_agent(agent or said.agent)
     if not where.startswith("unix:"):
@@ -122,6 +129,7 @@ def sockets_command(command: Annotated[
         fallback=bool(said.fallback if fallback is None else fallback),
         report=bool(said.report if report is None else report),
         most=said.sockets if most is None else most,
+        ring=said.ring if ring is None else ring,
         preload=not supervised,
     )
     with os_errors():

@@ -25,6 +25,7 @@ inline void set_policy_of_tests() {
   ::setenv("OFFPATH_SOCKETS_LISTEN", "8000", 1);
   ::setenv("OFFPATH_SOCKETS_CONNECT", "10.9.0.0/24", 1);
   ::setenv("OFFPATH_SOCKETS_MAX", "64", 1);
+  ::setenv("OFFPATH_SOCKETS_RING", "1048576", 1);  // tests send much at a time, and the double advises no larger rings
 }
 
 class Offloaded : public testing::Test {
