@@ -342,7 +342,7 @@ GROUPS = {
     "Sift": ("stage", "sifts", "track_file"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
     "Tasks": ("task", "message"),
-    "TCP": ("tcp", "stack", "tcp_service", "slow_path", "linked", "core"),
+    "TCP": ("tcp", "stack", "port", "tcp_service", "slow_path", "linked", "core"),
     "Exchanges": ("exchange", "exchange_status", "decision", "grant", "exchanges"),
     "Samples": ("sample", "datagram", "host", "sampled", "cost"),
     "Alarms": ("alarms",),
