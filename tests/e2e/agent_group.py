@@ -80,9 +80,9 @@ def new_group(directory: Path, link: str) -> Iterator[Group]:
 
 
 @contextmanager
-def joined_group(directory: Path, names: Sequence[str], link: str) -> Iterator[Group]:
+def joined_group(directory: Path, names: Sequence[str], link: str, *settings: str) -> Iterator[Group]:
     """Members that know each other, and read directly, with every read staged, or over TCP."""
-    staged = ["--set", "security.force_staging=true"] if link == "staged" else []
+    staged = [*settings, *(["--set", "security.force_staging=true"] if link == "staged" else [])]
     with new_group(directory, link) as made:
         made.start(names[0], *staged)
         for name in names[1:]:

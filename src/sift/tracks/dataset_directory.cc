@@ -44,11 +44,11 @@ DatasetDirectory::DatasetDirectory(std::string path, Fd directory, Writer writer
       own_(fmt::format("{:016x}.{:x}", writer_.process, writer_.number)) {}
 
 DatasetDirectory::~DatasetDirectory() {
-  if (directory_ && !published_)
-    (void)loop::guarded([this]() -> Status {
-      abandon();
-      return {};
-    });
+  if (!directory_) return;
+  (void)loop::guarded([this]() -> Status {
+    published_ ? finish() : abandon();
+    return {};
+  });
 }
 
 Result<DatasetDirectory> DatasetDirectory::open(const std::string& path, Writer writer) {
@@ -107,8 +107,12 @@ Status DatasetDirectory::claim() {
               claimed_by());
 }
 
+// The first member that fails removes the claim, and says why: no other one is to say that it is gone.
 Status DatasetDirectory::confirm() const {
-  if (const std::string holder = claimed_by(); holder != own_)
+  std::string holder = claimed_by();
+  if (holder.empty() && symlinkat(own_.c_str(), directory_.get(), claim_name) == 0) return {};
+  if (holder.empty()) holder = claimed_by();
+  if (holder != own_)
     return fail(Error::exists, "this write of tracks no longer has directory {}: its file {} says {}", path_,
                 claim_name, holder);
   if (utimensat(directory_.get(), claim_name, nullptr, AT_SYMLINK_NOFOLLOW) != 0)

@@ -12,7 +12,9 @@ std::uint64_t TrackParts::start(const Key& key, const Part& part, std::function<
   return job;
 }
 
-std::size_t TrackParts::under_way(uid_t user) const {
+std::size_t TrackParts::under_way(uid_t user) {
+  std::erase_if(given_up_, [](const auto& each) { return each.second.expired(); });
+  const auto stuck = std::ranges::count(given_up_, user, &std::pair<uid_t, std::weak_ptr<TrackFiles>>::first);
   const auto parts = std::ranges::count_if(parts_, [&](const auto& each) {
     const State state = each.second.state;
     return each.second.user == user && state != State::published && state != State::finishing;
@@ -21,7 +23,7 @@ std::size_t TrackParts::under_way(uid_t user) const {
     const auto part = parts_.find(each.second.part);
     return each.second.user == user && (part == parts_.end() || part->second.job != each.first);
   });
-  return static_cast<std::size_t>(parts + jobs);
+  return static_cast<std::size_t>(parts + jobs + stuck);
 }
 
 void TrackParts::begin(const Asker& from, uid_t user, TrackSnapshot tracks, TrackFiles::Target target,
@@ -89,13 +91,14 @@ void TrackParts::abandon(const Asker& from, TimeNs now, service::Effects& effect
 }
 
 // By the job that has them, or by one of its own.
-void TrackParts::remove_files(const Key& key, const Part& part, service::Effects& effects) {
-  if (part.files->cancel()) return;
+bool TrackParts::remove_files(const Key& key, const Part& part, service::Effects& effects) {
+  if (part.files->cancel()) return false;
   const auto remove = [files = part.files]() -> Status {
     files->abandon();
     return {};
   };
   (void)start(key, part, remove, effects);
+  return true;
 }
 
 TrackParts::Parts::iterator TrackParts::end(Parts::iterator at, TimeNs now, service::Effects& effects) {
@@ -145,7 +148,7 @@ void TrackParts::on_job(std::uint64_t job, Status status, TimeNs now, service::E
     return;
   }
   if (!status) {
-    remove_files(key, part, effects);
+    if (!remove_files(key, part, effects)) given_up_.emplace_back(part.user, part.files);
     part.status = fail(status.error().code, "member {}: {}", self_, status.error().message);
     if (!part.waiting) return;  // the next request is told
     tell(part, now, effects);

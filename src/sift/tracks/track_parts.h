@@ -78,9 +78,10 @@ class TrackParts {
 
   [[nodiscard]] Part* find(const Asker& from, TimeNs now, service::Effects& effects);
   std::uint64_t start(const Key& key, const Part& part, std::function<Status()> run, service::Effects& effects);
-  [[nodiscard]] std::size_t under_way(uid_t user) const;
+  [[nodiscard]] std::size_t under_way(uid_t user);
   void tell(Part& part, TimeNs now, service::Effects& effects);
-  void remove_files(const Key& key, const Part& part, service::Effects& effects);
+  // False: a thread that was given up has them, which removes them when it comes back.
+  bool remove_files(const Key& key, const Part& part, service::Effects& effects);
   Parts::iterator end(Parts::iterator at, TimeNs now, service::Effects& effects);
   Parts::iterator asker_gone(Parts::iterator at, TimeNs now, service::Effects& effects);
 
@@ -89,6 +90,7 @@ class TrackParts {
   std::string self_;
   Parts parts_;
   std::map<std::uint64_t, Job> jobs_;
+  std::vector<std::pair<uid_t, std::weak_ptr<TrackFiles>>> given_up_;  // a thread has each until it comes back
   Counters counters_;
 };
 

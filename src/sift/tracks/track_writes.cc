@@ -84,6 +84,7 @@ void TrackWrites::next_state(std::uint64_t number, Write& write, TimeNs now, ser
 }
 
 void TrackWrites::end(std::uint64_t number, Write& write, Status status, TimeNs now, service::Effects& effects) {
+  if (write.state == State::finishing) status = {};  // all files have their names: it has succeeded, whatever comes
   write.state = State::over;
   write.status = std::move(status);
   if (!write.status) ask_all(number, write, State::over, What::abandon, now, effects);
@@ -151,12 +152,10 @@ void TrackWrites::on_time(TimeNs now, service::Effects& effects) {
     if (write.state == State::over) continue;
     if (write.wanted.deadline <= now) {
       const wire::Written so_far = progress(write);
-      Status late;
-      if (write.state != State::finishing)
-        late =
-            fail(Error::timeout, "pool \"{}\": {} of {} members had written their tracks to {} in time, {} rows in all",
-                 write.wanted.name, so_far.members_over, so_far.members, write.wanted.directory, so_far.rows);
-      end(number, write, std::move(late), now, effects);
+      end(number, write,
+          fail(Error::timeout, "pool \"{}\": {} of {} members had written their tracks to {} in time, {} rows in all",
+               write.wanted.name, so_far.members_over, so_far.members, write.wanted.directory, so_far.rows),
+          now, effects);
       continue;
     }
     if (write.waiting && write.waiting->until <= now) tell(write, effects);

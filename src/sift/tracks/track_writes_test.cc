@@ -64,6 +64,25 @@ class TrackWritesTest : public ::testing::Test {
                      }};
 };
 
+// Members that have finished keep their files, so the others have to, too.
+TEST_F(TrackWritesTest, AWriteWhoseMembersFinishIsNotCancelled) {
+  for (const bool closes : {true, false}) {
+    const std::uint64_t number = begin();
+    for (int phase = 0; phase < 3; ++phase) all_write();
+    ASSERT_EQ(asked().at("b"), What::finish);
+    answer("a", rows(5, true));
+    if (closes) {
+      writes.on_closed(1, now, effects);
+    } else {
+      EXPECT_TRUE(ask_written(number, 0, true));
+      ASSERT_TRUE(told());
+      EXPECT_TRUE((*told())->over);
+    }
+    EXPECT_THAT(asked(), ElementsAre(std::pair("b", What::finish), std::pair("c", What::finish)));
+    open.clear();
+  }
+}
+
 TEST_F(TrackWritesTest, FilesHaveTheirNamesWhenAllMembersHaveWritten) {
   const std::uint64_t number = begin();
   EXPECT_THAT(asked(),
