@@ -189,7 +189,8 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
   set_read(handle, flow.read + taken);
   // The agent need not hear of every read: the peer has the rest of the window. But a ring that was left is its.
   const std::uint32_t size = flow.bytes(Way::in);
-  const bool leaves_ring = before > 0 && bytes_before(handle, flow.read, 1) == 0;
+  const bool leaves_ring = flow.growth(Way::in) == Growth::taken && bytes_before(handle, flow.read, 1) == 0 &&
+                           flow.allowed < steps(handle)[static_cast<std::size_t>(Way::in)].from + size;
   if (!flow.shutting && (flow.read + size - flow.allowed >= size / 4 || leaves_ring)) owe(handle, owed_allow);
   return taken;
 }

@@ -66,11 +66,11 @@ void SocketArea::ask_for_ring(Handle handle, Way way) noexcept {
   const std::uint64_t share = std::bit_floor(pool_.free_bytes() / shares);
   const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(
       {std::max(growth_factor << at.log2(way), RingPool::unit_bytes), wire::tcp_ring_bytes_max, share}));
+  if (way == Way::out) at.growths &= static_cast<std::uint8_t>(~Cell::postponed);
   if (at.is != Cell::Is::flow || at.gone || at.growth(way) != Growth::none || at.bytes(way) >= bytes ||
       bytes < RingPool::unit_bytes || (way == Way::in && at.shutting))
     return;
   // What is being copied into the ring comes after `offered`: it would be looked for in the larger one.
-  at.growths &= static_cast<std::uint8_t>(~Cell::postponed);
   if (way == Way::out && (at.copying & 1u << static_cast<int>(Way::out)) != 0) {
     at.growths |= Cell::postponed;
     return;
@@ -103,8 +103,8 @@ void SocketArea::take_rings(const TcpEvent& told) noexcept {
     if (says(tcp_ring::taken | tcp_ring::refused)) forgive(told.handle, owed_of(way));  // of an advice before
     if (at.growth(way) == Growth::asked && says(tcp_ring::taken)) {
       at.set_place(way, step.next);
-      at.set_growth(way, Growth::taken);
       if (way == Way::in && at.is == Cell::Is::flow) owe(told.handle, owed_allow);
+      at.set_growth(way, Growth::taken);
     } else if (at.growth(way) == Growth::asked && says(tcp_ring::refused)) {
       free_ring(told.handle, way, step.next);
       at.set_growth(way, Growth::none);

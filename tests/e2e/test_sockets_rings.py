@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,15 @@ def test_rings_grow_with_need_and_idle_connections_keep_small_ones(
         assert pages_of(tmp_path)["tcp"]["rings_grown"] == 0
         go(client)
         assert line(server) == f"received {digest}"
+        assert until(lambda: program()["lent_bytes"] > 0)
+        assert until(lambda: program()["receive_bytes"] >= IDLE * at_first + (64 << 10))
+        time.sleep(0.2)  # longer than a status is told again
         grown = pages_of(tmp_path)["tcp"]["rings_grown"]
         assert grown > 0
-        assert program()["receive_bytes"] >= IDLE * at_first + (64 << 10)
-        assert program()["lent_bytes"] > 0
         go(server)
         assert line(client) == "same"
         assert line(server) == "sent"
-        assert pages_of(tmp_path)["tcp"]["rings_grown"] > grown
+        assert until(lambda: pages_of(tmp_path)["tcp"]["rings_grown"] > grown)
         assert until(lambda: program()["lent_bytes"] == 0)
     finally:
         for process in (server, client):
