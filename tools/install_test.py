@@ -178,7 +178,8 @@ def test_pip_install(tmp_path: Path) -> None:
             (site / entry.name).symlink_to(entry)
 
     python = environment / "bin/python"
-    where, version = run(python, "-P", "-c", "import offpath; print(offpath.__file__, offpath.__version__)").split()
+    program = "import offpath; print(offpath.__file__, offpath.__version__)"
+    where, version = run(python, "-P", "-c", program, PYTHONPATH="").split()
     assert Path(where).is_relative_to(environment)
     assert version == header_version()
     assert "agent" in run(environment / "bin/offpath", "--help")

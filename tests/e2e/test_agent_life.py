@@ -34,7 +34,7 @@ def test_ready_line_to_a_descriptor(tmp_path: Path) -> None:
         with os.fdopen(reading) as lines:
             ready = json.loads(lines.readline())
             assert ready["pid"] == process.pid
-            assert ready["http"] is None
+            assert ready["http"] == f"unix:{tmp_path}/a-http.sock"
             assert lines.read() == ""  # closed by the agent, which goes on running
         assert process.poll() is None
     finally:
