@@ -133,7 +133,7 @@ TEST(StatusTest, FullRingsAreShownWithTheirPrograms) {
   status->channels[0].why_requests_wait = "the agent is out of memory";
   status->channels[1].replies_full = {.since = 8 * second_ns, .times = 1};
   TcpStatus& tcp = status->tcp.emplace();
-  tcp.programs.push_back({1, 4096, 0, 0, 0, 0, {.times = 5}, {.since = 9 * second_ns, .times = 1}});
+  tcp.programs.push_back({1, 4096, 0, 0, 0, 0, 0, {.times = 5}, {.since = 9 * second_ns, .times = 1}});
   const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
   EXPECT_NE(json.find(R"("requests_full":2,"requests_full_s":3,"replies_full":0,)"
                       R"("requests_wait_for":"the agent is out of memory"})"),
