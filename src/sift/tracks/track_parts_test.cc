@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 
-#include "sift/split/particles.h"
+#include "sift/tracks/particle_tracks.h"
 
 namespace offpath::sift {
 namespace {
@@ -25,17 +24,7 @@ class TrackPartsTest : public ::testing::Test {
   }
   ~TrackPartsTest() override { files::remove_all(root_); }
 
-  TrackSnapshot rows(std::uint64_t count) {
-    std::vector<std::uint64_t> ids(count);
-    std::iota(ids.begin(), ids.end(), 0);
-    FramePtr frame = particle_frame(*form_->rows, ids, 3, memory_);
-    RowsView view = form_->rows->view({frame->buffer.data(), frame->bytes}).value();
-    std::vector<Piece> pieces;
-    pieces.push_back({std::move(frame), std::move(view), {{3, count}}});
-    TrackSnapshot snapshot(form_, 1);
-    snapshot.add(0, {TrackRun::sort(form_->rows, pieces, memory_).value()});
-    return snapshot;
-  }
+  TrackSnapshot rows(std::uint64_t count) { return particle_tracks(form_, count, memory_); }
   static TrackParts::Asker from(std::uint64_t write, std::uint64_t ticket = 1) {
     return {.channel = 5, .ticket = ticket, .write = write};
   }

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
-#include "sift/split/particles.h"
+#include "sift/tracks/particle_tracks.h"
 
 namespace offpath::sift {
 namespace {
@@ -20,17 +18,7 @@ class TrackReadsTest : public ::testing::Test {
           answers_.emplace_back(get.ticket, form_->answers->view({frame->buffer.data(), frame->bytes})->rows);
         }) {}
 
-  TrackSnapshot rows(std::uint64_t count) {
-    std::vector<std::uint64_t> ids(count);
-    std::iota(ids.begin(), ids.end(), 0);
-    FramePtr frame = particle_frame(*form_->rows, ids, 3, memory_);
-    RowsView view = form_->rows->view({frame->buffer.data(), frame->bytes}).value();
-    std::vector<Piece> pieces;
-    pieces.push_back({std::move(frame), std::move(view), {{3, count}}});
-    TrackSnapshot snapshot(form_, 1);
-    snapshot.add(0, {TrackRun::sort(form_->rows, pieces, memory_).value()});
-    return snapshot;
-  }
+  TrackSnapshot rows(std::uint64_t count) { return particle_tracks(form_, count, memory_); }
   Status read(std::uint64_t number, TrackReads::Wanted wanted, TrackSnapshot tracks) {
     return reads_.read(number, {.channel = 1, .ticket = 40 + number, .user = 7, .pool = "sift:/t", .keys = {}},
                        std::move(wanted), std::move(tracks), memory_, 0, effects_);
