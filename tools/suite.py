@@ -39,23 +39,27 @@ Command = list[str | Path]
 
 @dataclass
 class Tally:
-    """The numbers of passed, failed and skipped tests, and the names of failed ones."""
+    """The numbers of passed, failed and skipped tests, the names of failed ones, and what these said."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     failures: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def __iadd__(self, other: Tally) -> Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
         self.failures += other.failures
+        self.reasons |= other.reasons
         return self
 
-    def fail(self, name: str) -> None:
+    def fail(self, name: str, reason: str = "") -> None:
         self.failed += 1
         self.failures.append(name)
+        if reason:
+            self.reasons[name] = reason
 
     def __str__(self) -> str:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
@@ -75,8 +79,9 @@ def count_testcases(report: Path) -> Tally:
     """The test cases of one JUnit file of GoogleTest or pytest."""
     tally = Tally()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            tally.fail(f"{case.get('classname')}.{case.get('name')}")
+        said = [part.text or part.get("message", "") for kind in ("failure", "error") for part in case.findall(kind)]
+        if said:
+            tally.fail(f"{case.get('classname')}.{case.get('name')}", "\n".join(said).strip())
         elif case.find("skipped") is not None or case.get("status") == "notrun":
             tally.skipped += 1
         else:
@@ -324,6 +329,12 @@ def run_command(command: Command, log_file: Path, environment: dict[str, str]) -
                 process.wait()
 
 
+def print_indented(text: str) -> None:
+    """The last lines of it: a failure's reason is at its end."""
+    for line in text.splitlines()[-LOG_TAIL_LINES:]:
+        print(f"  | {line}")
+
+
 def run_step(step: Step, environment: dict[str, str]) -> Tally:
     """Runs one step and prints its result."""
     print(f"{step.name:<8} … ", end="", flush=True)
@@ -338,10 +349,11 @@ def run_step(step: Step, environment: dict[str, str]) -> Tally:
     tally = step.count(exits)
     print(f"{tally}  ({time.monotonic() - began:.0f} s)", flush=True)
     if tally.failed:
-        tail = log_file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        print("\n".join(f"  | {line}" for line in tail))
+        if any(name not in tally.reasons for name in tally.failures):
+            print_indented(log_file.read_text(errors="replace"))
         for name in tally.failures:
             print(f"  failed: {name}")
+            print_indented(tally.reasons.get(name, ""))
         print(f"  all of it: {log_file.relative_to(ROOT)}; again: ./dev test --only {step.name}", flush=True)
     return tally
 

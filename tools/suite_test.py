@@ -26,6 +26,7 @@ def test_cases_of_a_program(tmp_path: Path) -> None:
     (tmp_path / "ring_test.xml").write_text(GOOGLETEST)
     tally = suite.count_testcases(tmp_path / "ring_test.xml")
     assert (tally.passed, tally.failed, tally.skipped, tally.failures) == (1, 1, 2, ["Ring.Full"])
+    assert tally.reasons == {"Ring.Full": "no"}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,21 @@ def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     log = tmp_path / "log"
     assert suite.run_command(["sh", "-c", "sleep 1000 & wait"], log, dict(os.environ)) == 124
     assert "took too long" in log.read_text()
+
+
+def test_a_failure_is_printed_with_its_reason_and_without_one_with_the_end_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    for reason in ("it was not so\nExpected: 1", ""):
+        tally = suite.Tally()
+        tally.fail("Ring.Full", reason)
+        suite.run_step(suite.Step("some", [["echo", "the log"]], lambda _, tally=tally: tally), dict(os.environ))
+        printed = capsys.readouterr().out
+        assert "  failed: Ring.Full\n" in printed
+        assert ("  | Expected: 1\n" in printed) == bool(reason)
+        assert ("  | the log\n" in printed) == (not reason)
 
 
 def test_closing_line() -> None:
