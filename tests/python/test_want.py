@@ -67,10 +67,12 @@ def test_they_are_awaited(session, name):
 
     async def both():
         wanted = [asyncio.wrap_future(pool.want(row, "c", timeout=PATIENCE_S)) for row in ROWS[:2]]
-        threading.Timer(0.05, lambda: [put(stream, row) for row in ROWS[:2]]).start()
         return await asyncio.gather(*wanted)
 
+    later = threading.Timer(0.05, lambda: [put(stream, row) for row in ROWS[:2]])
+    later.start()
     assert [frame.rows for frame in asyncio.run(both())] == [1000, 1000]
+    later.join(PATIENCE_S)  # not after the session's end
 
 
 def test_what_is_not_wanted_any_more_is_given_back(name):
