@@ -376,8 +376,8 @@ typedef struct ofp_sift_progress {
 OFP_API int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory, int64_t wait_ns,
                            uint64_t* number, ofp_error* error);
 /* Returns when the write is over, or after `wait_ns`; -1: when it is over. The write's failure names the member;
- * nothing is left of it then. OFP_NOT_FOUND, too: there are no tracks. OFP_TIMEOUT before the write's own time is over:
- * the agent answers slowly; ask again. The end can be asked for again. */
+ * nothing is left of it then. OFP_NOT_FOUND, too: there are no tracks. OFP_TIMEOUT: the write, or a member, had not
+ * ended in time. OFP_WOULD_BLOCK: the agent answers slowly; ask again. The end can be asked for again. */
 OFP_API int ofp_sift_written(ofp_channel* channel, uint64_t number, int64_t wait_ns, ofp_sift_progress* progress,
                              ofp_error* error);
 /* Ends the write if it is not over, and has the agent forget it. */

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import Error, NotFound, Timeout
+from .errors import Error, NotFound, Timeout, WouldBlock
 from .expression import Aggregates, Columns, Part, encode_query
 from .pool import SHORT_S, Frame
 
@@ -235,9 +235,9 @@ class Tracks:
             while True:
                 try:
                     written = Written._make(native.sift_written(number, TOLD_S))
-                except Timeout:  # the write's own, or that of a question: an agent that is slow is asked again
+                except WouldBlock as slow:  # the agent, which is asked again
                     if deadline is not None and time.monotonic() >= deadline:
-                        raise
+                        raise Timeout(str(slow)) from None
                     continue
                 if progress is not None:
                     progress(written)

@@ -1,4 +1,5 @@
 // Sift pools as a program sees them.
+#include <optional>
 #include <vector>
 
 #include "host/requests/frame.h"
@@ -25,11 +26,30 @@ Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const st
   return done.value;
 }
 
+// Error::would_block: the agent has not told in time. Error::timeout is the write's own end.
 Result<wire::Written> ask_written(Connection& connection, std::uint64_t number, std::int64_t wait_ns, bool cancel) {
+  const auto slow = [](const Failure& why) {
+    return why.code == Error::timeout ? Failure{Error::would_block, why.message} : why;
+  };
   std::vector<std::byte> payload;
   wire::encode(wire::SiftWritten{number, wait_ns < 0 ? never : wait_ns, cancel}, payload);
   const TimeNs deadline = deadline_after(connection.deadline(wait_ns), second_ns);
-  OFP_ASSIGN(const channel::Reply reply, connection.end.call(wire::EntryKind::sift_written, payload, deadline));
+  const auto ticket = connection.end.ask(wire::EntryKind::sift_written, payload, deadline);
+  if (!ticket) return tl::unexpected(slow(ticket.error()));
+  std::optional<channel::Reply> told;
+  Status waited;
+  while (!(told = connection.end.take_reply(*ticket)) && waited) {
+    const auto found = connection.end.wait_reply({&*ticket, 1}, deadline);
+    if (!found)
+      waited = tl::unexpected(found.error());
+    else if (!*found && monotonic_ns() >= deadline)
+      waited = fail(Error::would_block, "the agent did not tell in time how far the write is");
+  }
+  if (!told) {
+    connection.end.forget(*ticket);
+    return tl::unexpected(waited.error());
+  }
+  OFP_ASSIGN(const channel::Reply reply, channel::unfailed(std::move(*told)));
   wire::Written written{};
   if (reply.kind != wire::ReplyKind::written)
     return fail(Error::protocol, "the agent answered a question about a write with reply kind {}",

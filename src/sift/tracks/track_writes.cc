@@ -134,6 +134,23 @@ Status TrackWrites::serve(service::ChannelNumber channel, std::uint64_t ticket, 
   return {};
 }
 
+void TrackWrites::on_members(std::span<const std::string> alive, std::span<const std::string> anew, TimeNs now,
+                             service::Effects& effects) {
+  const auto is_among = [](std::span<const std::string> names, const Member& member) {
+    return std::ranges::find(names, member.name) != names.end();
+  };
+  for (auto& [number, write] : writes_) {
+    if (write.state == State::finishing || write.state == State::over) continue;
+    const auto lost = std::ranges::find_if(
+        write.members, [&](const Member& member) { return is_among(anew, member) || !is_among(alive, member); });
+    if (lost != write.members.end())
+      end(number, write,
+          fail(Error::peer_lost, "member {} {} while tracks of pool \"{}\" were written to {}", lost->name,
+               is_among(anew, *lost) ? "was started anew" : "died", write.wanted.name, write.wanted.directory),
+          now, effects);
+  }
+}
+
 void TrackWrites::on_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects) {
   for (auto at = writes_.begin(); at != writes_.end();) {
     Write& write = at->second;

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,10 @@ class TrackWrites {
 
   [[nodiscard]] bool has(std::uint64_t number) const { return asks_.contains(number); }
   void on_answer(std::uint64_t number, const Result<wire::Written>& answer, TimeNs now, service::Effects& effects);
+  // A member that is not among `alive`, or is there anew, has lost its part. Without this a write would hear of the
+  // death of a member that waits for others only when it asks it again.
+  void on_members(std::span<const std::string> alive, std::span<const std::string> anew, TimeNs now,
+                  service::Effects& effects);
   void on_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
   void on_time(TimeNs now, service::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;

@@ -172,6 +172,40 @@ TEST_F(TrackWritesTest, AFailureThatNobodyWaitsForIsToldWhenItIsAskedFor) {
   EXPECT_EQ(told()->error().code, Error::io);
 }
 
+TEST_F(TrackWritesTest, AMemberThatDiesOrStartsAnewEndsItThoughItsPartIsWritten) {
+  const std::vector<std::string> all = {"a", "b", "c"}, two = {"a", "b"}, anew = {"c"};
+  for (const bool restarts : {false, true}) {
+    open.clear();
+    effects.clear();
+    const std::uint64_t number = begin();
+    answer("c", rows(5, true));  // it waits for the others and is not asked for some time
+    writes.on_members(all, {}, now, effects);
+    ASSERT_TRUE(ask_written(number, second_ns));
+    EXPECT_FALSE(told());
+    if (restarts)
+      writes.on_members(all, anew, now, effects);
+    else
+      writes.on_members(two, {}, now, effects);
+    ASSERT_TRUE(told());
+    EXPECT_THAT(told()->error().message, HasSubstr(restarts ? "member c was started anew" : "member c died"));
+    EXPECT_EQ(asked().at("a"), What::abandon);
+  }
+}
+
+TEST_F(TrackWritesTest, AMemberThatDiesWhenAllFilesHaveTheirNamesEndsNothing) {
+  const std::vector<std::string> two = {"a", "b"};
+  const std::uint64_t number = begin();
+  for (unsigned state = 0; state < 3; ++state) all_write();  // begin, confirm, publish
+  ASSERT_EQ(asked().at("c"), What::finish);
+  writes.on_members(two, {}, now, effects);
+  ASSERT_TRUE(ask_written(number, second_ns));
+  EXPECT_FALSE(told());
+  for (const char* member : {"a", "b"}) answer(member, rows(5, true));
+  answer("c", fail(Error::peer_lost, "it died"));
+  ASSERT_TRUE(told());
+  EXPECT_TRUE(*told());
+}
+
 TEST_F(TrackWritesTest, WithoutRowsNothingIsNamed) {
   const std::uint64_t number = begin();
   EXPECT_TRUE(ask_written(number, never));
