@@ -167,7 +167,7 @@ def main() -> None:
                                    "--name", "node-{index}", "--listen", f"unix:{directory}/agent-{{index}}.sock",
                                    "--http", f"unix:{directory}/http-{{index}}.sock"])  # fmt: skip
         end_s = time.monotonic() + PATIENCE_S
-        while not (directory / f"agent-{NODES - 1}.sock").exists():
+        while not all((directory / f"agent-{i}.sock").exists() for i in range(NODES)):
             assert agents.poll() is None and time.monotonic() < end_s, "the agents did not start"
             time.sleep(0.05)
         watch = Watch(nodes)
