@@ -17,6 +17,7 @@ from pathlib import Path
 
 import agent_process
 import pytest
+from certificate import make_certificate
 from switched_network import AGENT, Network, switched_network
 
 SILENCE_S = 3
@@ -83,12 +84,7 @@ def program_and_agent(network: Network, directory: Path, kind: str, way: str, si
     arguments = ["--listen", f"{kind}:{AGENT}:0", "--key-file", str(key), "--insecure-network"]
     ca = ""
     if kind == "tls":
-        ca, private = str(directory / "certificate"), str(directory / "private")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", "/CN=agent", "-addext", f"subjectAltName=IP:{AGENT}", "-keyout", private, "-out", ca],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        ca, private = map(str, make_certificate(directory, f"IP:{AGENT}"))
         arguments += ["--set", f"security.tls_certificate={ca}", "--set", f"security.tls_key={private}"]
     arguments += ["--set", f"limits.silence={silence}"]
     with agent_process.agent(directory, *arguments, http=False, launcher=network.at("agent")) as agent:

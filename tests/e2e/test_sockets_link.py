@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from agent_process import AgentProcess, agent, pages_of, run_agent, until
+from certificate import make_certificate
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offloading_agents import with_device
 from offpath import sockets
@@ -25,22 +26,37 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 class Machines(NamedTuple):
     card: AgentProcess
     relay: AgentProcess
-    key: Path
+    keys: dict[str, str]  # variables for programs that reach the agent at the card themselves
 
 
-@pytest.fixture
-def machines(tmp_path: Path, pair: NetworkPair) -> Iterator[Machines]:
+@pytest.fixture(params=["tcp", "tls"])
+def machines(request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair) -> Iterator[Machines]:
     key, card = tmp_path / "link.key", tmp_path / "card"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
+    keys = {"OFFPATH_KEY_FILE": str(key)}
     card.mkdir()
-    listens = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key), "--http", f"unix:{tmp_path}/http.sock"]
+    listens = [
+        "--listen",
+        f"{request.param}:127.0.0.1:0",
+        "--key-file",
+        str(key),
+        "--http",
+        f"unix:{tmp_path}/http.sock",
+    ]
     listens += ["--set", "limits.silence=2s"]
+    trusts = []
+    if request.param == "tls":
+        certificate, private = make_certificate(tmp_path)
+        listens += ["--set", f"security.tls_certificate={certificate}", "--set", f"security.tls_key={private}"]
+        trusts = ["--set", f"group.tls_ca={certificate}"]
+        keys["OFFPATH_TLS_CA_FILE"] = str(certificate)
     near = pair.near_command()
     with agent(card, *with_device(1), *listens, http=False, launcher=near) as at_card:
-        relay = ["--set", f"tcp.device=agent:{at_card.ready['address']}", "--key-file", str(key)]
+        assert at_card.ready["address"].startswith(request.param)
+        relay = ["--set", f"tcp.device=agent:{at_card.ready['address']}", "--key-file", str(key), *trusts]
         with agent(tmp_path, *relay, http=False, launcher=near) as here:
-            yield Machines(at_card, here, key)
+            yield Machines(at_card, here, keys)
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -107,7 +123,7 @@ def test_the_command_line_starts_a_relay_that_ends_with_the_program(
     try:
         ran = subprocess.run(
             pair.near_command(sys.executable, *words, KERNEL_ADDRESS), capture_output=True, text=True, timeout=60,
-            env={**os.environ, "OFFPATH_KEY_FILE": str(machines.key)}, check=False,
+            env={**os.environ, **machines.keys}, check=False,
         )  # fmt: skip
     finally:
         far.kill()

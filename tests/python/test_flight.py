@@ -3,13 +3,13 @@
 import importlib.util
 import secrets
 import shutil
-import subprocess
 
 import numpy as np
 import offpath
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from certificate import make_certificate
 from offpath.expression import encode_query, flight_command
 
 fl = pytest.importorskip("pyarrow.flight")
@@ -175,10 +175,7 @@ def test_pandas_polars_and_duckdb_read_it(client, pool):
 def test_tls(folder, name):
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate")
-    certificate, key = folder / "certificate.pem", secret_file(folder, "key.pem", "")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
+    certificate, key = make_certificate(folder, "DNS:localhost,IP:127.0.0.1")
     settings = {
         "flight.listen": "tls:127.0.0.1:0", "flight.token_file": secret_file(folder, "token2", TOKEN),
         "flight.tls_certificate": certificate, "flight.tls_key": key,

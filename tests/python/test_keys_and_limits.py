@@ -4,7 +4,6 @@ import os
 import re
 import secrets
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
+from certificate import make_certificate
 
 SCHEMA = pa.schema([("value", pa.int64())])
 
@@ -90,15 +90,6 @@ def test_a_key_that_cannot_be_read_changes_nothing(tmp_path):
         offpath.connect(address_of(agent, "tcp"), key_file=kept).close()
 
 
-def make_certificate(folder: Path, *validity: str) -> None:
-    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-               "-subj", "/CN=offpath", "-addext", "subjectAltName=IP:127.0.0.1"]  # fmt: skip
-    subprocess.run(
-        [*request, *validity, "-keyout", folder / "private", "-out", folder / "certificate"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-
-
 @pytest.fixture
 def tls(tmp_path):
     """The settings of an agent with a certificate, and where it lies."""
@@ -109,13 +100,13 @@ def tls(tmp_path):
 
 def test_a_certificate_is_changed_while_programs_are_connected(tls, tmp_path):
     key, certificate = tls["security.key_file"], tls["security.tls_certificate"]
-    make_certificate(tmp_path, "-days", "1")
+    make_certificate(tmp_path)
     with offpath.Agent.start(listen=["tls:127.0.0.1:0"], settings=tls, log_level="info") as agent:
         address = address_of(agent, "tls")
         with offpath.connect(address, key_file=key, tls_ca_file=certificate) as lasting:
             before = tmp_path / "before"
             before.write_bytes(certificate.read_bytes())
-            make_certificate(tmp_path, "-days", "2")
+            make_certificate(tmp_path, days=3)
             reload(agent)
             offpath.connect(address, key_file=key, tls_ca_file=certificate).close()
             with pytest.raises(offpath.Denied, match="certificate is refused"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import offpath
 import pytest
+from certificate import make_certificate
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,7 @@ def test_openssl_is_loaded_with_the_first_network_address(library, tcp_agent):
 
 def test_tls_by_way_of_the_loaded_library(library, tcp_agent, tmp_path):
     _, _, key = tcp_agent
-    certificate, private = tmp_path / "certificate", tmp_path / "private"
-    request = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=offpath", "-days", "1")
-    names = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(private), "-out", str(certificate))
-    output("openssl", "req", "-x509", *request, *names)
+    certificate, private = make_certificate(tmp_path)
     security = {"key_file": key, "tls_certificate": certificate, "tls_key": private}
     settings = {f"security.{name}": value for name, value in security.items()}
     with offpath.Agent.start(listen=["tls:127.0.0.1:0"], settings=settings) as agent:

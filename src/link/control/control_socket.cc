@@ -30,9 +30,7 @@ ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> t
       kind_(kind),
       user_(std::move(user)),
       tls_(std::move(tls)),
-      silence_ns_(kind == Kind::network ? silence_default_ns : 0),
-      input_(input_bytes_first) {
-  output_.reserve(1024);
+      silence_ns_(kind == Kind::network ? silence_default_ns : 0) {
   // Otherwise the kernel drops a byte sent out of band, together with its descriptors.
   constexpr int on = 1;
   if (user_) (void)setsockopt(socket_.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
@@ -79,10 +77,18 @@ Result<bool> ControlSocket::next(Frame& frame, bool again) {
   for (;;) {
     OFP_ASSIGN(const bool complete, parse(frame));
     if (complete) return true;
-    if (again && emptied_) return false;
+    if (again && emptied_) break;
     OFP_ASSIGN(const std::size_t got, fill());
-    if (got == 0) return false;
+    if (got == 0) break;
   }
+  if (kind_ == Kind::unix_socket && buffered() == 0) release_input();
+  return false;
+}
+
+// A program says little by its socket once it is connected.
+void ControlSocket::release_input() noexcept {
+  input_ = {};
+  input_at_ = input_end_ = 0;
 }
 
 Result<bool> ControlSocket::parse(Frame& frame) {
@@ -144,7 +150,7 @@ Result<std::size_t> ControlSocket::fill() {
     input_end_ -= input_at_;
     input_at_ = 0;
   }
-  if (input_.size() < input_wanted_) input_.resize(input_wanted_);
+  if (input_.size() < input_wanted_ || input_.empty()) input_.resize(std::max(input_wanted_, input_bytes_first));
   iovec piece{input_.data() + input_end_, input_.size() - input_end_};
   OFP_ASSIGN(const std::size_t got, receive_into({&piece, 1}));
   input_end_ += got;
@@ -176,6 +182,7 @@ Result<std::size_t> ControlSocket::receive(std::span<const iovec> to) {
     return length;
   }
   input_at_ = input_end_ = 0;
+  if (input_.empty()) input_.resize(input_bytes_first);
   const std::size_t wanted = streamed_left_ - left;
   // reads the next header as well
   if (left == 0) pieces[count++] = {input_.data(), std::min(input_.size(), input_bytes_first)};

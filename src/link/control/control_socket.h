@@ -121,6 +121,7 @@ class ControlSocket {
   [[nodiscard]] Result<bool> parse(Frame& frame);
   [[nodiscard]] Status collect_descriptors(wire::ControlType type, std::uint64_t frame_end);
   [[nodiscard]] Result<std::size_t> fill();
+  void release_input() noexcept;
   [[nodiscard]] tl::unexpected<Failure> ended() const;
   [[nodiscard]] tl::unexpected<Failure> given_up();
   [[nodiscard]] tl::unexpected<Failure> failure(int error_number, std::string_view call);

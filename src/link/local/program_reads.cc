@@ -70,6 +70,7 @@ bool ProgramReads::gather(Read& read) {
 
 // Adds a vector for the piece's bytes from `done` on, up to the free memory for it. Returns its length.
 std::uint64_t ProgramReads::add_vector(const Read& read, const Piece& piece, std::uint64_t done) {
+  if (!call_) call_ = std::make_unique_for_overwrite<Call>();
   const std::uint64_t address = piece.range_address + piece.offset + done;
   std::uint64_t length = piece.length - done;
   std::byte* const target = piece.to + done;
@@ -81,21 +82,21 @@ std::uint64_t ProgramReads::add_vector(const Read& read, const Piece& piece, std
     bounced_ += length;
   }
   if (vectors_ > read.first) {  // continues the previous vector on all sides
-    iovec& before = to_[vectors_ - 1];
-    iovec& from = from_[vectors_ - 1];
+    iovec& before = call_->to[vectors_ - 1];
+    iovec& from = call_->from[vectors_ - 1];
     if (static_cast<std::byte*>(before.iov_base) + before.iov_len == to &&
-        targets_[vectors_ - 1] + before.iov_len == target &&
+        call_->targets[vectors_ - 1] + before.iov_len == target &&
         reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address &&
-        ranges_[vectors_ - 1].range == piece.range) {
+        call_->ranges[vectors_ - 1].range == piece.range) {
       before.iov_len += length;
       from.iov_len += length;
       return length;
     }
   }
-  to_[vectors_] = vector_of(to, length);
-  from_[vectors_] = vector_of(reinterpret_cast<void*>(address), length);
-  targets_[vectors_] = target;
-  ranges_[vectors_] = {piece.range, piece.range_address, piece.range_bytes};
+  call_->to[vectors_] = vector_of(to, length);
+  call_->from[vectors_] = vector_of(reinterpret_cast<void*>(address), length);
+  call_->targets[vectors_] = target;
+  call_->ranges[vectors_] = {piece.range, piece.range_address, piece.range_bytes};
   ++vectors_;
   return length;
 }
@@ -112,18 +113,18 @@ void ProgramReads::read_gathered() {
   while (next < vectors_ && !lost_ && renew_witness()) {
     const std::size_t with_witness = next - 1;  // replaces a finished vector
     const std::size_t count = vectors_ - with_witness;
-    to_[with_witness] = witness_.to();
-    from_[with_witness] = witness_.from();
-    address_.store(reinterpret_cast<std::uint64_t>(from_[next].iov_base), std::memory_order_relaxed);
-    const ssize_t got = process_vm_readv(pid_, &to_[with_witness], count, &from_[with_witness], count, 0);
+    call_->to[with_witness] = witness_.to();
+    call_->from[with_witness] = witness_.from();
+    address_.store(reinterpret_cast<std::uint64_t>(call_->from[next].iov_base), std::memory_order_relaxed);
+    const ssize_t got = process_vm_readv(pid_, &call_->to[with_witness], count, &call_->from[with_witness], count, 0);
     const int error_number = got < 0 ? errno : 0;
     calls_.fetch_add(1, std::memory_order_relaxed);
     auto left = static_cast<std::uint64_t>(std::max<ssize_t>(got, 0));
     if (error_number == EFAULT || (got >= 0 && !witness_.seen())) [[unlikely]] {
       for (std::size_t i = with_witness; i < vectors_; ++i) {  // the bytes are not the program's: erased even in the
                                                                // bounce buffer
-        std::memset(to_[i].iov_base, 0, std::min<std::uint64_t>(left, to_[i].iov_len));
-        left -= std::min<std::uint64_t>(left, to_[i].iov_len);
+        std::memset(call_->to[i].iov_base, 0, std::min<std::uint64_t>(left, call_->to[i].iov_len));
+        left -= std::min<std::uint64_t>(left, call_->to[i].iov_len);
       }
       lost_ = {Error::peer_lost,
                "the program executed another one, unmapped its channel, or is not the process that connected"};
@@ -139,15 +140,15 @@ void ProgramReads::read_gathered() {
     left -= Witness::bytes;
     const std::lock_guard lock(mutex_);
     if (abandoned_) break;  // the targets may be gone
-    for (; next < vectors_ && left >= from_[next].iov_len; ++next) {
-      left -= from_[next].iov_len;
-      deliver(next, from_[next].iov_len);
+    for (; next < vectors_ && left >= call_->from[next].iov_len; ++next) {
+      left -= call_->from[next].iov_len;
+      deliver(next, call_->from[next].iov_len);
     }
     if (left > 0) {
       deliver(next, left);
-      to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
-      from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
-      targets_[next] += left;
+      for (iovec* each : {&call_->to[next], &call_->from[next]})
+        *each = vector_of(static_cast<std::byte*>(each->iov_base) + left, each->iov_len - left);
+      call_->targets[next] += left;
     }
   }
   for (Read& read : reads_) read.first = read.end = first_vector;
@@ -168,7 +169,8 @@ bool ProgramReads::renew_witness() {
 
 // Copies verified bytes of a call to their targets, where others may see them. Under the lock.
 void ProgramReads::deliver(std::size_t vector, std::uint64_t length) noexcept {
-  if (targets_[vector] != to_[vector].iov_base) std::memcpy(targets_[vector], to_[vector].iov_base, length);
+  const void* const read = call_->to[vector].iov_base;
+  if (call_->targets[vector] != read) std::memcpy(call_->targets[vector], read, length);
 }
 
 void ProgramReads::abandon() noexcept {
@@ -189,8 +191,8 @@ tl::unexpected<Failure> ProgramReads::call_failure(int error_number) {
 }
 
 tl::unexpected<Failure> ProgramReads::unreadable(std::size_t vector) const {
-  const auto address = reinterpret_cast<std::uint64_t>(from_[vector].iov_base);
-  const Range& range = ranges_[vector];
+  const auto address = reinterpret_cast<std::uint64_t>(call_->from[vector].iov_base);
+  const Range& range = call_->ranges[vector];
   return fail(Error::unreadable,
               "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
               range.range, range.bytes, address - range.address);

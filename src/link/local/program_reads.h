@@ -92,14 +92,19 @@ class ProgramReads {
   std::size_t next_read_ = 0;  // the first that has not run
   std::optional<Failure> lost_;
 
-  // The call being built.
-  std::array<iovec, vector_max> to_, from_;
-  std::array<std::byte*, vector_max> targets_;  // the final place of each vector's bytes: equal to to_, or copied from
-                                                // there
-  std::array<Range, vector_max> ranges_;        // the source of each vector
+  // A call's vectors, 64 KiB.
+  struct Call {
+    std::array<iovec, vector_max> to, from;
+    std::array<std::byte*, vector_max> targets;  // the final place of each vector's bytes: equal to `to`, or copied
+                                                 // from there
+    std::array<Range, vector_max> ranges;        // the source of each vector
+  };
+
+  // The call being built. Both are made on first use: most members of a group never read from each other.
+  std::unique_ptr<Call> call_;
   std::size_t vectors_ = first_vector;
-  std::unique_ptr<std::byte[]> bounce_;  // made on first use
-  std::uint64_t bounced_ = 0;            // bytes of it in use
+  std::unique_ptr<std::byte[]> bounce_;
+  std::uint64_t bounced_ = 0;  // bytes of it in use
 
   std::atomic<std::uint64_t> calls_ = 0, address_ = 0;
   std::mutex mutex_;  // held while targets or the channel are written
