@@ -17,7 +17,8 @@ from rich.live import Live
 
 from .agent_http import fetch_status
 from .errors import AgentError
-from .status_view import RECENT_TITLE, recent_text, size_text, table_of
+from .sizes import size_text
+from .status_view import RECENT_TITLE, recent_text, table_of
 
 AT_ONCE_MAX = 64  # members asked at the same time
 ANSWERING = ("alive", "suspect")  # states of members that are asked

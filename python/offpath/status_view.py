@@ -13,19 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .agent_http import fetch_status
+from .sizes import size_text
 
 WIDE = 10_000  # letters, more than any table needs
 NAME_LETTERS = 32  # of a pool's name that stay on one line, however short the terminal's lines are
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def size_text(count: float) -> str:
-    """Bytes with a unit: 1536 -> 1.5 KiB."""
-    for unit in UNITS:
-        if count < 1024 or unit == UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
 
 
 class StatusTable(Table):

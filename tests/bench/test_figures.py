@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from offpath.bench import figures
 from offpath.bench.report import Claim, Report, Series
 
@@ -82,8 +81,3 @@ def test_task_draws_what_was_measured(tmp_path: Path):
     ]
     assert names([figures.draw_task(Report("task", claims=claims), tmp_path)]) == {"task_copies.png"}
     assert figures.draw_task(Report("task", claims=[Claim("task.empty_us_p50")]), tmp_path) is None
-
-
-@pytest.mark.parametrize(("size", "text"), [(128, "128 B"), (4096, "4 KiB"), (2**20, "1 MiB"), (2**30, "1 GiB")])
-def test_sizes_read_in_powers_of_1024(size, text):
-    assert figures.size_text(size) == text

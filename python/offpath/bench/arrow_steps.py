@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ..sizes import size_text
 from . import control_group, figures
 from .programs import ProgramError, default_cores, run_program
 from .report import Claim, Report, Series
@@ -93,7 +94,7 @@ def print_steps(report: Report, console: Console) -> None:
                 times = [line.y[index] / 1e3 for line in steps]
                 table.add_row(
                     str(columns),
-                    figures.size_text(sizes[index]),
+                    size_text(sizes[index], "g"),
                     *(f"{time:,.2f}" for time in times),
                     f"{100 * (times[0] + times[3]) / sum(times):.1f} %",
                 )

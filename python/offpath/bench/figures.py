@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..sizes import size_text
 from .report import Report, Series
 
 if TYPE_CHECKING:
@@ -13,14 +14,6 @@ if TYPE_CHECKING:
 
 STEP_COLOURS = ("#4477aa", "#66ccee", "#ccbb44", "#ee6677")
 WAYS = ("host-serialise", "agent-serialise", "ipc", "ipc-page", "c-abi", "arrays", "record-batch")
-
-
-def size_text(size_bytes: float) -> str:
-    """128 B, 4 KiB, 1 GiB."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:g} {unit}"
-    return f"{size_bytes:g} B"
 
 
 def plot_lines(axes: Axes, lines: Iterable[Series]) -> None:
@@ -33,7 +26,7 @@ def plot_lines(axes: Axes, lines: Iterable[Series]) -> None:
 def label_sizes(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlabel("bytes")
-    axes.xaxis.set_major_formatter(lambda value, _: size_text(value))
+    axes.xaxis.set_major_formatter(lambda value, _: size_text(value, "g"))
     axes.tick_params(axis="x", labelrotation=45)
     axes.grid(alpha=0.3)
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from ..agent_http import fetch, fetch_status, find_agent_address, find_http
 from ..directory import Change
 from ..group_view import look, render_group, watch_group
-from ..status_view import events_tables, look_twice, members_table, schemas_table, size_text, table_of, watch
+from ..sizes import size_text
+from ..status_view import events_tables, look_twice, members_table, schemas_table, table_of, watch
 from .options import OLD_NAMES, AgentOption, HttpOption, JsonFlag, open_session
 from .output import make_console, print_json
 

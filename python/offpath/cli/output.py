@@ -17,7 +17,7 @@ from rich.text import Text
 from ..errors import Error
 from ..object_file import check_new_file, write_tables
 from ..pool import Frame
-from ..status_view import size_text
+from ..sizes import size_text
 
 TABLE_ROWS_SHOWN = 40
 OBJECT_ROWS_SHOWN = 10

@@ -16,7 +16,8 @@ from rich.text import Text
 from ..agent_http import fetch_status, find_http, without_members
 from ..errors import Error, NoMembersWarning
 from ..object_file import check_new_file, read_object
-from ..status_view import pools_table, rows_text, size_text
+from ..sizes import size_text
+from ..status_view import pools_table, rows_text
 from .options import (
     OLD_NAMES,
     AgentOption,
