@@ -17,7 +17,7 @@ STEP = re.compile(
 # The sources for the step's test. Each compiles on its own, so nothing of the agent is built.
 SOURCES = (
     "src/base/format.cc",
-    "src/base/siphash.c",
+    "src/base/hash/siphash.c",
     "src/base/status.cc",
     "src/service/request_table.cc",
     "src/telemetry/gauges.cc",

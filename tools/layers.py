@@ -69,7 +69,11 @@ HOLDS: dict[str, str] = {
 # Folders of src with rooms, from the bottom up, and the contents of each. A room may include the rooms before it, and
 # files directly in its folder; those may include all rooms. Rooms have no rooms.
 ROOMS: dict[str, dict[str, str]] = {
-    "base": {"measure": "histograms of durations"},
+    "base": {
+        "files": "bytes of files, names in directories",
+        "hash": "FNV-1a, SplitMix64's finaliser, SipHash",
+        "measure": "histograms of durations",
+    },
     "wire": {
         "messages": "requests and replies of the rings, by subject",
         "areas": "memory that both sides map: exchanges, gauges, TCP",

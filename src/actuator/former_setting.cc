@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 
 namespace offpath::actuator {
 

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 
 namespace offpath {
 

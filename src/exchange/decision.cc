@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "exchange/decision_layout.h"
 
 namespace offpath::exchange {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "base/memory_file.h"
 #include "exchange/decision.h"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <functional>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "base/memory_file.h"
 #include "exchange/exchange_service.h"
 

@@ -23,12 +23,6 @@ std::byte* put_padded(std::byte* at, Bytes bytes) {
 
 }  // namespace
 
-std::uint64_t tag_of(std::string_view exchange) noexcept {
-  std::uint64_t hash = 0xCBF29CE484222325ull;
-  for (const char each : exchange) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001B3ull;
-  return hash;
-}
-
 void ParcelWriter::begin(const ParcelHeader& header) {
   header_ = header;
   entries_.clear();

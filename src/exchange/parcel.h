@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/hash/fnv1a.h"
 #include "base/status.h"
 #include "exchange/topology.h"
 
@@ -87,7 +88,7 @@ struct Grant {
 };
 static_assert(sizeof(Grant) == 48);
 
-[[nodiscard]] std::uint64_t tag_of(std::string_view exchange) noexcept;
+[[nodiscard]] constexpr std::uint64_t tag_of(std::string_view exchange) noexcept { return fnv1a(exchange); }
 
 using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 

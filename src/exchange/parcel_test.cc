@@ -48,6 +48,9 @@ TEST(Parcel, WhatWasPutInComesOut) {
   EXPECT_LE(opened->header().entries, 3u);
 }
 
+// Agents of other versions compute it, too.
+TEST(Parcel, TheTagOfAnExchangeIsTheSameEverywhere) { EXPECT_EQ(tag_of("load"), 0xCE0E'ECAD'70F2'71E9u); }
+
 TEST(Parcel, OfEveryOtherLengthItIsRefused) {
   const SharedBytes good = parcel();
   for (std::size_t length = 0; length < good->size() + 9; ++length) {

@@ -8,15 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "base/hash/fnv1a.h"
+
 namespace offpath::exchange {
 
 namespace {
-
-// FNV-1a: the same on every machine.
-void mix(std::uint64_t& hash, std::string_view text) {
-  for (const char each : text) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001B3ull;
-  hash = (hash ^ 0xFF) * 0x100000001B3ull;
-}
 
 // Sizes of groups of at most `size` for n things; sizes differ by one at most.
 std::vector<std::size_t> balanced(std::size_t n, std::size_t size) {
@@ -205,9 +201,10 @@ void Topology::number(NodeIndex index) {
 
 void Topology::finish(std::span<const Place> members) {
   number(root_);
-  fingerprint_ = 0xCBF29CE484222325ull;
-  for (const MemberIndex member : order_) mix(fingerprint_, members[member].name);
-  for (const Node& node : nodes_) mix(fingerprint_, fmt::format("{}-{}", node.first, node.last));
+  fingerprint_ = fnv1a_offset_basis;
+  const auto add = [this](std::string_view text) { fingerprint_ = fnv1a("\xFF", fnv1a(text, fingerprint_)); };
+  for (const MemberIndex member : order_) add(members[member].name);
+  for (const Node& node : nodes_) add(fmt::format("{}-{}", node.first, node.last));
   if (fingerprint_ == 0) fingerprint_ = 1;
 }
 

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/mix.h"
+#include "base/hash/mix.h"
 
 namespace offpath::group {
 

@@ -1,26 +1,9 @@
 #include "plugin/worker_messages.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
+#include "base/files/file_bytes.h"
 #include "base/memory_file.h"
 
 namespace offpath::plugin {
-
-namespace {
-
-Status read_whole(int fd, MutableBytes to) {
-  for (std::size_t at = 0; at < to.size();) {
-    const ssize_t count = pread(fd, to.data() + at, to.size() - at, static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return fail_errno(count < 0 ? errno : EIO, "pread of a message");
-    at += static_cast<std::size_t>(count);
-  }
-  return {};
-}
-
-}  // namespace
 
 void WorkerMessages::begin(CallNumber call) {
   const std::lock_guard lock(mutex_);
@@ -118,7 +101,7 @@ Status WorkerMessages::receive(std::uint32_t lane, std::uint32_t tag, MutableByt
     if (bytes != 0) std::memcpy(into.data(), answer.packet.enclosed.data(), bytes);
     return {};
   }
-  outcome = read_whole(answer.memory.get(), into.first(bytes));
+  outcome = read_all(answer.memory.get(), into.first(bytes), 0);
   OFP_TRY(send_packet(socket_, TakenNotice{call_, operation}, {}, Wait::yes));
   return outcome;
 }

@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "base/memory_file.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_launch.h"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 #include "telemetry/sampling.h"
 #include "testing/telemetry/host.h"
 

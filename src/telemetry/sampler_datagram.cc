@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 #include "telemetry/host_sampler/sha256.h"
 
 namespace offpath::exchange {

@@ -4,7 +4,7 @@
 #include <array>
 #include <unordered_set>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 #include "base/text.h"
 #include "wire/cursor.h"
 

@@ -10,7 +10,7 @@
 #include <array>
 
 #include "actuator/keeper.h"
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "base/memory_file.h"
 #include "exchange/decision.h"
 #include "offpath/decision.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/mix.h"
+#include "base/hash/mix.h"
 
 namespace offpath {
 namespace {

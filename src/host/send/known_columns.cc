@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "base/bytes.h"
-#include "base/mix.h"
+#include "base/hash/mix.h"
 
 namespace offpath::host {
 

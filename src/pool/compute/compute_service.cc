@@ -1,12 +1,10 @@
 #include "pool/compute/compute_service.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/files/file_bytes.h"
 #include "frame/parse.h"
 #include "wire/limits.h"
 #include "wire/messages/replies.h"
@@ -25,16 +23,8 @@ constexpr TimeNs read_wait_ns = 30 * second_ns;  // for memory to read an input 
 std::string name_of(const Computation& what) { return fmt::format("{}.{}", what.plugin, what.function); }
 
 Status copy_output(const plugin::Output& output, const service::Frame& frame) {
-  const MutableBytes to = frame.buffer.bytes();
-  for (std::size_t at = 0; at < to.size();) {
-    const ssize_t got = pread(output.memory.get(), to.data() + at, to.size() - at, static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "pread of a function's output");
-    if (got == 0)
-      return fail(Error::protocol, "output \"{}\" has {} bytes, it was to have {}", output.name, at, to.size());
-    at += static_cast<std::size_t>(got);
-  }
-  return {};
+  Status read = read_all(output.memory.get(), frame.buffer.bytes(), 0);
+  return read ? read : fail(read.error().code, "output \"{}\": {}", output.name, read.error().message);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/mix.h"
+#include "base/hash/fnv1a.h"
+#include "base/hash/mix.h"
 #include "base/text.h"
 #include "pool/directory/glob.h"
 
@@ -44,12 +45,7 @@ std::vector<std::string> rendezvous(std::string_view text, std::size_t count, st
 
 }  // namespace
 
-// FNV-1a, then mixed: FNV alone leaves the high bits of short texts alike.
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return mix(hash);
-}
+std::uint64_t hash_of(std::string_view text) noexcept { return mix(fnv1a(text)); }
 
 std::vector<std::string> members_of(const PoolOptions& options, std::span<const std::string> alive) {
   std::vector<std::string> members;

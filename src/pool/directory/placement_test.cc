@@ -71,6 +71,14 @@ TEST(PoolName, ThereCannotBeMoreCopiesThanReplicas) {
             "pool \"hash:/a\": min_copies: 2 of 1 replicas; there cannot be more copies than replicas");
 }
 
+// Agents of other versions place rows, too, and files in their directories outlast them all.
+TEST(Placement, HashesAreTheSameEverywhereAndForEver) {
+  EXPECT_EQ(hash_of(""), 0xF52A'15E9'A9B5'E89Bu);
+  EXPECT_EQ(hash_of("row17"), 0xE6B1'628B'1873'F325u);
+  EXPECT_EQ(owners_of(Policy::hash, 4, "step1", dpus(4)),
+            (std::vector<std::string>{"dpu02", "dpu03", "dpu01", "dpu00"}));
+}
+
 TEST(Placement, HashSpreadsRowsEvenlyAndReplicasOverDifferentMembers) {
   const auto members = dpus(10);
   std::map<std::string, int> rows;

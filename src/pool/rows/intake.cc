@@ -1,10 +1,10 @@
 #include "pool/rows/intake.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <utility>
+
+#include "base/files/file_bytes.h"
 
 namespace offpath::pool {
 
@@ -12,16 +12,9 @@ namespace {
 
 constexpr std::uint64_t inline_bytes_max = 256 * 1024;  // a longer descriptor is read in a job
 
-Status read_whole(int fd, MutableBytes to) {
-  std::size_t at = 0;
-  while (at < to.size()) {
-    const ssize_t got = pread(fd, to.data() + at, to.size() - at, static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "pread of a member's object");
-    if (got == 0) return fail(Error::protocol, "a member's object has {} bytes, it was to have {}", at, to.size());
-    at += static_cast<std::size_t>(got);
-  }
-  return {};
+Status read_object(int fd, MutableBytes to) {
+  Status read = read_all(fd, to, 0);
+  return read ? read : fail(read.error().code, "a member's object: {}", read.error().message);
 }
 
 }  // namespace
@@ -67,13 +60,13 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
     return Begun::later;
   }
   if (object.bytes <= inline_bytes_max) {
-    Status read = read_whole(fd.get(), buffer->bytes());
+    Status read = read_object(fd.get(), buffer->bytes());
     if (read) return Begun::now;
     forget(token);
     return tl::unexpected(std::move(read).error());
   }
   effects.push_back(service::JobEffect{
-      token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
+      token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_object(fd->get(), buffer->bytes()); }});
   return Begun::later;
 }
 

@@ -1,6 +1,5 @@
 #include "pool/table/spill_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,7 +11,8 @@
 #include <charconv>
 #include <optional>
 
-#include "base/file_bytes.h"
+#include "base/files/directory_entries.h"
+#include "base/files/file_bytes.h"
 #include "base/log.h"
 
 namespace offpath::pool {
@@ -194,15 +194,9 @@ Result<ObjectRecord> SpillDirectory::read_record(const std::string& name) const 
 }
 
 Result<std::vector<RecordPtr>> SpillDirectory::scan() {
-  Fd again(openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!again) return fail_errno(errno, "opening " + path_);
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(again.get()), closedir);
-  if (listing == nullptr) return fail_errno(errno, "fdopendir of " + path_);
-  (void)again.release();  // the listing's
+  OFP_ASSIGN(const std::vector<std::string> names, directory_entries(directory_.get(), path_));
   std::vector<RecordPtr> all;
-  errno = 0;
-  for (const dirent* entry = readdir(listing.get()); entry != nullptr; errno = 0, entry = readdir(listing.get())) {
-    const std::string name = entry->d_name;
+  for (const std::string& name : names) {
     if (name.ends_with(".part")) unlinkat(directory_.get(), name.c_str(), 0);
     if (!parse_name(name)) continue;
     largest_number_ = std::max(largest_number_, parse_name(name)->number);
@@ -219,7 +213,6 @@ Result<std::vector<RecordPtr>> SpillDirectory::scan() {
     else
       return fail(record.error().code, "{}/{}: {}", path_, name, record.error().message);
   }
-  if (errno != 0) return fail_errno(errno, "readdir of " + path_);
   std::ranges::sort(all, {}, [](const RecordPtr& record) { return record->number; });
   return all;
 }

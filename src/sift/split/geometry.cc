@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "base/mix.h"
+#include "base/hash/fnv1a.h"
+#include "base/hash/mix.h"
 
 namespace offpath::sift {
 
@@ -12,11 +13,7 @@ namespace {
 // Unlike mix(), its result for 0 is not 0.
 constexpr std::uint64_t hash_of(std::uint64_t value) noexcept { return mix(value + golden_ratio); }
 
-std::uint64_t hash_name(std::string_view name) noexcept {  // FNV-1a
-  std::uint64_t hash = 0xCBF29CE484222325;
-  for (const char each : name) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001B3;
-  return hash_of(hash);
-}
+std::uint64_t hash_name(std::string_view name) noexcept { return hash_of(fnv1a(name)); }
 
 }  // namespace
 

@@ -91,6 +91,12 @@ TEST(Geometry, AMemberThatLeavesMovesLittleMoreThanWhatItHeld) {
             200u);  // of 1,000; without the bound it would be about 20, modulo the number of members it would be 980
 }
 
+// Members of other versions place elements, too.
+TEST(Geometry, ElementsArePlacedAlikeEverywhere) {
+  EXPECT_EQ(place_elements(7, 12, std::vector<std::string>{"dpu0", "dpu1", "dpu2"}),
+            (std::vector<std::uint32_t>{2, 2, 0, 2, 2, 0, 1, 1, 0, 0, 1, 1}));
+}
+
 // Hosts and cards in racks: "host00" and "dpu00" are in rack 0, and so on.
 struct Machines {
   explicit Machines(std::uint32_t racks, std::uint32_t of_rack) {

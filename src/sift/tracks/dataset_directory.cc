@@ -1,6 +1,5 @@
 #include "sift/tracks/dataset_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <utility>
 
+#include "base/files/directory_entries.h"
 #include "loop/job_pool.h"
 
 namespace offpath::sift {
@@ -126,21 +125,7 @@ void DatasetDirectory::finish() {
 
 // ---- files
 
-Result<std::vector<std::string>> DatasetDirectory::names() const {
-  Fd again(openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!again) return fail_errno(errno, "opening " + path_);
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(again.get()), closedir);
-  if (listing == nullptr) return fail_errno(errno, "fdopendir of " + path_);
-  (void)again.release();  // the listing's
-  std::vector<std::string> names;
-  errno = 0;
-  for (const dirent* entry = readdir(listing.get()); entry != nullptr; errno = 0, entry = readdir(listing.get())) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  if (errno != 0) return fail_errno(errno, "reading " + path_);
-  return names;
-}
+Result<std::vector<std::string>> DatasetDirectory::names() const { return directory_entries(directory_.get(), path_); }
 
 std::string DatasetDirectory::final_name(std::size_t file) const {
   return fmt::format("{}{}-{:04}{}", file_prefix, member_, file, file_suffix);

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 #include "loop/job_pool.h"
 
 namespace offpath::sift {

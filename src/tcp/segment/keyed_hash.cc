@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 
 namespace offpath::tcp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 
 // A token is valid in its own span of time and in the next one.
 static const int64_t token_span_ns = 60 * (int64_t)1000000000;

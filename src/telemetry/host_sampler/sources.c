@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 
 enum { PATH_BYTES = 1024, NAME_BYTES_MAX = 255 };
 static const int64_t second_ns = 1000000000;

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/mix.h"
+#include "base/hash/mix.h"
 #include "base/status.h"
 
 namespace offpath::link {

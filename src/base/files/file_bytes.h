@@ -1,4 +1,6 @@
 // All bytes of a buffer written to a place in a file, or read from one, in as many system calls as that takes.
+//
+// Read this first in src/base/files, then directory_entries.h.
 #pragma once
 
 #include <unistd.h>

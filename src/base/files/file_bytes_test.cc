@@ -1,4 +1,4 @@
-#include "base/file_bytes.h"
+#include "base/files/file_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/siphash.h"
+#include "base/hash/siphash.h"
 
 #include <gtest/gtest.h>
 
