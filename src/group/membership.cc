@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/hash/mix.h"
 
 namespace offpath::group {
@@ -19,7 +20,7 @@ constexpr TimeNs posts_of_a_beat = 8;
 constexpr TimeNs beats_lately = 3;  // so long a change is part of all posts
 // Digests that have differed for so long are compared by whole tables, whatever else changes.
 constexpr TimeNs beats_of_difference = 4;
-constexpr unsigned repeated_max = 3;                                // then the pause no longer grows
+constexpr TimeNs beats_between_posts_max = 8;                       // to a member whose table differs
 constexpr std::uint64_t beats_between_dead = 4;                     // of posts to the dead, in turns
 constexpr std::array<std::size_t, 3> neighbour_distances{1, 2, 4};  // on each side
 constexpr std::size_t steps_to_neighbours_max = 64;
@@ -305,7 +306,7 @@ void Membership::hear_sender(const MemberTable& table, const MemberEntry& sender
   // While changes spread, tables differ for a moment.
   const bool lasts = now - difference.since >= beat_ns_ || now - difference.began >= beats_of_difference * beat_ns_;
   if (now < difference.next_post || !(lacks || has_more || lasts)) return;
-  difference.next_post = now + (beat_ns_ << std::min(difference.repeated++, repeated_max));
+  difference.next_post = now + backoff_ns(beat_ns_, difference.repeated++, beats_between_posts_max * beat_ns_);
   owe(name, address, lacks || lasts, now);
 }
 

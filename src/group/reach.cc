@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "wire/messages/replies.h"
 
@@ -48,7 +49,6 @@ void Reach::post(const std::string& name, const std::string& address, Request re
   if (!peer) {
     peer = std::make_unique<Peer>();
     peer->address = address;
-    peer->retry_after_ns = options_.retry_min_ns;
   }
   if (!name.empty()) peer->name = name;
   if (request.body.size() > body_bytes_max) {
@@ -107,15 +107,14 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
     ++counters_.connect_failures;
     peer.last_failure = naming(text_of(peer), status.error());
     log_refusal(peer, status.error());
-    peer.retry_at = now + peer.retry_after_ns;
-    peer.retry_after_ns = std::min(2 * peer.retry_after_ns, options_.retry_max_ns);
+    peer.retry_at = now + backoff_ns(options_.retry_min_ns, peer.failures++, options_.retry_max_ns);
     return;
   }
   peer.logged.clear();
   peer.end = std::move(attempt.end);
   watch(peer);
   peer.fresh = !peer.queued.empty();  // what it was made for may have ended meanwhile
-  peer.retry_after_ns = options_.retry_min_ns;
+  peer.failures = 0;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
 }
@@ -200,7 +199,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   const std::uint64_t process = peer.end->welcome().incarnation;
   peer.last_failure = naming(text_of(peer), why);
   disconnect(peer);
-  peer.retry_at = now + peer.retry_after_ns;
+  peer.retry_at = now + options_.retry_min_ns;
   // It is unknown whether these were served before the end, so they are not asked again.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
   peer.urgent = peer.copied = 0;

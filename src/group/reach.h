@@ -140,7 +140,8 @@ class Reach {
     std::size_t urgent = 0;             // of these, those whose answer wakes this agent
     DueTimes<std::uint64_t> deadlines;  // of both
     std::list<Retiring> retiring;       // those that were told come first
-    TimeNs retry_at = 0, retry_after_ns = 0;
+    std::uint32_t failures = 0;         // to connect, in a row
+    TimeNs retry_at = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
     std::string logged{};  // the reason why it cannot be reached that was last logged
   };

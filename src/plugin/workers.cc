@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/backoff.h"
 #include "base/config.h"
 #include "base/log.h"
 
@@ -277,8 +278,7 @@ void Workers::kill(Plugin& plugin, Worker& worker, Effects& effects) {
 void Workers::count_failure(Plugin& plugin, TimeNs now) {
   ++plugin.failures;
   if (plugin.failures == 1) return;
-  const unsigned doubled = std::min(plugin.failures - 2, 20u);
-  plugin.not_before = now + std::min(backoff_first_ns << doubled, backoff_most_ns);
+  plugin.not_before = now + backoff_ns(backoff_first_ns, plugin.failures - 2, backoff_most_ns);
 }
 
 // Waiting calls would only wait for the next failure, unless this plug-in has other workers.

@@ -1,11 +1,10 @@
 // The options of a sift pool, the counters of its stages, and the memory budget of a stage.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/backoff.h"
 #include "sift/piece.h"
 #include "sift/settings.h"
 #include "sift/split/row_form.h"
@@ -26,8 +25,7 @@ struct SiftOptions {
 
   // When to try something again that has failed now and `failures_before` times in a row before.
   [[nodiscard]] TimeNs retry_at(std::uint32_t failures_before, TimeNs now) const noexcept {
-    const TimeNs wait = failures_before < 20 ? retry_min_ns << failures_before : retry_max_ns;
-    return deadline_after(now, std::min(wait, retry_max_ns));
+    return deadline_after(now, backoff_ns(retry_min_ns, failures_before, retry_max_ns));
   }
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
+
 namespace offpath::exchange {
 
 namespace {
@@ -33,7 +35,7 @@ void Sampling::on_time(TimeNs now, SamplingEffects& effects) {
     ask(now, effects);
   } else if (now >= retry_at_) {
     ++counters_.retransmits;
-    retry_after_ *= 2;
+    retry_after_ = backoff_ns(retry_after_, 1, options_.deadline_ns);
     send(now, effects);
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
 #include "link/handshake/handshake.h"
 #include "link/handshake/job_labels.h"
 #include "link/local/local_host_link.h"
@@ -136,20 +137,18 @@ class Turns {
   // Waits before another attempt; true: try again.
   bool wait(Error why, TimeNs deadline) {
     const bool is_closed = why == Error::peer_lost && is_tls_ && closed_++ < closed_max;
-    if ((why != Error::would_block && !is_closed) || monotonic_ns() + pause_ns_ >= deadline) return false;
-    const TimeNs pause = pause_ns_ + monotonic_ns() % pause_ns_;
-    const timespec sleep{0, pause};
+    const TimeNs pause = backoff_ns(pause_min_ns, waits_++, pause_max_ns);
+    if ((why != Error::would_block && !is_closed) || monotonic_ns() + pause >= deadline) return false;
+    const timespec sleep{0, pause + monotonic_ns() % pause};
     nanosleep(&sleep, nullptr);
-    pause_ns_ = std::min(2 * pause_ns_, pause_ns_max);
     return true;
   }
 
  private:
-  static constexpr TimeNs pause_ns_max = 100 * millisecond_ns;
+  static constexpr TimeNs pause_min_ns = 2 * millisecond_ns, pause_max_ns = 100 * millisecond_ns;
   static constexpr unsigned closed_max = 8;
   bool is_tls_;
-  unsigned closed_ = 0;
-  TimeNs pause_ns_ = 2 * millisecond_ns;
+  unsigned closed_ = 0, waits_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/backoff.h"
+
 namespace offpath::pool {
 
 namespace {
@@ -50,9 +52,8 @@ std::vector<WaitingReads::Read> WaitingReads::take_due(TimeNs now) {
     if (at == reads_.end()) continue;
     Read& read = at->second;
     if (read.until == 0) read.until = deadline_after(now, room_wait_ns);
-    const TimeNs again = read.failures >= failures_max
-                             ? now
-                             : now + std::min(again_ns << std::min(read.failures - 1, 10U), again_max_ns);
+    const TimeNs again =
+        read.failures >= failures_max ? now : now + backoff_ns(again_ns, read.failures - 1, again_max_ns);
     times_.set(number, read.failures == 0 ? read.until : std::min(read.until, again));
   }
   std::vector<Read> due;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/clock.h"
+#include "base/backoff.h"
 
 namespace offpath::tcp {
 
@@ -42,7 +42,7 @@ class RttEstimator {
     constexpr TimeNs usual_ns = RtoLimits{}.minimum_ns;
     TimeNs first = timeout_us_ == 0 ? std::max(limits.initial_ns, limits.minimum_ns) : timeout_us_ * microsecond_ns;
     if (retries > 1) first = std::max(first, usual_ns);
-    return std::min(first << std::min(retries, 16u), limits.maximum_ns);
+    return backoff_ns(first, retries, limits.maximum_ns);
   }
 
  private:

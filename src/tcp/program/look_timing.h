@@ -20,7 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/clock.h"
+#include "base/backoff.h"
 
 namespace offpath::tcp {
 
@@ -76,7 +76,7 @@ class LookTiming {
     measure(now);
     if (!open_ || since_ > began_) return;
     ++misses_;
-    next_ = misses_ == 1 ? now : now + (look_ns_ << std::min(misses_ - 2, 16u));
+    next_ = misses_ == 1 ? now : now + backoff_ns(look_ns_, misses_ - 2, second_ns);
     if (next_ - since_ <= limit()) return;
     if (!learnt_) learn(never);
     rest();
