@@ -26,6 +26,15 @@ std::size_t character_bytes(std::string_view text) noexcept {
   return 0;
 }
 
+bool is_utf8(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const std::size_t bytes = character_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -45,6 +45,9 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+
 // Bytes of the well-formed UTF-8 character at the beginning of `text`, or 0.
 [[nodiscard]] std::size_t character_bytes(std::string_view text) noexcept;
 
+// The whole text is well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates.
+[[nodiscard]] bool is_utf8(std::string_view text) noexcept;
+
 // The text, with control characters and bytes outside well-formed UTF-8 replaced. At most three times as long.
 [[nodiscard]] std::string printable(std::string_view text);
 

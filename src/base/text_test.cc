@@ -28,6 +28,14 @@ TEST(Text, ControlCharactersOfAsciiAndC1AreFoundInOnePlace) {
   for (const char* text : {"", "a", "\xC2", "\xC2\xA0", "\xC3\x85"}) EXPECT_EQ(control_bytes(text), 0u) << text;
 }
 
+TEST(Text, Utf8IsWellFormedAsAWhole) {
+  for (const char* good : {"", "particles", "\u00E4\u20AC", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+    EXPECT_TRUE(is_utf8(good));
+  for (const char* bad : {"\x80", "a\xC3", "\xC0\x80", "\xE0\x9F\x80", "\xED\xA0\x80", "\xF0\x8F\x80\x80",
+                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82z"})
+    EXPECT_FALSE(is_utf8(bad)) << printable(bad);
+}
+
 TEST(Text, PrintableKeepsLettersOfEveryAlphabet) {
   EXPECT_EQ(printable("lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E"), "lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E");
   EXPECT_EQ(printable("a\nb\x7F\xC2\x85"),

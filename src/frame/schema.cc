@@ -3,6 +3,8 @@
 #include <array>
 #include <bitset>
 
+#include "base/text.h"
+
 namespace offpath::frame {
 
 namespace {
@@ -68,27 +70,6 @@ const TypeRow& row_of(Type type) noexcept { return type_rows[static_cast<std::si
 constexpr std::array<std::string_view, 4> unit_names{"s", "ms", "us", "ns"};
 
 bool is_index(Type type) noexcept { return type >= Type::int8 && type <= Type::uint64; }
-
-// The whole text is well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates.
-bool is_utf8(std::string_view text) noexcept {
-  const auto* at = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* end = at + text.size();
-  while (at < end) {
-    const unsigned char lead = *at++;
-    if (lead < 0x80) continue;
-    const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (lead < 0xC2 || lead > 0xF4 || end - at < more) return false;
-    const unsigned char second = *at;
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-        (lead == 0xF4 && second > 0x8F)) {
-      return false;
-    }
-    for (int i = 0; i < more; ++i) {
-      if ((*at++ & 0xC0) != 0x80) return false;
-    }
-  }
-  return true;
-}
 
 // Walks the tree; `path` is for errors only and as deep as the recursion.
 class Checker {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/text.h"
@@ -118,6 +119,13 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
     return {};
   }));
   return policy;
+}
+
+Result<Policy> read_policy_of_environment() {
+  return read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"),
+                     std::getenv("OFFPATH_SOCKETS_LISTEN"), std::getenv("OFFPATH_SOCKETS_CONNECT"),
+                     std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"),
+                     std::getenv("OFFPATH_SOCKETS_RING"));
 }
 
 }  // namespace offpath::sockets

@@ -48,5 +48,6 @@ inline constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 [[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen,
                                          const char* connect, const char* fallback = nullptr,
                                          const char* sockets = nullptr, const char* ring = nullptr);
+[[nodiscard]] Result<Policy> read_policy_of_environment();
 
 }  // namespace offpath::sockets

@@ -62,10 +62,7 @@ Program& program() noexcept {
 bool program_is_made() noexcept { return is_made.load(); }
 
 Program::Program() : pid_(getpid()) {
-  auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"),
-                            std::getenv("OFFPATH_SOCKETS_LISTEN"), std::getenv("OFFPATH_SOCKETS_CONNECT"),
-                            std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"),
-                            std::getenv("OFFPATH_SOCKETS_RING"));
+  auto policy = read_policy_of_environment();
   if (policy)
     policy_ = std::move(*policy);
   else

@@ -58,10 +58,7 @@ int run_main(int argc, char** argv) {
     fmt::print(stderr, "{}", help);
     return exit_usage;
   }
-  const auto policy = sockets::read_policy(
-      std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"), std::getenv("OFFPATH_SOCKETS_LISTEN"),
-      std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"),
-      std::getenv("OFFPATH_SOCKETS_MAX"), std::getenv("OFFPATH_SOCKETS_RING"));
+  const auto policy = sockets::read_policy_of_environment();
   if (!policy) return failed(policy.error());
   const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
   const bool reports = wanted != nullptr && std::string_view(wanted) == "1";

@@ -1,5 +1,7 @@
 #include "link/card/registered_memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "link/stream/stream_host_link.h"
@@ -11,6 +13,12 @@ namespace {
 std::uint64_t address_of(const std::byte* memory) noexcept { return reinterpret_cast<std::uint64_t>(memory); }
 
 }  // namespace
+
+std::string locked_memory_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  return fmt::format("{} KiB", limit.rlim_cur / 1024);
+}
 
 Result<BounceRing> BounceRing::create(Registrar& registrar) {
   OFP_ASSIGN(SegmentMemory memory, allocate_shared(bytes));

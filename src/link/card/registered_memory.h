@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@
 #include "link/link.h"
 
 namespace offpath::link {
+
+// How much memory the kernel lets this process lock, for errors.
+[[nodiscard]] std::string locked_memory_limit();
 
 // Registered memory, accessible to a card during this object's life. Each kind of card derives its own.
 class Registration {

@@ -80,12 +80,6 @@ Result<wire::Proof> SharedKey::prove(Side side, const wire::Nonce& host_nonce, c
   return crypto_->hmac_sha256(key_, input);
 }
 
-bool equal(const wire::Proof& a, const wire::Proof& b) noexcept {
-  volatile unsigned differs = 0;  // volatile: the compiler must not end the loop at the first difference
-  for (std::size_t i = 0; i < a.size(); ++i) differs = differs | std::to_integer<unsigned>(a[i] ^ b[i]);
-  return differs == 0;
-}
-
 wire::Nonce random_nonce() {
   wire::Nonce nonce;
   fill_random(nonce);

@@ -44,8 +44,6 @@ class SharedKey {
   const Crypto* crypto_ = nullptr;
 };
 
-// In constant time.
-[[nodiscard]] bool equal(const wire::Proof& a, const wire::Proof& b) noexcept;
 void fill_random(MutableBytes to);  // from the kernel
 [[nodiscard]] wire::Nonce random_nonce();
 [[nodiscard]] std::uint64_t random_number();

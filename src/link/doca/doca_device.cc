@@ -1,7 +1,6 @@
 #include "link/doca/doca_device.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <cerrno>
@@ -11,6 +10,7 @@
 
 #include <fmt/ranges.h>
 
+#include "link/card/registered_memory.h"
 #include "wire/control.h"
 
 namespace offpath::link {
@@ -55,12 +55,6 @@ struct DeviceList {
     if (first != nullptr) (void)calls->doca_devinfo_destroy_list(first);
   }
 };
-
-std::string locked_memory_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return fmt::format("{} KiB", limit.rlim_cur / 1024);
-}
 
 // Drivers return the same error for unmapped memory and for memory that may not be locked.
 bool is_mapped(const void* base, std::uint64_t length) {

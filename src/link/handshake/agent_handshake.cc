@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/constant_time.h"
 #include "link/handshake/handshake.h"
 #include "link/local/sealed_memory.h"
 #include "link/stream/stream_agent_link.h"
@@ -130,7 +131,7 @@ Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Fr
   OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
   const auto look_at = [&](const SharedKey& key) -> Status {
     OFP_ASSIGN(const wire::Proof own, key.prove(SharedKey::Side::host, hello_.nonce, nonce_, binding, hello_bytes_));
-    if (key_ == nullptr && equal(given, own)) key_ = &key;
+    if (key_ == nullptr && equal_in_constant_time(own, given)) key_ = &key;
     return {};
   };
   OFP_TRY(look_at(*policy_->key));

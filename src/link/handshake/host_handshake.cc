@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/constant_time.h"
 #include "link/handshake/handshake.h"
 #include "link/handshake/job_labels.h"
 #include "link/local/local_host_link.h"
@@ -108,7 +109,7 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   const wire::Proof given = std::exchange(welcome.proof, {});
   wire::encode(welcome, said);
   OFP_ASSIGN(const wire::Proof wanted, key.prove(SharedKey::Side::agent, hello.nonce, agent_nonce, binding, said));
-  if (!equal(given, wanted))
+  if (!equal_in_constant_time(wanted, given))
     return fail(Error::denied, "the agent at {} does not know the key in {}", address.text(), options.key_file);
   socket.end_when_silent(TimeNs{welcome.silence_ms} * millisecond_ns);
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));

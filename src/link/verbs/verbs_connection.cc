@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "base/constant_time.h"
 #include "link/control/authentication.h"
 
 namespace offpath::link {
@@ -173,7 +174,7 @@ bool says(const ConnectionEvent& event, const wire::Proof& wanted) {
   wire::Proof given;
   if (event.said.size() < given.size()) return false;  // rdmacm pads private data
   std::copy_n(event.said.begin(), given.size(), given.begin());
-  return equal(given, wanted);
+  return equal_in_constant_time(wanted, given);
 }
 
 Status accept_program(VerbsConnection& connection, const ConnectionEvent& request, const VerbsProofs& proofs) {

@@ -1,12 +1,13 @@
 #include "link/verbs/verbs_handles.h"
 
 #include <dlfcn.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 #include <string>
 
 #include <fmt/format.h>
+
+#include "link/card/registered_memory.h"
 
 namespace offpath::link {
 
@@ -30,12 +31,6 @@ Status find(void* library, const char* name, Call& call) {
   if (call == nullptr)
     return fail(Error::unsupported, "RDMA: the installed rdma-core has no {}: version 23 or newer is needed", name);
   return {};
-}
-
-std::string locked_memory_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return fmt::format("{} KiB", limit.rlim_cur / 1024);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <arrow/flight/server_middleware.h>
 #include <arrow/util/byte_size.h>
 
+#include "base/constant_time.h"
 #include "pool/directory/glob.h"
 #include "pool/query/query_arrow.h"
 #include "wire/cursor.h"
@@ -54,14 +55,6 @@ arrow::Status status_of(const Failure& failure) {
   target = std::move(*result)
 #define OFP_FLIGHT_ASSIGN(target, expression) OFP_FLIGHT_ASSIGN_(OFP_CONCAT(ofp_flight_, __LINE__), target, expression)
 
-// As long for a wrong token as for the right one.
-bool equal(std::string_view one, std::string_view other) noexcept {
-  unsigned difference = one.size() == other.size() ? 0 : 1;
-  for (std::size_t i = 0; i < one.size() && !other.empty(); ++i)
-    difference |= static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i % other.size()]);
-  return difference == 0;
-}
-
 class TokenCheck final : public fl::ServerMiddlewareFactory {
  public:
   explicit TokenCheck(std::string_view token) { change(token); }
@@ -76,7 +69,7 @@ class TokenCheck final : public fl::ServerMiddlewareFactory {
       return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated,
                                  "the call brings no token (authorization: Bearer …)");
     const std::lock_guard lock(mutex_);
-    if (std::next(begin) != end || !equal(expected_, begin->second))
+    if (std::next(begin) != end || !equal_in_constant_time(bytes_of(expected_), bytes_of(begin->second)))
       return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated, "the call's token is not this agent's");
     return arrow::Status::OK();
   }
