@@ -365,13 +365,14 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
 void Agent::watch_channel(const channel::AgentEnd& channel) {
   link::AgentLink* const link = &dispatcher_->find(channel.number())->link();
   Watched descriptors{link->event_fd(), link->life_fd(), link->wake_fd(), link->event_fd() >= 0};
+  const bool is_card = channel.traits().one_sided && !channel.traits().mapped;  // it looks for completions anyway
   for (int* fd : {&descriptors.event_fd, &descriptors.life_fd, &descriptors.wake_fd}) {
     if (*fd < 0) continue;
     loop::Loop::OnReady on_ready;
-    // A look of such a link is a system call, which it makes only if it is told to.
-    if (fd == &descriptors.event_fd && !channel.traits().one_sided)
+    if (fd == &descriptors.wake_fd)
+      on_ready = [link](std::uint32_t, TimeNs) { link->on_wake(); };
+    else if (!is_card)
       on_ready = [link](std::uint32_t, TimeNs) { link->on_readable(); };
-    if (fd == &descriptors.wake_fd) on_ready = [link](std::uint32_t, TimeNs) { link->on_wake(); };
     const std::uint32_t events = fd == &descriptors.wake_fd ? EPOLLIN | EPOLLET : EPOLLIN;
     if (Status watched = loop_->watch(*fd, events, std::move(on_ready), loop::Loop::After::sleep); !watched) {
       log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
@@ -379,7 +380,10 @@ void Agent::watch_channel(const channel::AgentEnd& channel) {
       descriptors.can_wake = false;
     }
   }
-  if (!descriptors.can_wake) ++unwatchable_;
+  if (descriptors.can_wake)
+    link->on_watched();  // its looks are system calls, which it makes only when it is told from now on
+  else
+    ++unwatchable_;
   watched_.insert_or_assign(channel.number(), descriptors);
 }
 

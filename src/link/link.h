@@ -104,13 +104,15 @@ class AgentLink {
   virtual std::size_t poll(TimeNs now, std::span<LinkEvent> events) = 0;
   // Readable when poll would return something: for a loop that wants to sleep. -1: poll only.
   [[nodiscard]] virtual int event_fd() const = 0;
-  // event_fd() was readable. A link that is told so need not look by itself while nothing is under way.
+  // From now on the owner calls on_readable() each time that it finds event_fd() or life_fd() readable. Then the link
+  // need not look by itself while nothing is under way.
+  virtual void on_watched() {}
   virtual void on_readable() {}
   // A descriptor of which each edge (EPOLLET) is a wake of the host's, and what to call then; poll returns `woken`. It
   // stays readable. -1: wakes come by event_fd().
   [[nodiscard]] virtual int wake_fd() const { return -1; }
   virtual void on_wake() {}
-  // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
+  // A second descriptor to sleep on (local: the program has ended, or reads again what it left unread); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
   // Tells the host the reason for the channel's end, if the link can. Then call close().
   virtual void refuse(const Failure& why) = 0;

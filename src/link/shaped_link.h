@@ -51,6 +51,8 @@ class ShapedAgentLink final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override { return inner_->hand_over(ticket, fd); }
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   [[nodiscard]] int event_fd() const override { return due_fd_.fd(); }
+  void on_watched() override { inner_->on_watched(); }
+  void on_readable() override { inner_->on_readable(); }
   [[nodiscard]] int wake_fd() const override { return inner_->wake_fd(); }
   void on_wake() override { inner_->on_wake(); }
   [[nodiscard]] int life_fd() const override { return inner_->life_fd(); }

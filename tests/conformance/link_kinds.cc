@@ -127,6 +127,7 @@ struct RealOptions {
   std::string network{};  // the address to listen at; empty: on this machine
   bool staged = false;
   bool by_thread = false;  // as programs of other users are read
+  bool watched = false;    // as the agent's loop watches a link
 };
 
 class RealLinkPair final : public LinkPair {
@@ -248,6 +249,7 @@ LinkKind real(std::string name, RealOptions options, const Decorate& decorate = 
     pair->imports = options.network.starts_with("doca:");
     if (!((*pair).*how)()) return nullptr;
     if (decorate) decorate(*pair);
+    if (options.watched) pair->watch();
     return pair;
   };
   kind.connect = [with] { return with(&RealLinkPair::meet); };
@@ -291,9 +293,11 @@ std::vector<LinkKind> every_link() {
       real("local", {}),
       real("local_staged", {.staged = true}),
       real("local_by_thread", {.by_thread = true}),
-      real("local_with_faults", {}, decorate_with_faults),
-      real("local_as_bluefield2", {}, decorate_as_bluefield2),
+      real("local_watched", {.watched = true}),
+      real("local_with_faults", {.watched = true}, decorate_with_faults),
+      real("local_as_bluefield2", {.watched = true}, decorate_as_bluefield2),
       real("tcp", {.network = "tcp:127.0.0.1:0"}),
+      real("tcp_watched", {.network = "tcp:127.0.0.1:0", .watched = true}),
       real("tls", {.network = "tls:127.0.0.1:0"}),
   };
   for (LinkKind& kind : kinds)

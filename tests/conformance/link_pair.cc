@@ -22,8 +22,14 @@ std::vector<std::byte> pattern(std::size_t length, unsigned kind) {
   return made;
 }
 
+void LinkPair::watch() {
+  is_watched_ = true;
+  agent->on_watched();
+}
+
 void LinkPair::poll() {
   take_wakes(*agent);
+  if (is_watched_) tell_readable(*agent);
   std::array<LinkEvent, 64> some;
   for (std::size_t count = some.size(); count == some.size();) {
     count = agent->poll(now(), some);

@@ -61,6 +61,7 @@ class LinkPair {
   // ---- the agent's end
   std::deque<LinkEvent> events;  // polled, not taken by a test yet
   void poll();
+  void watch();  // from now on poll() tells the link what its descriptors say, as the agent's loop does
   // The first event that `wanted` accepts; fails the test and returns `closed` if none comes.
   LinkEvent await(const std::function<bool(const LinkEvent&)>& wanted);
   LinkEvent await(LinkEvent::Kind kind);
@@ -79,6 +80,7 @@ class LinkPair {
 
  private:
   std::uint64_t next_token_ = 1'000'000;
+  bool is_watched_ = false;
 };
 
 struct LinkKind {

@@ -103,11 +103,16 @@ class RunningAgent {
                  [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
     });
     dispatcher_->on_added = [this](const channel::AgentEnd& channel) {
-      const link::AgentLink& link = channel.link();
-      for (const int fd : {link.event_fd(), link.life_fd(), link.wake_fd()}) {
-        OFP_ASSERT(loop_->watch(fd, fd == link.wake_fd() ? EPOLLIN | EPOLLET : EPOLLIN));
+      link::AgentLink& link = dispatcher_->find(channel.number())->link();
+      const auto watch = [&](int fd, std::uint32_t events, void (link::AgentLink::*tell)()) {
+        OFP_ASSERT(loop_->watch(
+            fd, events, [&link, tell](std::uint32_t, TimeNs) { (link.*tell)(); }, loop::Loop::After::sleep));
         watched_[channel.number()].push_back(fd);
-      }
+      };
+      watch(link.event_fd(), EPOLLIN, &link::AgentLink::on_readable);
+      watch(link.life_fd(), EPOLLIN, &link::AgentLink::on_readable);
+      watch(link.wake_fd(), EPOLLIN | EPOLLET, &link::AgentLink::on_wake);
+      link.on_watched();
     };
     dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) {
       const auto watched = watched_.extract(channel.number());

@@ -2,6 +2,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -22,10 +24,10 @@ constexpr std::size_t refused_max = 256;  // of segments
 
 std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
 
-Status watch_life(int epoll, int fd, std::uint32_t events) {
+Status watch_life(int epoll, int operation, int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "watching a program's life");
+  if (epoll_ctl(epoll, operation, fd, &event) != 0) return fail_errno(errno, "watching a program's life");
   return {};
 }
 
@@ -49,8 +51,9 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Fd wakes, Peer peer, Direct
   batch_ = make_batch();
   life_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   // The socket shows that the program executed another one: its end was closed, although the process lives on.
-  Status watched = life_ ? watch_life(life_.get(), socket_.fd(), EPOLLRDHUP) : fail_errno(errno, "epoll_create1");
-  if (watched && peer_.pidfd) watched = watch_life(life_.get(), peer_.pidfd.get(), EPOLLIN);
+  Status watched =
+      life_ ? watch_life(life_.get(), EPOLL_CTL_ADD, socket_.fd(), EPOLLRDHUP) : fail_errno(errno, "epoll_create1");
+  if (watched && peer_.pidfd) watched = watch_life(life_.get(), EPOLL_CTL_ADD, peer_.pidfd.get(), EPOLLIN);
   if (!watched) lose(std::move(watched).error());  // ends one program's channel, not the agent
 }
 
@@ -213,9 +216,11 @@ Status LocalAgentLink::write_now(std::span<const WritePiece> pieces) {
 }
 
 bool LocalAgentLink::host_lives() {
-  epoll_event event;
-  const int ready = epoll_wait(life_.get(), &event, 1, 0);
-  return ready == 0 || (ready < 0 && errno == EINTR && host_lives());
+  std::array<epoll_event, 2> events;
+  const int ready = epoll_wait(life_.get(), events.data(), events.size(), 0);
+  if (ready < 0) return errno == EINTR && host_lives();
+  return std::all_of(events.begin(), events.begin() + ready,
+                     [](const epoll_event& event) { return event.events == EPOLLOUT; });
 }
 
 // ---- the control socket
@@ -223,16 +228,31 @@ bool LocalAgentLink::host_lives() {
 void LocalAgentLink::wake() {
   if (lost_) return;
   if (auto sent = socket_.send_wake(); !sent) lose(std::move(sent).error());
+  watch_room();
 }
 
 Status LocalAgentLink::hand_over(std::uint64_t ticket, int fd) {
   if (lost_) return tl::unexpected<Failure>(why_);
-  return socket_.send(ControlType::descriptor, std::as_bytes(std::span(&ticket, 1)), fd);
+  Status sent = socket_.send(ControlType::descriptor, std::as_bytes(std::span(&ticket, 1)), fd);
+  watch_room();
+  return sent;
+}
+
+// The owner may sleep while output waits, and nothing else tells it that the program reads again.
+void LocalAgentLink::watch_room() {
+  const bool waits = socket_.output_waits();
+  if (lost_ || waits == room_watched_) return;
+  room_watched_ = waits;
+  Status watched =
+      watch_life(life_.get(), EPOLL_CTL_MOD, socket_.fd(), EPOLLRDHUP | (waits ? EPOLLOUT : EPOLL_EVENTS{}));
+  if (!watched) lose(std::move(watched).error());
 }
 
 std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  if (!lost_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
+  const bool is_due = readable_ || (!is_watched_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
+  if (!lost_ && is_due) {
+    readable_ = false;
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     look();
@@ -255,7 +275,8 @@ void LocalAgentLink::look() {
   auto looked = socket_.flush();
   if (looked) looked = take_frames();
   if (!looked) return lose(std::move(looked).error());
-  if (has_ended(peer_)) lose({Error::peer_lost, "the program ended"});
+  if (has_ended(peer_)) return lose({Error::peer_lost, "the program ended"});
+  watch_room();
 }
 
 Status LocalAgentLink::take_frames() {
@@ -288,7 +309,7 @@ Status LocalAgentLink::take_frames() {
         return unexpected_frame(frame.type, "on an open channel");
     }
   }
-  next_look_ = 0;  // there may be more
+  readable_ = true;  // there may be more
   return {};
 }
 

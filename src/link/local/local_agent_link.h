@@ -6,8 +6,9 @@
 // Reads are gathered until poll, which makes one system call of them: for small reads the call is most of the cost. A
 // program of another user is read not by poll but by that user's thread (user_readers.h), one batch at a time; poll
 // takes the finished batch. After a batch the host's pidfd and socket are checked: bytes of a process that ended
-// meanwhile do not count. Writes are complete when the call returns. Poll also checks the socket, but at most once in
-// look_interval_ns, because that is a system call.
+// meanwhile do not count. Writes are complete when the call returns. Poll also looks at the socket and the pidfd, which
+// are two system calls: when it is told that one of them is readable, or, if nobody watches them, once in
+// look_interval_ns.
 #pragma once
 
 #include <memory>
@@ -32,7 +33,7 @@ struct SegmentLimits {
 
 class LocalAgentLink final : public AgentLink {
  public:
-  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // unless the owner watches
 
   // `wakes` is the eventfd that the host has, too. `channel_address` is the channel segment's address in the program;
   // `reader` reads its memory, null: poll does.
@@ -52,9 +53,11 @@ class LocalAgentLink final : public AgentLink {
   Status hand_over(std::uint64_t ticket, int fd) override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return socket_.fd(); }
+  void on_watched() override { is_watched_ = true; }
+  void on_readable() override { readable_ = true; }
   int wake_fd() const override { return wakes_.get(); }
   void on_wake() override { woken_ = true; }
-  int life_fd() const override { return peer_.pidfd.get(); }
+  int life_fd() const override { return life_.get(); }
   void refuse(const Failure& why) override { lose(why); }
   void close() override;
 
@@ -77,6 +80,7 @@ class LocalAgentLink final : public AgentLink {
   [[nodiscard]] Status write_now(std::span<const WritePiece> pieces);
   [[nodiscard]] bool host_lives();
   void look();
+  void watch_room();
   [[nodiscard]] Status take_frames();
   [[nodiscard]] Status take_segment(Bytes payload);
   [[nodiscard]] Result<SegmentMemory> accept_segment(const wire::SegmentNotice& notice, std::uint32_t number);
@@ -99,11 +103,15 @@ class LocalAgentLink final : public AgentLink {
   // With a reader: the batch that it works on, and a finished one for reuse.
   std::shared_ptr<UserReaders::User> reader_;
   std::shared_ptr<Batch> outstanding_, spare_;
-  Fd life_;  // epoll over the pidfd and the socket's hang-up: ready when the program has ended
+  // epoll over the pidfd and the socket's hang-up: ready when the program has ended. And, while output waits, when the
+  // socket has room for it.
+  Fd life_;
+  bool room_watched_ = false;
 
   EventQueue events_;
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
+  bool readable_ = true, is_watched_ = false;  // readable: frames may have come with the handshake
   bool woken_ = false;
   std::size_t offers_ = 0;  // since the last poll
   bool lost_ = false, told_ = false;

@@ -1,9 +1,13 @@
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -265,6 +269,65 @@ TEST_F(LocalLink, DescriptorsBeyondTheSocketsBufferWait) {
     }
     ASSERT_TRUE(taken) << i << ": " << taken.error().message;
   }
+}
+
+// The agent may sleep while some wait, and the program wakes nobody when it reads.
+TEST_F(LocalLink, DescriptorsThatWaitAreSentWhenTheProgramReadsAgain) {
+  const auto has_life_event = [&](int wait_ms) {
+    pollfd look{there->life_fd(), POLLIN, 0};
+    return ::poll(&look, 1, wait_ms) == 1;
+  };
+  there->on_watched();
+  const Fd memory(memfd_create("frame", MFD_CLOEXEC));
+  for (std::uint64_t ticket = 0; ticket < 700; ++ticket) ASSERT_TRUE(there->hand_over(ticket, memory.get()));
+  std::array<LinkEvent, 4> events;
+  there->poll(monotonic_ns(), events);
+  EXPECT_FALSE(has_life_event(0)) << "the socket is full";
+  for (std::uint64_t ticket = 0; ticket < 700; ++ticket) {
+    auto taken = host->take_descriptor(ticket, monotonic_ns());
+    while (!taken && has_life_event(10'000)) {
+      there->on_readable();
+      there->poll(monotonic_ns(), events);
+      taken = host->take_descriptor(ticket, monotonic_ns());
+    }
+    ASSERT_TRUE(taken) << ticket << ": " << taken.error().message;
+  }
+  EXPECT_FALSE(has_life_event(0)) << "nothing waits any more";
+  OFP_NEEDS_KERNEL("process_vm_readv");
+  std::vector<std::byte> bytes(64);
+  ASSERT_TRUE(announce(1, 1, bytes.data(), 64));
+  EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64})) << "room in the socket is no death";
+}
+
+// In a child that is killed at its first system call.
+TEST_F(LocalLink, WatchedAndIdleItMakesNoSystemCall) {
+  OFP_NEEDS_KERNEL("seccomp");
+  there->on_watched();
+  std::array<LinkEvent, 4> events;
+  const TimeNs now = monotonic_ns();
+  there->poll(now, events);
+  const auto ends_well = [&](const std::function<void()>& before) {
+    const pid_t child = fork();
+    if (child == 0) {
+      sock_filter lines[] = {
+          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      };
+      const sock_fprog filter{std::size(lines), lines};
+      if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        _exit(2);
+      before();
+      for (TimeNs later = 1; later <= 10'000; ++later) there->poll(now + later * millisecond_ns, events);
+      ::syscall(SYS_exit_group, 0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  EXPECT_TRUE(ends_well([] {}));
+  EXPECT_FALSE(ends_well([&] { there->on_readable(); })) << "a look is one";
 }
 
 TEST_F(LocalLink, ClosingTellsTheOtherEnd) {

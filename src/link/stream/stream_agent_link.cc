@@ -247,7 +247,7 @@ void StreamAgentLink::watch() {
 std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
   const bool due = more_ || readable_ || !parts_.empty() || socket_.output_waits() ||
-                   (!is_told_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
+                   (!is_watched_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
   if (!lost_ && due) {
     readable_ = false;
     next_look_ = deadline_after(now, look_interval_ns);

@@ -25,8 +25,9 @@ namespace offpath::link {
 
 class StreamAgentLink final : public AgentLink {
  public:
-  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding, unless it is told
-  static constexpr std::size_t parts_max = 64;                     // requests sent and not answered
+  static constexpr TimeNs look_interval_ns =
+      50 * microsecond_ns;                      // while nothing is outstanding, unless the owner watches
+  static constexpr std::size_t parts_max = 64;  // requests sent and not answered
 
   [[nodiscard]] static Result<std::unique_ptr<StreamAgentLink>> create(ControlSocket socket,
                                                                        std::uint64_t channel_segment_bytes,
@@ -42,7 +43,8 @@ class StreamAgentLink final : public AgentLink {
   void wake() override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
-  void on_readable() override { readable_ = is_told_ = true; }
+  void on_watched() override { is_watched_ = true; }
+  void on_readable() override { readable_ = true; }
   void refuse(const Failure& why) override { lose(why); }
   void close() override;
 
@@ -114,8 +116,8 @@ class StreamAgentLink final : public AgentLink {
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
   bool woken_ = false, more_ = false;
-  std::vector<std::byte> requests_sent_;     // with the newest wake
-  bool readable_ = false, is_told_ = false;  // by on_readable: now, and ever
+  std::vector<std::byte> requests_sent_;       // with the newest wake
+  bool readable_ = true, is_watched_ = false;  // readable: frames may have come with the handshake
   bool lost_ = false, told_ = false;
   Failure why_{Error::closed, "the link was closed"};
 };

@@ -208,6 +208,12 @@ inline void take_wakes(AgentLink& link) {
   if (::read(wakes.fd, &count, sizeof count) == sizeof count) link.on_wake();
 }
 
+// What a loop does that watches the link's descriptors.
+inline void tell_readable(AgentLink& link) {
+  std::array<pollfd, 2> looks{{{link.event_fd(), POLLIN, 0}, {link.life_fd(), POLLIN, 0}}};
+  if (::poll(looks.data(), looks.size(), 0) > 0) link.on_readable();
+}
+
 // Polls the agent's end until `wanted` says of an event that it is the one; its copy. Fails the test when
 // that takes too long, and returns `closed`. `meanwhile` runs between polls.
 inline LinkEvent await_event(AgentLink& link, const std::function<bool(const LinkEvent&)>& wanted,
