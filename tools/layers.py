@@ -77,6 +77,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "wire": {
         "messages": "requests and replies of the rings, by subject",
         "areas": "memory that both sides map: exchanges, gauges, TCP",
+        "query": "queries of pools: expressions, columns, aggregates",
     },
     "link": {
         "control": "control socket, authentication, TLS, the peer and its address space",

@@ -29,7 +29,7 @@ Ask = Callable[["Part | None", "list[str] | None", "Aggregates | None"], Iterato
 
 COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 LOGIC = frozenset(("and_kleene", "or_kleene", "invert"))
-# Below the bounds of one expression at the agent (src/pool/query/expression.h): what is larger stays behind.
+# Below the bounds of one expression at the agent (src/wire/query/expression.h): what is larger stays behind.
 DEPTH_MAX = 32
 VALUES_MAX = 4096
 BYTES_MAX = 64 * 1024

@@ -1,4 +1,4 @@
-"""pyarrow's expressions as an agent reads them (``src/pool/query/expression.h``), and queries around them.
+"""pyarrow's expressions as an agent reads them (``src/wire/query/expression.h``), and queries around them.
 
 An expression of pyarrow names columns and says nothing of their types: the agent binds it to the schema of the frames
 it reads. What it holds is read from the form in which pyarrow pickles it, which needs no schema either, in contrast to

@@ -36,7 +36,7 @@ struct PoolWrite {
   std::uint64_t offer;  // number of the descriptor offered on the control socket
 };
 
-// The query's bytes (pool/query/query.h) are pulled from `query`. Answered by Done with the number of the answer, which
+// The query's bytes (wire/query/query.h) are pulled from `query`. Answered by Done with the number of the answer, which
 // lasts until its last frame was requested, it is released, or `wait_ns` has passed; -1: forever.
 struct PoolQuery {
   std::string_view pool;

@@ -1,10 +1,10 @@
-#include "pool/query/expression.h"
+#include "wire/query/expression.h"
 
 #include <gtest/gtest.h>
 
-#include "pool/query/query.h"
+#include "wire/query/query.h"
 
-namespace offpath::pool {
+namespace offpath::wire {
 namespace {
 
 Query example() {
@@ -84,4 +84,4 @@ TEST(Expression, ColumnsAndAggregatesExcludeEachOther) {
 }
 
 }  // namespace
-}  // namespace offpath::pool
+}  // namespace offpath::wire

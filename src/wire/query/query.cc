@@ -1,4 +1,4 @@
-#include "pool/query/query.h"
+#include "wire/query/query.h"
 
 #include <algorithm>
 #include <array>
@@ -7,14 +7,14 @@
 
 #include "wire/cursor.h"
 
-namespace offpath::pool {
+namespace offpath::wire {
 
 namespace {
 
 constexpr std::uint8_t version = 1;
 constexpr std::uint8_t has_filter = 1, is_partial = 2, leaves_out_lost = 4, leaves_out_bytes = 8, names_member = 16;
 
-Result<std::string> decode_name(wire::Reader& from, std::string_view of) {
+Result<std::string> decode_name(Reader& from, std::string_view of) {
   std::string name(from.take_text());
   if (name.size() > field_bytes_max)
     return fail(Error::too_large, "the name of {} has {} bytes, at most {} are allowed", of, name.size(),
@@ -22,21 +22,21 @@ Result<std::string> decode_name(wire::Reader& from, std::string_view of) {
   return name;
 }
 
-Result<std::uint16_t> decode_count(wire::Reader& from, std::string_view of) {
+Result<std::uint16_t> decode_count(Reader& from, std::string_view of) {
   const auto count = from.take<std::uint16_t>();
   if (count > query_columns_max)
     return fail(Error::too_large, "a query of {} {}, at most {} are allowed", count, of, query_columns_max);
   return count;
 }
 
-Result<Projection> decode_projection(wire::Reader& from, std::uint32_t& nodes_left) {
+Result<Projection> decode_projection(Reader& from, std::uint32_t& nodes_left) {
   Projection made;
   OFP_ASSIGN(made.name, decode_name(from, "a column"));
   OFP_ASSIGN(made.expression, decode_expression(from, nodes_left));
   return made;
 }
 
-Result<std::vector<HistogramAxis>> decode_axes(wire::Reader& from, std::uint8_t count, std::string_view name,
+Result<std::vector<HistogramAxis>> decode_axes(Reader& from, std::uint8_t count, std::string_view name,
                                                std::uint32_t& nodes_left) {
   if (count < 1 || count > 2) return fail(Error::protocol, "histogram \"{}\" has {} axes, not one or two", name, count);
   std::vector<HistogramAxis> axes(count);
@@ -68,7 +68,7 @@ Status check_histograms(const std::vector<Aggregate>& aggregates) {
   return {};
 }
 
-Result<Aggregate> decode_aggregate(wire::Reader& from, std::uint32_t& nodes_left) {
+Result<Aggregate> decode_aggregate(Reader& from, std::uint32_t& nodes_left) {
   Aggregate made;
   const auto function = from.take<std::uint8_t>();
   if (function > static_cast<std::uint8_t>(last_aggregate))
@@ -102,7 +102,7 @@ std::uint64_t cells_of(const Aggregate& aggregate) noexcept {
 
 std::vector<std::byte> encode(const Query& query) {
   std::vector<std::byte> bytes;
-  wire::Writer to(bytes);
+  Writer to(bytes);
   to.put(version);
   to.put(static_cast<std::uint8_t>((query.filter ? has_filter : 0) | (query.partial ? is_partial : 0) |
                                    (query.without_lost ? leaves_out_lost : 0) |
@@ -137,7 +137,7 @@ std::vector<std::byte> encode(const Query& query) {
 Result<Query> decode_query(Bytes bytes) {
   if (bytes.size() > query_bytes_max)
     return fail(Error::too_large, "a query of {} bytes, at most {} are allowed", bytes.size(), query_bytes_max);
-  wire::Reader from(bytes);
+  Reader from(bytes);
   Query query;
   if (const auto found = from.take<std::uint8_t>(); found != version)
     return fail(Error::version, "a query of version {}, this agent knows version {}", found, version);
@@ -173,4 +173,4 @@ Result<Query> decode_query(Bytes bytes) {
   return query;
 }
 
-}  // namespace offpath::pool
+}  // namespace offpath::wire

@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "wire/cursor.h"
 
-namespace offpath::pool {
+namespace offpath::wire {
 
 // name here, number on the wire, arguments at least and at most, what the library that computes it calls it. Numbers
 // stay; new functions go at the end.
@@ -113,9 +113,9 @@ inline constexpr std::size_t field_bytes_max = 1024;
 [[nodiscard]] std::string_view function_name(Function function) noexcept;
 [[nodiscard]] const char* arrow_name(Function function) noexcept;  // the library's function
 
-void encode(const Expression& expression, wire::Writer& to);
+void encode(const Expression& expression, Writer& to);
 // One expression from where `from` stands. Counts its nodes down from `nodes_left`, which several expressions share.
-[[nodiscard]] Result<Expression> decode_expression(wire::Reader& from, std::uint32_t& nodes_left);
+[[nodiscard]] Result<Expression> decode_expression(Reader& from, std::uint32_t& nodes_left);
 
 // ---- for programs that write them out by hand: tests, benchmarks
 
@@ -128,4 +128,4 @@ void encode(const Expression& expression, wire::Writer& to);
 // Names of the fields it reads, each once, in the order of a walk.
 [[nodiscard]] std::vector<std::string> fields_of(const Expression& expression);
 
-}  // namespace offpath::pool
+}  // namespace offpath::wire

@@ -1,9 +1,9 @@
-#include "pool/query/expression.h"
+#include "wire/query/expression.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace offpath::pool {
+namespace offpath::wire {
 
 namespace {
 
@@ -37,7 +37,7 @@ constexpr bool may_be_literal(ValueType type) noexcept {
   }
 }
 
-Result<Literal> decode_literal(wire::Reader& from) {
+Result<Literal> decode_literal(Reader& from) {
   const auto number = from.take<std::uint8_t>();
   if (number > static_cast<std::uint8_t>(last_value_type) || !may_be_literal(static_cast<ValueType>(number)))
     return fail(Error::protocol, "an expression has a literal of type {}, which does not exist", number);
@@ -81,9 +81,9 @@ Result<Literal> decode_literal(wire::Reader& from) {
   return made;
 }
 
-Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, std::uint32_t depth);
+Result<Expression> decode_node(Reader& from, std::uint32_t& nodes_left, std::uint32_t depth);
 
-Result<Expression> decode_call(wire::Reader& from, std::uint32_t& nodes_left, std::uint32_t depth) {
+Result<Expression> decode_call(Reader& from, std::uint32_t& nodes_left, std::uint32_t depth) {
   Expression made;
   made.kind = Expression::Kind::call;
   const auto number = from.take<std::uint8_t>();
@@ -108,7 +108,7 @@ Result<Expression> decode_call(wire::Reader& from, std::uint32_t& nodes_left, st
   return made;
 }
 
-Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, std::uint32_t depth) {
+Result<Expression> decode_node(Reader& from, std::uint32_t& nodes_left, std::uint32_t depth) {
   if (depth >= expression_depth_max)
     return fail(Error::too_large, "an expression is nested deeper than {} calls", expression_depth_max);
   if (nodes_left == 0)
@@ -139,7 +139,7 @@ Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, st
   return made;
 }
 
-void encode_literal(const Literal& from, wire::Writer& to) {
+void encode_literal(const Literal& from, Writer& to) {
   to.put(from.type);
   switch (from.type) {
     case ValueType::boolean:
@@ -204,7 +204,7 @@ const char* arrow_name(Function function) noexcept {
   return "";
 }
 
-void encode(const Expression& expression, wire::Writer& to) {
+void encode(const Expression& expression, Writer& to) {
   to.put(expression.kind);
   switch (expression.kind) {
     case Expression::Kind::field:
@@ -220,7 +220,7 @@ void encode(const Expression& expression, wire::Writer& to) {
   for (const Expression& argument : expression.arguments) encode(argument, to);
 }
 
-Result<Expression> decode_expression(wire::Reader& from, std::uint32_t& nodes_left) {
+Result<Expression> decode_expression(Reader& from, std::uint32_t& nodes_left) {
   return decode_node(from, nodes_left, 0);
 }
 
@@ -238,4 +238,4 @@ std::vector<std::string> fields_of(const Expression& expression) {
   return names;
 }
 
-}  // namespace offpath::pool
+}  // namespace offpath::wire
