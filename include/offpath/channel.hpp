@@ -113,7 +113,7 @@ class Channel {
     });
     return dropped;
   }
-  // `query` is in the form of docs/guides/pools.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole
+  // `query` is of make_query. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole
   // answer, is over.
   [[nodiscard]] Query query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
                             Wait wait = std::chrono::minutes(1)) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -105,6 +106,43 @@ class Request {
   Take take_;
 };
 using Want = Request<Frame>;
+
+// A query as text, in the form of ofp_query_text.
+struct QueryText {
+  std::string filter{};                   // empty: all rows
+  std::vector<std::string> columns{};     // NAME or NAME=EXPRESSION; empty: all
+  std::vector<std::string> aggregates{};  // instead of columns: NAME=FUNCTION(EXPRESSION) or NAME=count
+  bool partial = false, arrow_only = false;
+  std::string member{};    // empty: all rows; otherwise those for which this member answers (Entry::member)
+  std::uint64_t view = 0;  // with `member`, as ofp_listing_view
+};
+
+// The bytes of a query, for Channel::query. Error::code() is OFP_INVALID or OFP_TOO_LARGE.
+[[nodiscard]] inline std::vector<std::byte> make_query(const QueryText& text) {
+  const auto pointers = [](const std::vector<std::string>& texts) {
+    std::vector<const char*> made;
+    for (const std::string& each : texts) made.push_back(each.c_str());
+    return made;
+  };
+  const std::vector<const char*> columns = pointers(text.columns), aggregates = pointers(text.aggregates);
+  ofp_query_text c{};
+  c.struct_bytes = sizeof c;
+  if (text.partial) c.flags |= OFP_QUERY_PARTIAL;
+  if (text.arrow_only) c.flags |= OFP_QUERY_ARROW_ONLY;
+  c.filter = text.filter.c_str();
+  c.columns = columns.data();
+  c.columns_count = static_cast<std::uint32_t>(columns.size());
+  c.aggregates = aggregates.data();
+  c.aggregates_count = static_cast<std::uint32_t>(aggregates.size());
+  c.member = text.member.empty() ? nullptr : text.member.c_str();
+  c.view = text.view;
+  void* query = nullptr;
+  std::uint64_t query_bytes = 0;
+  detail::call([&](ofp_error* error) { return ofp_query_make(&c, &query, &query_bytes, error); });
+  const std::unique_ptr<void, decltype(&ofp_query_bytes_free)> made(query, ofp_query_bytes_free);
+  const auto* const bytes = static_cast<const std::byte*>(query);
+  return {bytes, bytes + query_bytes};
+}
 
 // The answer of a query, read frame by frame: nothing after the last one.
 class Query {

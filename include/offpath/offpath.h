@@ -336,17 +336,6 @@ OFP_API int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* ro
 OFP_API int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64_t wait_ns, uint64_t* written_bytes,
                            ofp_error* error);
 
-/* Queries the objects whose keys match the globs (NULL: all), in order of storing: rows, columns, or figures over
- * them. `query` has the format of docs/guides/pools.md; Python makes it from pyarrow's expressions. Returns when a
- * part of the answer is there, or after `wait_ns`, which holds for the whole answer. */
-OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
-                           const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer,
-                           ofp_error* error);
-/* The next frame, an Arrow IPC stream like those of ofp_pool_get; NULL after the last one. The agent computes
- * further frames as they are requested. Frames outlive the answer. */
-OFP_API int ofp_query_next(ofp_query* answer, ofp_frame** frame, ofp_error* error);
-OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
-
 /* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md) split streams by identifier and keep
  * them as tracks, ordered by identifier and time step, in elements on all members. The low bits of an identifier
  * give its element. ofp_sift_elements with options in the name makes the pool, also through an agent that takes no rows
@@ -398,6 +387,58 @@ OFP_API int ofp_pool_compute(ofp_channel* channel, const char* pool, const char*
                              const char* plugin, const char* function, const void* arguments, uint64_t arguments_bytes,
                              const char* result_row, const char* result_column, int64_t wait_ns, ofp_frame** frame,
                              ofp_error* error);
+
+/* ---- queries ---------------------------------------------------------------------------------
+ *
+ * Agents compute which rows of a pool's objects a program gets, which columns of them, or figures over them.
+ *
+ *     const char *columns[] = {"id", "energy=0.5 * m * v * v"};
+ *     ofp_query_text text = {.struct_bytes = sizeof text, .filter = "0.25 <= x < 0.75 and type in (1, 3)",
+ *                            .columns = columns, .columns_count = 2};
+ *     ofp_query_make(&text, &query, &query_bytes, &error);
+ *     ofp_pool_query(channel, "local:/particles", "step*", NULL, query, query_bytes, OFP_FOREVER, &answer, &error);
+ *     while (ofp_query_next(answer, &frame, &error) == OFP_OK && frame) {
+ *       // ... ofp_frame_data: an Arrow IPC stream of ids and energies
+ *       ofp_frame_release(frame);
+ *     }
+ *     ofp_query_free(answer);
+ *     ofp_query_bytes_free(query);  // or ask again: it names no pool
+ *
+ * The text is that of `offpath pool query` and of Python; docs/guides/pools.md has all of the language.
+ */
+
+enum {
+  OFP_QUERY_PARTIAL = 1,   /* leave out rows that lost members had; otherwise lost rows make the query fail */
+  OFP_QUERY_ARROW_ONLY = 2 /* leave out objects that are not Arrow; otherwise they make the query fail */
+};
+
+typedef struct ofp_query_text {
+  uint32_t struct_bytes;
+  uint32_t flags;
+  const char* filter;            /* rows for which it holds; NULL or empty: all */
+  const char* const* columns;    /* of the answer: "NAME" or "NAME=EXPRESSION"; NULL: all */
+  const char* const* aggregates; /* instead of columns: "NAME=FUNCTION(EXPRESSION)" with sum, min, max, mean or count,
+                                    or "NAME=count" for the number of rows */
+  uint32_t columns_count, aggregates_count; /* at most 4096 each */
+  const char* member; /* rows for which this member answers (ofp_listing_member); NULL: all rows */
+  uint64_t view;      /* with `member`: ofp_listing_view. If members have changed since, the query is OFP_STALE */
+} ofp_query_text;
+/* The bytes of a query, for any number of calls of ofp_pool_query. Needs no channel. OFP_INVALID names the filter,
+ * column or aggregate, and the character that is not understood. OFP_TOO_LARGE: expressions are nested deeper than 48
+ * calls, or have more than 8192 columns, values and calls. An agent refuses a column that is not there (OFP_NOT_FOUND)
+ * and types that do not go together (OFP_SCHEMA, OFP_UNSUPPORTED), and names both sides. */
+OFP_API int ofp_query_make(const ofp_query_text* text, void** query, uint64_t* query_bytes, ofp_error* error);
+OFP_API void ofp_query_bytes_free(void* query);
+
+/* Queries the objects whose keys match the globs (NULL: all), in order of storing. `query` is of ofp_query_make.
+ * Returns when a part of the answer is there, or after `wait_ns`, which holds for the whole answer. */
+OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                           const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer,
+                           ofp_error* error);
+/* The next frame, an Arrow IPC stream like those of ofp_pool_get; NULL after the last one. The agent computes
+ * further frames as they are requested. Frames outlive the answer. */
+OFP_API int ofp_query_next(ofp_query* answer, ofp_frame** frame, ofp_error* error);
+OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
 /* ---- requests under way ----------------------------------------------------------------------
  *

@@ -104,7 +104,7 @@ def read(node: ast.expr) -> pc.Expression:
             return combine(operator.or_, values)
         case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
             return ~read(operand)
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)):
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as value)) if not isinstance(value, bool):
             return pc.scalar(-value)
         case ast.UnaryOp(ast.USub(), operand):
             return pc.negate(read(operand))

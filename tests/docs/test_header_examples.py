@@ -20,6 +20,8 @@ CONTEXT = {
     "ofp_connect": "int n = 1000; int32_t id[1000]; double x[1000][3];\n"
     "for (int i = 0; i < n; ++i) { id[i] = i; for (int a = 0; a < 3; ++a) x[i][a] = i + a; }\n",
     "ofp_pool_want": "ofp_channel *channel = NULL; ofp_error error; ofp_listing *listing;\n",
+    "ofp_query_make": "ofp_channel *channel = NULL; ofp_error error; void *query; uint64_t query_bytes;\n"
+    "ofp_query *answer; ofp_frame *frame;\n",
     "ofp_exchange_open": "ofp_channel *channel = NULL; ofp_error error; struct { double watts; } load = {1};\n",
     "ofp_task_submit": "ofp_channel *channel = NULL; ofp_error error; uint32_t rank = 0, ranks = 1; uint64_t n = 10;\n"
     "double x[30]; ofp_segment *forces = NULL;\n",

@@ -1,14 +1,11 @@
-// argv: the address of an agent with the plug-in "particles"; a file with a query (docs/guides/pools.md) that filters v
-// > 1. Everything is asked for at once, and awaited afterwards; what is not as it should be is the exit message.
+// argv: the address of an agent with the plug-in "particles". Everything is asked for at once, and awaited afterwards;
+// what is not as it should be is the exit message.
 #include <offpath/offpath.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -40,15 +37,7 @@ int code_of(offpath::Request<std::optional<offpath::Frame>>& request) {
   }
 }
 
-std::vector<std::byte> contents(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
-}
-
-void run(const char* address, const char* query_path) {
+void run(const char* address) {
   offpath::Channel channel{address};
   std::vector<float> v(1000);
   offpath::Stream stream(channel, "asked", {{"v", "f"}}, {.pool = pool, .rows_max = v.size()});
@@ -66,7 +55,7 @@ void run(const char* address, const char* query_path) {
     const offpath::Want given_up = channel.want(pool, {"never", ""});
   }
   auto listed = channel.start_list(pool, {"step*", "*"});
-  auto asked = channel.start_query(pool, contents(query_path), {"step*", "*"});
+  auto asked = channel.start_query(pool, offpath::make_query({.filter = "v > 1"}), {"step*", "*"});
   auto mean = channel.start_compute(pool, {"plain", "v"}, "particles", "mean");
   auto missing = channel.start_compute(pool, {"plain", "v"}, "particles", "no_such_function");
   expect(!wanted.wait(0s).has_value(), "an object is there that nobody has put");
@@ -92,7 +81,7 @@ void run(const char* address, const char* query_path) {
 
 int main(int, char** arguments) {
   try {
-    run(arguments[1], arguments[2]);
+    run(arguments[1]);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -9,7 +9,8 @@
 // A query has projections or aggregates, not both; with neither it returns whole rows. A query with histograms has no
 // other aggregates.
 //
-// Read this first in src/wire/query, then expression.h (what is computed for each row). src/pool/query answers.
+// Read this first in src/wire/query, then expression.h (what is computed for each row). The host library makes these
+// bytes from text (host/requests/query_text.h), Python from pyarrow's expressions; agents answer (src/pool/query).
 #pragma once
 
 #include <cstdint>
