@@ -135,7 +135,7 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& co
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.receive_at, command.receive_bytes));
   held.ring(TcpWay::out) = {command.send_at, command.send_bytes, false};
   held.ring(TcpWay::in) = {command.receive_at, command.receive_bytes, false};
-  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(mark_first(program, command.handle, held.ring(way)));
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(keep_for_first(program, command.handle, held.ring(way)));
   return {};
 }
 

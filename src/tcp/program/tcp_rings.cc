@@ -2,7 +2,6 @@
 // of the one before (TcpCommandKind::grow). A program names the memory; here it is checked and charged.
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include "tcp/program/tcp_service.h"
 
@@ -24,20 +23,10 @@ constexpr TimeNs round_trip_min_ns = millisecond_ns;
 
 // ---- charges
 
-std::span<std::uint8_t> TcpService::blocks_of(Program& program, const Held::Ring& ring) {
-  constexpr std::uint64_t block = wire::tcp_ring_block_bytes;
-  const std::uint64_t first = ring.at / block, end = (ring.at + ring.bytes + block - 1) / block;
-  if (program.blocks.size() < end) program.blocks.resize(end);
-  return std::span(program.blocks).subspan(first, end - first);
-}
-
-Status TcpService::mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring) {
-  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
-  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & Program::block_lent) != 0; }))
-    return fail(Error::protocol, "handle {}: a first ring of {} bytes at {}, where a larger one is", handle, ring.bytes,
-                ring.at);
-  for (std::uint8_t& block : blocks) block |= Program::block_first;
-  return {};
+Status TcpService::keep_for_first(const Program& program, std::uint32_t handle, const Held::Ring& ring) {
+  if (program.blocks->keep_for_first(ring.at, ring.bytes)) return {};
+  return fail(Error::protocol, "handle {}: a first ring of {} bytes at {}, where a larger one is", handle, ring.bytes,
+              ring.at);
 }
 
 // Of one user and of all: whether so much more may be charged. Larger rings leave an eighth to first ones, and one of
@@ -66,29 +55,24 @@ bool TcpService::charge(Program& program, const Held& held) {
 }
 
 // On one machine, the pages of a ring for sending are the program's own.
-std::uint64_t TcpService::cost_of(Program& program, TcpWay way, const Held::Ring& ring) {
-  if (way == TcpWay::out && !program.who.linked) return 0;
-  const auto is_free = [](std::uint8_t block) { return (block & Program::block_charged) == 0; };
-  return static_cast<std::uint64_t>(std::ranges::count_if(blocks_of(program, ring), is_free)) *
-         wire::tcp_ring_block_bytes;
+std::uint64_t TcpService::cost_of(const Program& program, TcpWay way, const Held::Ring& ring) {
+  return way == TcpWay::out && !program.who.linked ? 0 : program.blocks->cost(ring.at, ring.bytes);
 }
 
-std::uint64_t TcpService::cost_of(Program& program, const Held& held) {
+std::uint64_t TcpService::cost_of(const Program& program, const Held& held) {
   return cost_of(program, TcpWay::out, held.ring(TcpWay::out)) + cost_of(program, TcpWay::in, held.ring(TcpWay::in));
 }
 
 void TcpService::pay(Program& program, TcpWay way, const Held::Ring& ring) {
-  const std::uint64_t cost = cost_of(program, way, ring);
-  if (cost == 0) return;
-  program.charged_bytes += cost;
-  for (std::uint8_t& block : blocks_of(program, ring)) block |= Program::block_charged;
+  if (way == TcpWay::out && !program.who.linked) return;
+  program.charged_bytes += program.blocks->charge(ring.at, ring.bytes);
 }
 
 // The program may use the memory for another flow once it is told, and removes its pages. The agent does not: a program
 // could make it wait for its file's lock. So the memory stays charged.
 void TcpService::return_ring(Program& program, Held::Ring& ring) {
   if (!std::exchange(ring.lent, false)) return;
-  for (std::uint8_t& block : blocks_of(program, ring)) block &= static_cast<std::uint8_t>(~Program::block_lent);
+  program.blocks->give_back(ring.at, ring.bytes);
   program.lent_bytes -= ring.bytes;
 }
 
@@ -125,12 +109,10 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
   if (ring.bytes <= before.bytes || ring.at % wire::tcp_ring_block_bytes != 0)
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
                 ring.bytes, ring.at, before.bytes);
-  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
-  constexpr std::uint8_t in_use = Program::block_first | Program::block_lent;
-  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & in_use) != 0; }))
+  OFP_TRY(check_begin(held, way, command));
+  if (!program.blocks->lend(ring.at, ring.bytes))
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, where another one is", command.handle,
                 ring.bytes, ring.at);
-  OFP_TRY(check_begin(held, way, command));
   // An advice that the program has not seen is answered with it.
   held.ring_events &= ~tcp_ring::of(way, tcp_ring::advised);
   const auto answer = [&](std::uint32_t bit) -> Status {
@@ -138,14 +120,17 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
     tell(program, command.handle, 0);
     return {};
   };
-  if (!std::exchange(move.advised, false) || held.is_moving(way)) return answer(tcp_ring::refused);
+  const auto refuse = [&] {
+    program.blocks->give_back(ring.at, ring.bytes);
+    return answer(tcp_ring::refused);
+  };
+  if (!std::exchange(move.advised, false) || held.is_moving(way)) return refuse();
   const std::uint64_t cost = cost_of(program, way, ring);
   if (cost > 0 && !may_charge(program, cost, RingIs::larger)) {
     ++counters_.rings_refused;
-    return answer(tcp_ring::refused);
+    return refuse();
   }
   pay(program, way, ring);
-  for (std::uint8_t& block : blocks) block |= Program::block_lent;
   program.lent_bytes += ring.bytes;
   ++counters_.rings_grown;
   move.from = command.position;
