@@ -154,7 +154,7 @@ TEST_F(RingsOfTwoCores, EndTheirProgramIfItNamesThemOnBoth) {
   const std::uint64_t at = client.layout.bytes - (64 << 10);
   for (std::uint32_t core = 0; core < 2; ++core) {
     wire::TcpCommand command{};
-    command.kind = wire::TcpCommandKind::grow;
+    command.kind = wire::TcpCommandKind::replace;
     command.handle = flows[core];
     command.flags = static_cast<std::uint16_t>(wire::TcpWay::out);
     command.receive_at = at;
@@ -167,7 +167,7 @@ TEST_F(RingsOfTwoCores, EndTheirProgramIfItNamesThemOnBoth) {
   auto blocks = world.sides[0]->all[0]->service.blocks(client.number);
   ASSERT_TRUE(blocks->lend(at, 64 << 10)) << "as core 0 does";
   wire::TcpCommand command{};
-  command.kind = wire::TcpCommandKind::grow;
+  command.kind = wire::TcpCommandKind::replace;
   command.handle = flows[1];
   command.flags = static_cast<std::uint16_t>(wire::TcpWay::out);
   command.receive_at = at;

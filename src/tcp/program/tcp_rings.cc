@@ -1,5 +1,7 @@
-// The rings of programs' flows: how their memory is charged, when a larger one is advised, and how it takes the place
-// of the one before (TcpCommandKind::grow). A program names the memory; here it is checked and charged.
+// The rings of programs' flows: how their memory is charged, when a larger one is advised, and how another one takes
+// the place of a ring (TcpCommandKind::replace). A program names the memory; here it is checked and charged. A ring
+// gets larger on advice. The flow's first ring takes its place again when the program says so, which knows how long the
+// flow has been idle and which others need the memory.
 #include <algorithm>
 #include <array>
 
@@ -84,7 +86,7 @@ void TcpService::return_rings(Program& program, Held& held) {
   }
 }
 
-// ---- growth
+// ---- other rings
 
 // Called when half of a ring has passed since the last call.
 void TcpService::measure(Held& held, TcpWay way, TimeNs now) noexcept {
@@ -99,13 +101,27 @@ void TcpService::measure(Held& held, TcpWay way, TimeNs now) noexcept {
   held.ring_events |= tcp_ring::of(way, tcp_ring::advised);
 }
 
-Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& command) {
+Status TcpService::replace(Program& program, Held& held, const wire::TcpCommand& command) {
   if (command.flags > static_cast<std::uint16_t>(TcpWay::in))
-    return fail(Error::protocol, "handle {}: a larger ring for direction {}", command.handle, command.flags);
+    return fail(Error::protocol, "handle {}: another ring for direction {}", command.handle, command.flags);
+  OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, command.receive_at, command.receive_bytes));
+  const Held::Ring& present = held.rings[command.flags];
+  return present.lent && command.receive_bytes < present.bytes ? shrink(program, held, command)
+                                                               : grow(program, held, command);
+}
+
+void TcpService::answer_ring(Program& program, const wire::TcpCommand& command, std::uint32_t bits) {
+  const auto way = static_cast<TcpWay>(command.flags);
+  std::uint32_t& events = program.held[command.handle].ring_events;
+  // An advice that the program has not seen is answered with it.
+  events = (events & ~tcp_ring::of(way, tcp_ring::advised)) | tcp_ring::of(way, bits);
+  tell(program, command.handle, 0);
+}
+
+Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& command) {
   const auto way = static_cast<TcpWay>(command.flags);
   Held::Move& move = held.moves[command.flags];
   const Held::Ring ring{command.receive_at, command.receive_bytes, true}, before = held.ring(way);
-  OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, ring.at, ring.bytes));
   if (ring.bytes <= before.bytes || ring.at % wire::tcp_ring_block_bytes != 0)
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
                 ring.bytes, ring.at, before.bytes);
@@ -113,16 +129,10 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
   if (!program.blocks->lend(ring.at, ring.bytes))
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, where another one is", command.handle,
                 ring.bytes, ring.at);
-  // An advice that the program has not seen is answered with it.
-  held.ring_events &= ~tcp_ring::of(way, tcp_ring::advised);
-  const auto answer = [&](std::uint32_t bit) -> Status {
-    held.ring_events |= tcp_ring::of(way, bit);
-    tell(program, command.handle, 0);
-    return {};
-  };
-  const auto refuse = [&] {
+  const auto refuse = [&]() -> Status {
     program.blocks->give_back(ring.at, ring.bytes);
-    return answer(tcp_ring::refused);
+    answer_ring(program, command, tcp_ring::refused);
+    return {};
   };
   if (!std::exchange(move.advised, false) || held.is_moving(way)) return refuse();
   const std::uint64_t cost = cost_of(program, way, ring);
@@ -138,7 +148,38 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
   move.advise_at = 0;
   held.ring(way) = ring;
   held.moving |= Held::bit(way);
-  return answer(tcp_ring::taken);
+  answer_ring(program, command, tcp_ring::taken);
+  return {};
+}
+
+// The larger ring holds nothing, so it is the program's at once. The first one was charged when the flow began.
+Status TcpService::shrink(Program& program, Held& held, const wire::TcpCommand& command) {
+  const auto way = static_cast<TcpWay>(command.flags);
+  Held::Ring& present = held.ring(way);
+  const Held::Ring& first = held.firsts[command.flags];
+  if (command.receive_at != first.at || command.receive_bytes != first.bytes)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
+                command.receive_bytes, command.receive_at, present.bytes);
+  const Flow* const flow = stack_->flow(held.id);
+  held.moves[command.flags].advised = false;
+  // The program has not been told that the flow is gone, or that the ring before is free.
+  if (flow == nullptr || (way == TcpWay::out && held.is_moving(way))) {
+    answer_ring(program, command, tcp_ring::refused);
+    return {};
+  }
+  const bool is_over = flow->state == FlowState::closed;  // nothing is stored or sent any more
+  const bool empty = way == TcpWay::out
+                         ? command.position == held.offered && (is_over || command.position == flow->acknowledged)
+                         : command.position == flow->received && (is_over || flow->allowed <= flow->received);
+  if (!empty)
+    return fail(Error::protocol, "handle {}: a first ring from byte {} on, and the one so far is in use, direction {}",
+                command.handle, command.position, command.flags);
+  if (held.is_moving(way)) end_move(program, held, way);  // bytes before its position have not come
+  return_ring(program, present);
+  present = first;
+  ++counters_.rings_shrunk;
+  answer_ring(program, command, tcp_ring::taken | tcp_ring::returned);
+  return {};
 }
 
 // Bytes from the position on were never in the ring so far, and earlier ones fit into it.

@@ -50,6 +50,7 @@ struct TcpServiceCounters {
   // connections refused or delayed because receive rings had reached their limit
   std::uint64_t without_memory = 0;
   std::uint64_t rings_grown = 0, rings_refused = 0;  // larger rings that programs asked for, and limits did not allow
+  std::uint64_t rings_shrunk = 0;                    // first rings again
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for invalid values
 };
 
@@ -147,7 +148,7 @@ class TcpService final : public Owner {
       std::uint32_t bytes = 0;
       bool lent = false;  // a larger one: its memory is used for other flows later
     };
-    // From one ring of a direction to the next one.
+    // From one ring of a direction to a larger one.
     struct Move {
       std::uint64_t from = 0;  // bytes before it are in the ring `before`
       Ring before{};
@@ -167,7 +168,7 @@ class TcpService final : public Owner {
     std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
     // acknowledged and allowed, lower halves, when the ring of the direction was measured
     std::array<std::uint32_t, 2> marks{};
-    std::array<Ring, 2> rings{};  // by direction
+    std::array<Ring, 2> rings{}, firsts{};  // by direction; firsts: those that its first command named
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
@@ -267,7 +268,10 @@ class TcpService final : public Owner {
   static void return_ring(Program& program, Held::Ring& ring);
   static void return_rings(Program& program, Held& held);
   void measure(Held& held, wire::TcpWay way, TimeNs now) noexcept;
+  [[nodiscard]] Status replace(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status grow(Program& program, Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status shrink(Program& program, Held& held, const wire::TcpCommand& command);
+  void answer_ring(Program& program, const wire::TcpCommand& command, std::uint32_t bits);
   [[nodiscard]] Status check_begin(const Held& held, wire::TcpWay way, const wire::TcpCommand& command) const;
   static void end_move(Program& program, Held& held, wire::TcpWay way);
   void note_allowed(Program& program, std::uint32_t handle, std::uint64_t position, TimeNs now);
