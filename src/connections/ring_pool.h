@@ -21,6 +21,10 @@ class RingPool {
   explicit RingPool(std::span<std::uint64_t> words) noexcept : words_(words) {}
 
   [[nodiscard]] bool empty() const noexcept { return words_.empty(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return words_.size() * word_bytes; }
+  [[nodiscard]] bool is_unused() const noexcept {
+    return std::ranges::all_of(words_, [](std::uint64_t word) { return word == 0; });
+  }
   [[nodiscard]] std::uint64_t free_bytes() const noexcept {
     std::uint64_t units = 0;
     for (const std::uint64_t word : words_) units += static_cast<unsigned>(std::popcount(~word));

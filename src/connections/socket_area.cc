@@ -39,8 +39,12 @@ constexpr std::uint64_t steps_bytes = 64;
   return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
                   page_bytes);
 }
-[[nodiscard]] std::uint64_t pool_words_at(const TcpAreaLayout& layout) noexcept {
+constexpr std::uint64_t rest_bytes = 16;
+[[nodiscard]] std::uint64_t rests_at(const TcpAreaLayout& layout) noexcept {
   return steps_at(layout) + layout.flows * steps_bytes;
+}
+[[nodiscard]] std::uint64_t pool_words_at(const TcpAreaLayout& layout) noexcept {
+  return rests_at(layout) + layout.flows * rest_bytes;
 }
 [[nodiscard]] std::uint64_t kept_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
   return align_up(pool_words_at(layout) + options.pool_bytes / RingPool::word_bytes * sizeof(std::uint64_t),
@@ -79,7 +83,7 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       processes_(memory_.data() + processes_at(layout_), layout_.flows, shared_->rings.processes) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes &&
                 wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes && sizeof(TurnLock) == turn_bytes &&
-                2 * sizeof(Step) == steps_bytes);
+                2 * sizeof(Step) == steps_bytes && sizeof(Rest) == rest_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   rings_.learn();
@@ -144,6 +148,10 @@ Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
       processes_[process_].is == ProcessTable::Process::Is::leaving)
     return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
+}
+
+SocketArea::Rest& SocketArea::rest(Handle handle) const noexcept {
+  return reinterpret_cast<Rest*>(memory_.data() + rests_at(layout_))[handle];
 }
 
 // The next core in turn that has free handles.
@@ -392,10 +400,7 @@ void SocketArea::take(const TcpEvent& told) noexcept {
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
   if (about.growth(Way::out) == Growth::taken && about.acknowledged >= steps(told.handle)[0].from)
     end_step(told.handle, Way::out);
-  if (told.shut != 0 && about.shutting && (told.what & event::gone) == 0) {
-    if (told.shut == wire::tcp_shut::done && about.read == about.received) free_pages(told.handle);
-    owe(told.handle, owed_allow);
-  }
+  if (told.shut != 0 && (told.what & event::gone) == 0) on_shut(told);
   if ((told.what & event::gone) == 0) return;
   about.gone = true;
   set_shutting(told.handle, false);

@@ -144,9 +144,11 @@ class SocketArea {
   // Takes in the agent's events; true if there were any.
   bool take_in();
   // Gives pages of receive rings back to the machine: of closed connections, and of those that had nothing to read and
-  // received nothing between two calls. Call it about once a second when idle. False: nothing to do until more data is
-  // received.
+  // received nothing between two calls. Flows whose streams stand still for longer get their first rings again. Call it
+  // about once a second when idle. False: nothing to do until more data is received, or uses_pool().
   bool give_back(TimeNs now);
+  // Without the lock: whether a flow may have a larger ring than its first one.
+  [[nodiscard]] bool uses_pool() const noexcept;
   // The agent is asked for events about pages that go back: until these are taken in, their connections receive
   // nothing.
   [[nodiscard]] bool is_giving_back() const noexcept;
@@ -162,6 +164,7 @@ class SocketArea {
     std::uint8_t log2;   // of its bytes
   };
   struct Step;
+  struct Rest;
   enum class Growth : std::uint8_t;
   struct AcceptSlots;
   class Lock;
@@ -182,13 +185,22 @@ class SocketArea {
   [[nodiscard]] std::uint32_t first_bytes(Way way) const noexcept {
     return way == Way::out ? send_bytes_ : receive_bytes_;
   }
+  [[nodiscard]] Place first_place(Way way) const noexcept;
+  [[nodiscard]] bool is_of_pool(Place place, Way way) const noexcept { return 1u << place.log2 > first_bytes(way); }
   [[nodiscard]] std::array<Step, 2>& steps(Handle handle) const noexcept;
+  [[nodiscard]] Rest& rest(Handle handle) const noexcept;
   [[nodiscard]] MutableBytes ring_at(Handle handle, Way way, Place place) const noexcept;
   [[nodiscard]] MutableBytes ring(Handle handle, Way way) const noexcept;
   [[nodiscard]] MutableBytes ring_before(Handle handle, Way way) const noexcept;
   [[nodiscard]] std::uint64_t bytes_before(Handle handle, std::uint64_t at, std::uint64_t count) const noexcept;
   bool ask_for_rings(Handle handle) noexcept;
-  void ask_for_ring(Handle handle, Way way) noexcept;
+  void ask_for_larger_ring(Handle handle, Way way) noexcept;
+  void leave_ring(Handle handle, Way way) noexcept;
+  void name_ring(Handle handle, Way way, Place next, std::uint64_t position) noexcept;
+  [[nodiscard]] bool may_leave_ring(Handle handle, Way way) const noexcept;
+  [[nodiscard]] Growth before_leaving(Handle handle, Way way) const noexcept;
+  [[nodiscard]] bool fall_back(Handle handle, TimeNs now, TimeNs idle) noexcept;
+  void on_shut(const wire::TcpEvent& event) noexcept;
   void take_rings(const wire::TcpEvent& event) noexcept;
   void end_step(Handle handle, Way way) noexcept;
   void free_ring(Handle handle, Way way, Place place) noexcept;
@@ -225,7 +237,8 @@ class SocketArea {
   bool take_all() noexcept;
   void end(Handle handle, bool abort) noexcept;
   [[nodiscard]] bool count_used(Handle handle) const noexcept;
-  [[nodiscard]] bool give_back(Handle handle) noexcept;
+  [[nodiscard]] bool give_pages_back(Handle handle) noexcept;
+  void shut(Handle handle) noexcept;
   void set_shutting(Handle handle, bool shutting) noexcept;
   void free_pages(Handle handle) noexcept;
 

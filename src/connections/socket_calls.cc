@@ -298,9 +298,9 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.room = at.room_to_send();
   look.readable =
       closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
-  look.writable = closed || at.finishing ||
-                  (at.is == Cell::Is::flow && look.connected && at.growth(Way::out) != Growth::asked &&
-                   at.is_writable(at.bytes(Way::out)));
+  look.writable =
+      closed || at.finishing ||
+      (at.is == Cell::Is::flow && look.connected && !at.is_between_rings() && at.is_writable(at.bytes(Way::out)));
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

@@ -20,7 +20,7 @@ enum Owed : std::uint8_t {
   owed_abort = 8,
   owed_holders = 16,
   owed_options = 32,
-  owed_larger_out = 64,  // a `grow`, as far as there is memory for it
+  owed_larger_out = 64,  // a `replace` by a larger ring, as far as there is memory for it
   owed_larger_in = 128
 };
 inline constexpr std::uint16_t every_process = 0xffff;
@@ -35,18 +35,27 @@ struct SocketArea::Shared {
   std::uint32_t shutting;                                  // cells whose windows are shut or about to be
   std::uint32_t next_look;                                 // the handle at which give_back() continues
   TimeNs looked_at;                                        // time of its last call
+  std::uint32_t uses_pool;                                 // flows may have rings of the pool
   std::uint32_t listeners;                                 // made so far
   SocketOptions options;                                   // of the process that made the area
 };
 
 // asked: for the larger ring `Step::next`. taken: it is the present ring, and the one before still holds bytes.
-enum class SocketArea::Growth : std::uint8_t { none, asked, taken };
+// leaving: the first ring was asked for. `Step::next` is the present one; `Step::before` is for bytes before `from`, if
+// these have not come.
+enum class SocketArea::Growth : std::uint8_t { none, asked, taken, leaving };
 
 // From one ring of a direction to the next one: bytes from `from` on are in the larger ring.
 struct SocketArea::Step {
   std::uint64_t from;
   std::uint64_t posted;  // commands of the core before this one
   Place before, next;
+};
+
+// Of a flow with rings of the pool: how long its streams have stood still.
+struct SocketArea::Rest {
+  std::uint64_t moved;  // the sum of its positions when give_back() looked last
+  TimeNs since;         // it was so much since then; 0: it has not looked
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {
@@ -83,7 +92,7 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   // `received` (its lower half) when they were counted.
   std::uint32_t used, counted;
   bool has_turns;        // likewise: its TurnLocks are made
-  std::uint8_t growths;  // two bits for each direction: a Growth; and `postponed`
+  std::uint8_t growths;  // two bits for each direction: a Growth; `postponed`, `falling_back`
   std::uint8_t logs[2];  // the sizes of its present rings, as powers of two
 
   [[nodiscard]] std::uint8_t log2(Way way) const noexcept { return logs[static_cast<int>(way)]; }
@@ -102,8 +111,18 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   }
   // The agent has advised a larger ring while a call copies into the present one.
   static constexpr std::uint8_t postponed = 16;
+  // The window is being shut so that the first ring for incoming bytes can take the place of a larger one.
+  static constexpr std::uint8_t falling_back = 32;
+  [[nodiscard]] bool falls_back() const noexcept { return (growths & falling_back) != 0; }
+  void set_falls_back(bool falls) noexcept {
+    growths = static_cast<std::uint8_t>(falls ? growths | falling_back : growths & ~falling_back);
+  }
+  // Whether it is not known which ring the next bytes to send go into.
+  [[nodiscard]] bool is_between_rings() const noexcept {
+    return growth(Way::out) == Growth::asked || growth(Way::out) == Growth::leaving;
+  }
   [[nodiscard]] std::uint64_t room_to_send() const noexcept {
-    return growth(Way::out) == Growth::asked ? 0 : bytes(Way::out) - unacknowledged();
+    return is_between_rings() ? 0 : bytes(Way::out) - unacknowledged();
   }
 };
 

@@ -1,10 +1,11 @@
-// The rings of a flow's payload, and larger ones in their place (TcpCommandKind::grow). Rings at first have their place
+// The rings of a flow's payload, and others in their place (TcpCommandKind::replace). Rings at first have their place
 // by their handle; larger ones come from a pool that all flows share. A flow gets the next ring of a direction when the
-// one before the present ring is free.
+// one before the present ring is free. socket_memory.cc says when it gets its first ones again.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 
@@ -27,10 +28,14 @@ constexpr Owed owed_of(Way way) noexcept { return way == Way::out ? owed_larger_
 
 MutableBytes SocketArea::ring_at(Handle handle, Way way, Place place) const noexcept {
   const std::uint32_t bytes = 1u << place.log2;
-  if (bytes > first_bytes(way))
+  if (is_of_pool(place, way))
     return memory_.subspan(pool_at_ + place.unit * std::uint64_t{RingPool::unit_bytes}, bytes);
   return memory_.subspan(
       rings_at_ + handle * (std::uint64_t{send_bytes_} + receive_bytes_) + (way == Way::in ? send_bytes_ : 0), bytes);
+}
+
+SocketArea::Place SocketArea::first_place(Way way) const noexcept {
+  return {0, static_cast<std::uint8_t>(std::countr_zero(first_bytes(way)))};
 }
 
 MutableBytes SocketArea::ring(Handle handle, Way way) const noexcept {
@@ -56,12 +61,12 @@ bool SocketArea::ask_for_rings(Handle handle) noexcept {
     if ((at.owed & owed_of(way)) == 0) continue;
     if (!rings_.room(core_of(handle))) return false;
     at.owed &= static_cast<std::uint8_t>(~owed_of(way));
-    ask_for_ring(handle, way);
+    ask_for_larger_ring(handle, way);
   }
   return true;
 }
 
-void SocketArea::ask_for_ring(Handle handle, Way way) noexcept {
+void SocketArea::ask_for_larger_ring(Handle handle, Way way) noexcept {
   Cell& at = cell(handle);
   const std::uint64_t share = std::bit_floor(pool_.free_bytes() / shares);
   const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(
@@ -75,8 +80,10 @@ void SocketArea::ask_for_ring(Handle handle, Way way) noexcept {
     at.growths |= Cell::postponed;
     return;
   }
+  std::atomic_ref<std::uint32_t>(shared_->uses_pool).store(1, std::memory_order_relaxed);
   const auto unit = pool_.take(bytes);
   if (!unit) return;  // the agent advises it again later
+  rest(handle).since = 0;
   const std::uint32_t core = core_of(handle);
   Step& step = steps(handle)[static_cast<std::size_t>(way)];
   step.from = way == Way::out ? at.offered : at.allowed;
@@ -84,14 +91,48 @@ void SocketArea::ask_for_ring(Handle handle, Way way) noexcept {
   step.before = at.place(way);
   step.next = {*unit, static_cast<std::uint8_t>(std::countr_zero(bytes))};
   at.set_growth(way, Growth::asked);
+  name_ring(handle, way, step.next, step.from);
+}
+
+void SocketArea::name_ring(Handle handle, Way way, Place next, std::uint64_t position) noexcept {
   TcpCommand command{};
-  command.kind = TcpCommandKind::grow;
+  command.kind = TcpCommandKind::replace;
   command.handle = handle;
   command.flags = static_cast<std::uint16_t>(way);
-  command.position = step.from;
-  command.receive_at = static_cast<std::uint64_t>(ring_at(handle, way, step.next).data() - memory_.data());
-  command.receive_bytes = bytes;
-  post(core, command);
+  command.position = position;
+  command.receive_at = static_cast<std::uint64_t>(ring_at(handle, way, next).data() - memory_.data());
+  command.receive_bytes = 1u << next.log2;
+  post(core_of(handle), command);
+}
+
+// A larger ring that holds nothing. A stream may stand still before the bytes that go into it have come.
+bool SocketArea::may_leave_ring(Handle handle, Way way) const noexcept {
+  const Cell& at = cell(handle);
+  if (!is_of_pool(at.place(way), way)) return false;
+  const Step& step = steps(handle)[static_cast<std::size_t>(way)];
+  return at.growth(way) == Growth::none ||
+         (way == Way::in && at.growth(way) == Growth::taken && at.received < step.from);
+}
+
+// Asks for the first ring in place of an empty one. There is room for a command, and for `in`, the window is shut.
+void SocketArea::leave_ring(Handle handle, Way way) noexcept {
+  Cell& at = cell(handle);
+  Step& step = steps(handle)[static_cast<std::size_t>(way)];
+  const std::uint64_t position = way == Way::out ? at.offered : at.received;
+  if (at.growth(way) == Growth::none) {
+    step.from = position;
+    step.before = first_place(way);
+  }
+  step.posted = rings_.posted(core_of(handle));
+  step.next = at.place(way);
+  at.set_growth(way, Growth::leaving);
+  name_ring(handle, way, first_place(way), position);
+}
+
+// What it was, if the first ring does not come.
+SocketArea::Growth SocketArea::before_leaving(Handle handle, Way way) const noexcept {
+  const bool moves = way == Way::in && cell(handle).received < steps(handle)[static_cast<std::size_t>(way)].from;
+  return moves ? Growth::taken : Growth::none;
 }
 
 // All is done in an order in which a process that dies in between has another one repeat it with the same event.
@@ -108,6 +149,15 @@ void SocketArea::take_rings(const TcpEvent& told) noexcept {
     } else if (at.growth(way) == Growth::asked && says(tcp_ring::refused)) {
       free_ring(told.handle, way, step.next);
       at.set_growth(way, Growth::none);
+    } else if (at.growth(way) == Growth::leaving && says(tcp_ring::taken | tcp_ring::refused)) {
+      const bool left = says(tcp_ring::taken);
+      if (left) {
+        free_ring(told.handle, way, step.before);
+        free_ring(told.handle, way, step.next);
+        at.set_place(way, first_place(way));
+      }
+      if (way == Way::in && at.is == Cell::Is::flow) owe(told.handle, owed_allow);  // opens the window
+      at.set_growth(way, left ? Growth::none : before_leaving(told.handle, way));
     }
     if (at.growth(way) == Growth::taken && says(tcp_ring::returned)) end_step(told.handle, way);
     if (says(tcp_ring::advised) && at.is == Cell::Is::flow && !pool_.empty()) owe(told.handle, owed_of(way));
@@ -121,7 +171,7 @@ void SocketArea::end_step(Handle handle, Way way) noexcept {
 }
 
 void SocketArea::free_ring(Handle handle, Way way, Place place) noexcept {
-  if (1u << place.log2 <= first_bytes(way)) return;
+  if (!is_of_pool(place, way)) return;
   remove_pages(ring_at(handle, way, place));
   pool_.give(place.unit, 1u << place.log2);
 }
@@ -132,7 +182,7 @@ void SocketArea::free_rings(Handle handle) noexcept {
   for (const Way way : both_ways) {
     if (at.log2(way) == 0) continue;  // before its first use
     const Step& step = steps(handle)[static_cast<std::size_t>(way)];
-    if (at.growth(way) == Growth::taken) free_ring(handle, way, step.before);
+    if (at.growth(way) == Growth::taken || at.growth(way) == Growth::leaving) free_ring(handle, way, step.before);
     if (at.growth(way) == Growth::asked) free_ring(handle, way, step.next);
     free_ring(handle, way, at.place(way));
   }
@@ -144,7 +194,7 @@ void SocketArea::count_rings() const noexcept {
   RingPool pool = pool_;
   pool.clear();
   const auto keep = [&](Way way, Place place) {
-    if (1u << place.log2 > first_bytes(way)) pool.keep(place.unit, 1u << place.log2);
+    if (is_of_pool(place, way)) pool.keep(place.unit, 1u << place.log2);
   };
   for (Handle handle = 0; handle < layout_.flows; ++handle) {
     Cell& at = cell(handle);
@@ -153,9 +203,11 @@ void SocketArea::count_rings() const noexcept {
       const Step& step = steps(handle)[static_cast<std::size_t>(way)];
       if (at.growth(way) == Growth::asked && rings_.posted(core_of(handle)) == step.posted)
         at.set_growth(way, Growth::none);
+      if (at.growth(way) == Growth::leaving && rings_.posted(core_of(handle)) == step.posted)
+        at.set_growth(way, before_leaving(handle, way));
       keep(way, at.place(way));
       if (at.growth(way) != Growth::none) keep(way, step.before);
-      if (at.growth(way) == Growth::asked) keep(way, step.next);
+      if (at.growth(way) == Growth::asked || at.growth(way) == Growth::leaving) keep(way, step.next);
     }
   }
 }

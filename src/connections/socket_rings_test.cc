@@ -40,10 +40,10 @@ class Rings : public testing::Test {
     told.rings = 0;
     area.take_in();
   }
-  // The command for a larger ring that the program has given since the last look.
+  // The command for another ring that the program has given since the last look.
   std::optional<TcpCommand> asked() {
     for (const TcpCommand& each : script.commands())
-      if (each.kind == TcpCommandKind::grow) return each;
+      if (each.kind == TcpCommandKind::replace) return each;
     return std::nullopt;
   }
   TcpCommand advise(Way way) {
@@ -216,6 +216,225 @@ TEST_F(Rings, AreAskedForAnewWhenAProcessDiesWhileItAsks) {
   EXPECT_EQ(area.look(flow)->send_ring, 4 * next_bytes);
   EXPECT_EQ(area.look(flow)->receive_ring, next_bytes);
   EXPECT_EQ(in.receive_at, first.receive_at + next_bytes);
+}
+
+class IdleRings : public Rings {
+ protected:
+  IdleRings() {
+    for (const Way way : {Way::out, Way::in}) {
+      larger[static_cast<std::size_t>(way)] = advise(way);
+      tell(tcp_ring::of(way, tcp_ring::taken));
+    }
+    send(100);
+    told.acknowledged = sent;
+    tell(tcp_ring::of(Way::in, tcp_ring::returned));
+    script.commands();
+    script.take_commands();
+  }
+  // The commands that it has given by then.
+  std::vector<TcpCommand> rest(TimeNs duration) {
+    for (const TimeNs end = now + duration; now < end; now += second_ns) static_cast<void>(area.give_back(now));
+    return script.commands();
+  }
+  static bool has(const std::vector<TcpCommand>& commands, TcpCommandKind kind) {
+    return std::ranges::find(commands, kind, &TcpCommand::kind) != commands.end();
+  }
+  void tell_shut(std::uint32_t outcome) {
+    told.shut = outcome;
+    told.what = event::received;
+    script.tell(told);
+    told.shut = 0;
+    told.what = 0;
+    area.take_in();
+  }
+
+  TimeNs now = 100 * second_ns;
+  std::array<TcpCommand, 2> larger{};
+};
+
+TEST_F(IdleRings, AreReplacedByFirstOnes) {
+  EXPECT_EQ(rest(10 * second_ns).size(), 0u);
+  const auto commands = rest(2 * second_ns);
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(commands[0].kind, TcpCommandKind::replace);
+  EXPECT_EQ(commands[0].position, sent);
+  EXPECT_EQ(commands[0].receive_bytes, first_bytes);
+  EXPECT_EQ(commands[1].kind, TcpCommandKind::shut);
+  EXPECT_EQ(send(1), 0u) << "which ring it goes into is not known";
+  tell_shut(wire::tcp_shut::done);
+  const auto in = asked();
+  ASSERT_TRUE(in);
+  EXPECT_EQ(in->flags, static_cast<std::uint16_t>(Way::in));
+  EXPECT_EQ(in->position, read);
+  EXPECT_EQ(in->receive_at, commands[0].receive_at + first_bytes);
+  EXPECT_TRUE(area.is_giving_back());
+  constexpr std::uint32_t done = tcp_ring::taken | tcp_ring::returned;
+  told.rings = tcp_ring::of(Way::out, done) | tcp_ring::of(Way::in, done);
+  script.tell(told);
+  told.rings = 0;
+  area.take_in();
+  const auto after = script.commands();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_EQ(after[0].kind, TcpCommandKind::allow);
+  EXPECT_EQ(after[0].position, read + first_bytes);
+  EXPECT_FALSE(area.is_giving_back());
+  EXPECT_EQ(area.look(flow)->send_ring, first_bytes);
+  EXPECT_EQ(area.look(flow)->receive_ring, first_bytes);
+  EXPECT_EQ(send(1000), 1000u);
+  expect_sent(commands[0].receive_at, first_bytes, sent - 1000, sent);
+  arrive(in->receive_at, first_bytes, read + 5000);
+  told.what = event::received;
+  tell();
+  EXPECT_EQ(receive(5000), 5000u);
+  // All the memory is there again.
+  EXPECT_EQ(advise(Way::out).receive_at, larger[0].receive_at);
+  EXPECT_EQ(advise(Way::in).receive_at, larger[1].receive_at);
+}
+
+// The first ring was replaced, and then by a third one, but no bytes have come that go into that.
+TEST_F(IdleRings, AreLeftBeforeTheirBytesHaveCome) {
+  const TcpCommand third = advise(Way::in);
+  tell(tcp_ring::of(Way::in, tcp_ring::taken));
+  EXPECT_EQ(area.look(flow)->receive_ring, 4 * next_bytes);
+  EXPECT_TRUE(has(rest(12 * second_ns), TcpCommandKind::shut));
+  tell_shut(wire::tcp_shut::done);
+  auto in = asked();
+  ASSERT_TRUE(in);
+  EXPECT_EQ(in->receive_bytes, first_bytes);
+  EXPECT_EQ(in->position, read);
+  told.rings = tcp_ring::of(Way::in, tcp_ring::refused);
+  script.tell(told);
+  area.take_in();
+  EXPECT_EQ(area.look(flow)->receive_ring, 4 * next_bytes);
+  arrive(larger[1].receive_at, next_bytes, 5000);
+  told.what = event::received;
+  told.rings = 0;
+  tell();
+  EXPECT_EQ(receive(5000), 5000u) << "they are in the ring before";
+
+  EXPECT_TRUE(has(rest(13 * second_ns), TcpCommandKind::shut));
+  tell_shut(wire::tcp_shut::done);
+  in = asked();
+  ASSERT_TRUE(in);
+  EXPECT_EQ(in->position, 5000u);
+  constexpr std::uint32_t done = tcp_ring::taken | tcp_ring::returned;
+  tell(tcp_ring::of(Way::out, done) | tcp_ring::of(Way::in, done));
+  arrive(in->receive_at, first_bytes, 15'000);
+  told.what = event::received;
+  tell();
+  EXPECT_EQ(receive(10'000), 10'000u);
+  // All the memory is there again.
+  EXPECT_EQ(advise(Way::out).receive_at, larger[0].receive_at);
+  EXPECT_EQ(advise(Way::in).receive_at, larger[1].receive_at);
+  tell(tcp_ring::of(Way::in, tcp_ring::taken));
+  told.received = read;
+  tell(tcp_ring::of(Way::in, tcp_ring::returned));
+  EXPECT_EQ(advise(Way::in).receive_at, third.receive_at);
+}
+
+TEST_F(IdleRings, StayWhereBytesMove) {
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(has(rest(8 * second_ns), TcpCommandKind::replace));
+    EXPECT_EQ(send(1), 1u);
+    told.acknowledged = sent;
+    tell();
+  }
+}
+
+TEST_F(IdleRings, StayIfTheAgentRefuses) {
+  EXPECT_TRUE(has(rest(12 * second_ns), TcpCommandKind::shut));
+  tell_shut(wire::tcp_shut::refused);
+  auto commands = script.commands();
+  ASSERT_TRUE(has(commands, TcpCommandKind::allow)) << "the window stays shut";
+  EXPECT_EQ(commands.back().position, read + next_bytes);
+  tell(tcp_ring::of(Way::out, tcp_ring::refused));
+  EXPECT_EQ(send(1), 1u);
+  told.acknowledged = sent;
+  tell();
+  EXPECT_EQ(area.look(flow)->send_ring, next_bytes);
+
+  EXPECT_TRUE(has(rest(13 * second_ns), TcpCommandKind::shut));
+  tell_shut(wire::tcp_shut::done);
+  ASSERT_TRUE(asked());
+  told.rings = tcp_ring::of(Way::in, tcp_ring::refused);
+  script.tell(told);
+  told.rings = 0;
+  area.take_in();
+  commands = script.commands();
+  ASSERT_TRUE(has(commands, TcpCommandKind::allow)) << "the window stays shut";
+  EXPECT_EQ(commands.back().position, read + next_bytes);
+  EXPECT_EQ(area.look(flow)->receive_ring, next_bytes);
+}
+
+TEST_F(IdleRings, OfAConnectionThatEndsMeanwhileServeTheNextOne) {
+  EXPECT_TRUE(has(rest(12 * second_ns), TcpCommandKind::shut));
+  tell_shut(wire::tcp_shut::done);
+  ASSERT_TRUE(asked());
+  area.abort(flow);
+  told.what = event::gone;
+  tell();
+  EXPECT_FALSE(area.is_giving_back());
+  told = {};
+  told.what = event::connected;
+  told.handle = flow = area.connect({1, 2}).value();
+  tell();
+  EXPECT_EQ(area.look(flow)->send_ring, first_bytes);
+  EXPECT_EQ(advise(Way::out).receive_at, larger[0].receive_at);
+}
+
+// It dies when it has noted that it asks for the first ring, and before the command is posted.
+TEST_F(IdleRings, AreAskedForAnewWhenAProcessDiesWhileItAsks) {
+  EXPECT_TRUE(has(rest(12 * second_ns), TcpCommandKind::shut));
+  told.shut = wire::tcp_shut::done;
+  told.what = event::received;
+  script.tell(told);
+  told.shut = 0;
+  told.what = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it in another way
+    const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
+    mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
+    area.take_in();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "it did not get so far";
+  area.take_in();
+  const auto again = asked();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->receive_bytes, first_bytes);
+  constexpr std::uint32_t done = tcp_ring::taken | tcp_ring::returned;
+  tell(tcp_ring::of(Way::out, done) | tcp_ring::of(Way::in, done));
+  EXPECT_EQ(area.look(flow)->receive_ring, first_bytes);
+  EXPECT_FALSE(area.is_giving_back());
+}
+
+// The window of a ring that only one direction has is to be shut, and the command is not posted.
+TEST_F(Rings, ShutTheirWindowAnewWhenAProcessDiesBefore) {
+  static_cast<void>(advise(Way::in));
+  tell(tcp_ring::of(Way::in, tcp_ring::taken));
+  tell(tcp_ring::of(Way::in, tcp_ring::returned));
+  TimeNs now = 100 * second_ns;
+  for (int i = 0; i < 10; ++i, now += second_ns) static_cast<void>(area.give_back(now));
+  script.commands();
+  script.take_commands();
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it in another way
+    const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
+    mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
+    static_cast<void>(area.give_back(now));
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "it did not get so far";
+  EXPECT_FALSE(area.is_giving_back());
+  static_cast<void>(area.give_back(now + second_ns));
+  const auto commands = script.commands();
+  EXPECT_NE(std::ranges::find(commands, TcpCommandKind::shut, &TcpCommand::kind), commands.end());
 }
 
 // As after exec() with another OFFPATH_SOCKETS_RING: the area has the same length.

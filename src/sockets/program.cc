@@ -187,7 +187,7 @@ void Program::listen_to_agent() {
   while (!lost()) rest();
 }
 
-// Gives memory of idle receive rings back: once a second, until none is left.
+// Gives memory of idle rings back: once a second, until none is left.
 void Program::give_back() {
   const TimeNs now = monotonic_ns();
   if (now - gave_back_at_ < second_ns) return;
@@ -319,6 +319,7 @@ Result<SocketArea::Look> Program::look(SocketArea::Handle handle) {
 
 void Program::show(Socket& socket) {
   socket.show(area(), lost());
+  if (area().uses_pool()) note_memory();
   OwnPart& mine = socket.own();
   mine.changes.fetch_add(1);
   if (mine.waiting.load() != 0) ::syscall(SYS_futex, &mine.changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);

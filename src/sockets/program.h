@@ -65,8 +65,8 @@ class Program {
   // Discards wake datagrams; other sleeping threads are still woken.
   void forget_wakes();
 
-  // Data was read: the library's thread may give memory back when it is idle.
-  void note_read() {
+  // Data was read, or a connection has a larger ring: the library's thread may give memory back when it is idle.
+  void note_memory() {
     if (!may_give_back_.load(std::memory_order_relaxed) && !may_give_back_.exchange(true)) wake_thread();
   }
   // Waits until the listener or connection is established or has failed; returns its state.

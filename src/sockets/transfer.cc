@@ -72,7 +72,7 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
       if (reading.peeks)
         reading.skip += *got;
       else
-        program().note_read();
+        program().note_memory();
       const bool all = *got < to.size() && !wants_more();
       parts.advance(*got);
       if (all) break;

@@ -270,6 +270,7 @@ void Relay::pass_end(Supervised& socket) {
 void Relay::take_in() {
   if (!connections_ || lost_) return;
   area().take_in();
+  if (gives_back_at_ == never && area().uses_pool()) gives_back_at_ = monotonic_ns() + second_ns;
   while (!lost_) {
     const auto handle = area().take_changed();
     if (!handle) return;

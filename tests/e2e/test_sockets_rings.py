@@ -1,4 +1,4 @@
-"""Rings of offloaded sockets: small where little is said, larger where much is, and given back."""
+"""Rings of offloaded sockets: small where little is said or nothing for a while, larger where much is."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ while len(got) < moved:
 print("received", hashlib.sha256(got).hexdigest(), flush=True)
 sys.stdin.readline()
 c.sendall(got)
+sys.stdin.readline()
 c.shutdown(socket.SHUT_WR)
 assert c.recv(1) == b""
 c.close()
@@ -55,15 +56,16 @@ print(hashlib.sha256(bytes_).hexdigest(), flush=True)
 sys.stdin.readline()
 c.sendall(bytes_)
 got = bytearray()
-while some := c.recv(1 << 20):
+while len(got) < moved and (some := c.recv(1 << 20)):
     got += some
 print("same" if got == bytes_ else "other", flush=True)
+assert c.recv(1) == b""
 c.close()
 sys.stdin.readline()
 """
 
 
-def test_rings_grow_with_need_and_idle_connections_keep_small_ones(
+def test_rings_grow_with_need_and_shrink_when_idle(
     tmp_path: Path, pair: NetworkPair, served: AgentProcess, setup: Setup
 ) -> None:
     def line(process: subprocess.Popen[str]) -> str:
@@ -103,11 +105,18 @@ def test_rings_grow_with_need_and_idle_connections_keep_small_ones(
         time.sleep(0.2)  # longer than a status is told again
         grown = pages_of(tmp_path)["tcp"]["rings_grown"]
         assert grown > 0
+        # The connection is idle, and has its first rings again; then larger ones again.
+        assert until(lambda: program()["lent_bytes"] == 0, 60)
+        shrunk = pages_of(tmp_path)["tcp"]["rings_shrunk"]
+        assert shrunk > 0
         go(server)
         assert line(client) == "same"
-        assert line(server) == "sent"
         assert until(lambda: pages_of(tmp_path)["tcp"]["rings_grown"] > grown)
-        assert until(lambda: program()["lent_bytes"] == 0)
+        assert until(lambda: program()["lent_bytes"] == 0, 60)
+        assert until(lambda: pages_of(tmp_path)["tcp"]["rings_shrunk"] > shrunk)
+        assert program()["flows"] == IDLE + 1
+        go(server)
+        assert line(server) == "sent"
     finally:
         for process in (server, client):
             if process is not None:

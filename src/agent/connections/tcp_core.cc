@@ -98,9 +98,9 @@ TcpCore::~TcpCore() {
 // ---- core 0's thread
 
 void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
-                   tcp::TcpService::Memory memory) {
-  orders_.post([this, program, layout, who, memory = std::move(memory)](TimeNs) {
-    Status opened = service_.open(program, layout, who, memory);
+                   tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks) {
+  orders_.post([this, program, layout, who, memory = std::move(memory), blocks = std::move(blocks)](TimeNs) {
+    Status opened = service_.open(program, layout, who, memory, blocks);
     if (opened) return;
     auto why = std::make_shared<Failure>(std::move(opened).error());
     told_.post([this, program, why](TimeNs now) { to_.on_ended({program, *why}, now); });

@@ -38,7 +38,7 @@ class TcpCore final : public loop::Poller {
 
   // ---- core 0's thread
   void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
-            tcp::TcpService::Memory memory);
+            tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks);
   void close(std::uint64_t program);
   void add_process(std::uint64_t program, std::uint32_t process,
                    std::shared_ptr<const Fd> wake);  // replaces the descriptor of a known process

@@ -155,7 +155,8 @@ class Agent final : public loop::Poller {
             std::shared_ptr<const Fd> wake) {
     const auto view = [mapping] { return mapping->memory; };
     OFP_ASSERT(service_.open(number, layout, {0, true}, view));
-    for (const auto& core : cores_) core->open(number, layout, {0, true}, view), core->add_process(number, 0, wake);
+    for (const auto& core : cores_)
+      core->open(number, layout, {0, true}, view, service_.blocks(number)), core->add_process(number, 0, wake);
     wakes_[number] = std::move(wake);
   }
   // Process 0 has ended, and a new process has its number, the lowest that is free.

@@ -107,7 +107,7 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
   const std::uint64_t number = ++last_number_;
   OFP_TRY(service_.open(number, layout, who, view_of));
-  for (const auto& core : cores_) core->open(number, layout, who, view_of);
+  for (const auto& core : cores_) core->open(number, layout, who, view_of, service_.blocks(number));
   programs_[number].channel = channel.number();
   Status sockets = sockets_.open(number, channel, request.ticket, received_->of(who.user));
   if (!sockets) leave(number, 0);  // it has no flow yet

@@ -98,6 +98,8 @@ inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
      "Larger rings that took the place of connections' rings."},
     {"rings_refused", value<&tcp::TcpServiceCounters::rings_refused>, "tcp_rings_refused_total",
      "Larger rings that programs asked for beyond a memory limit."},
+    {"rings_shrunk", value<&tcp::TcpServiceCounters::rings_shrunk>, "tcp_rings_shrunk_total",
+     "First rings that took the place of larger ones of idle connections."},
     {"commands", value<&tcp::TcpServiceCounters::commands>, "tcp_commands_total",
      "Commands of programs for their connections."},
     {"events", value<&tcp::TcpServiceCounters::events>, "tcp_events_total",

@@ -204,7 +204,7 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     for (const Ring& ring : flow.rings) drop_left(ring);
     return {};
   }
-  if (command.kind == TcpCommandKind::grow) return take_ring(command);
+  if (command.kind == TcpCommandKind::replace) return take_ring(command);
   // TcpService asks what was read when the connection ends.
   if (flow.rings[in].size != 0 && wire::concerns_flow(command.kind))
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
@@ -365,7 +365,7 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   return bytes;
 }
 
-// A larger ring that the program has named. TcpService decides about it, and its answer comes with the flow's events.
+// Another ring that the program has named. TcpService decides about it, and its answer comes with the flow's events.
 Status AreaMirror::take_ring(const TcpCommand& command) {
   Flow& flow = flows_[command.handle];
   if (command.flags > static_cast<std::uint16_t>(TcpWay::in) || flow.leaving || flow.rings[in].size == 0) return {};
@@ -394,6 +394,7 @@ void AreaMirror::take_rings(Flow& flow, const TcpEvent& event) {
   for (const TcpWay way : {TcpWay::out, TcpWay::in}) {
     Step& step = flow.steps[static_cast<std::size_t>(way)];
     if (step.next.size != 0 && tcp_ring::says(event.rings, way, tcp_ring::taken)) {
+      if (step.before.size != 0) drop(step.before, step.before.size);  // a first ring, and both others are empty
       step.before = std::exchange(flow.rings[static_cast<std::size_t>(way)], std::exchange(step.next, {}));
     } else if (tcp_ring::says(event.rings, way, tcp_ring::refused)) {
       step.next = {};

@@ -103,16 +103,16 @@ class AreaMirror {
   struct Ring {
     std::uint64_t at = 0, size = 0, unit_bytes = 1;
   };
-  // From one ring of a direction to a larger one (TcpCommandKind::grow).
+  // From one ring of a direction to another one (TcpCommandKind::replace).
   struct Step {
-    std::uint64_t from = 0;  // bytes from there on are in the larger ring
+    std::uint64_t from = 0;  // bytes from there on are in the other ring
     Ring before{}, next{};   // next: the program has named it, and has no answer
   };
   struct Flow {
     std::array<Ring, 2> rings{};            // by direction; of no bytes: none are known
     std::uint64_t fetched = 0, pushed = 0;  // positions of the two streams
     std::array<Step, 2> steps{};
-    bool grown = false;    // a larger ring has been named since it began
+    bool grown = false;    // another ring has been named since it began
     bool open = false;     // the program was told of the connection: TcpService has charged it for its rings
     bool leaving = false;  // its end is on the way to the program; its memory is given back
   };

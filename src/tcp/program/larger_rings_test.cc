@@ -329,7 +329,7 @@ class HostileRings : public testing::Test {
   }
   TcpCommand good(TcpWay way) const {
     TcpCommand command{};
-    command.kind = TcpCommandKind::grow;
+    command.kind = TcpCommandKind::replace;
     command.handle = near;
     command.flags = static_cast<std::uint16_t>(way);
     command.position = way == TcpWay::out ? sent : read + first_bytes;
@@ -349,6 +349,12 @@ class HostileRings : public testing::Test {
     client.write_command(command);
     world.run(100 * millisecond_ns);
     return world.ends[0].ended.empty() ? "" : world.ends[0].ended[0].why.message;
+  }
+  // Of the client's connection, whatever it has read.
+  std::uint64_t received() const {
+    for (const auto& each : world.ends[0].service.connections(8))
+      if (each.program == client.number) return each.received;
+    return 0;
   }
   // Another connection of the client fills the ring of its events.
   void fill_events() {
@@ -455,6 +461,136 @@ TEST_F(HostileRings, ServeUntilTheProgramIsToldThatTheyAreGone) {
   EXPECT_EQ(ends(about(TcpCommandKind::abort)), "");
   EXPECT_EQ(ends(about(TcpCommandKind::allow, read + (64 << 10))), "");
   EXPECT_EQ(world.ends[0].service.programs()[0].lent_bytes, 0u);
+}
+
+// ---- hostile programs, whose flow has a larger ring
+
+class HostileFirstRings : public HostileRings {
+ protected:
+  HostileFirstRings() {
+    for (const TcpWay way : {TcpWay::out, TcpWay::in}) EXPECT_EQ(ends(good(way)), "");
+    // More comes than the first ring has room for, so that it is free.
+    static_cast<void>(server.area->send(flows[0], std::vector<std::byte>(30'000)));
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(ends(about(TcpCommandKind::allow, received() + (64 << 10))), "");
+      world.run(second_ns);
+    }
+    EXPECT_GT(received(), read + first_bytes);
+    read = received();
+  }
+  std::string shut() { return ends(about(TcpCommandKind::shut)); }
+  TcpCommand first(TcpWay way) const {
+    TcpCommand command = good(way);
+    command.position = way == TcpWay::out ? sent : read;
+    const std::uint64_t rings = client.layout.bytes - 64 * 2 * first_bytes;
+    command.receive_at = rings + near * 2 * first_bytes + (way == TcpWay::out ? 0 : first_bytes);
+    command.receive_bytes = first_bytes;
+    return command;
+  }
+  std::uint64_t lent() const { return world.ends[0].service.programs()[0].lent_bytes; }
+};
+
+TEST_F(HostileFirstRings, AreTakenIfTheLargerOnesAreEmpty) {
+  EXPECT_EQ(lent(), 128u << 10);
+  EXPECT_EQ(ends(first(TcpWay::out)), "");
+  EXPECT_EQ(lent(), 64u << 10);
+  EXPECT_EQ(shut(), "");
+  EXPECT_EQ(ends(first(TcpWay::in)), "");
+  EXPECT_EQ(lent(), 0u);
+  EXPECT_EQ(world.ends[0].service.counters().rings_shrunk, 2u);
+  EXPECT_EQ(ends(about(TcpCommandKind::allow, read + first_bytes)), "");
+  EXPECT_NE(ends(about(TcpCommandKind::allow, read + first_bytes + 1)).find("its ring has 16384"), std::string::npos);
+}
+
+// Bytes that go into the larger ring have not come, and those before it have been read.
+TEST_F(HostileRings, FirstOnesAreTakenBeforeTheLargerOnesAreInUse) {
+  EXPECT_EQ(ends(good(TcpWay::in)), "");
+  EXPECT_EQ(world.ends[0].service.programs()[0].lent_bytes, 64u << 10);
+  EXPECT_EQ(ends(about(TcpCommandKind::shut)), "");
+  TcpCommand command = good(TcpWay::in);
+  command.position = received();
+  command.receive_at = client.layout.bytes - (64 - near) * 2 * first_bytes + first_bytes;
+  command.receive_bytes = first_bytes;
+  EXPECT_EQ(ends(command), "");
+  EXPECT_EQ(world.ends[0].service.programs()[0].lent_bytes, 0u);
+  EXPECT_EQ(world.ends[0].service.counters().rings_shrunk, 1u);
+  expect_others_unharmed(2);
+}
+
+TEST_F(HostileFirstRings, EndTheirProgramWhileTheWindowIsOpen) {
+  EXPECT_NE(ends(first(TcpWay::in)).find("is in use"), std::string::npos);
+  expect_others_unharmed();
+}
+
+TEST_F(HostileFirstRings, EndTheirProgramOnceTheWindowIsOpenAgain) {
+  EXPECT_EQ(shut(), "");
+  EXPECT_EQ(ends(about(TcpCommandKind::allow, read + 1024)), "");
+  EXPECT_NE(ends(first(TcpWay::in)).find("is in use"), std::string::npos);
+  expect_others_unharmed();
+}
+
+TEST_F(HostileFirstRings, EndTheirProgramWithBytesUnacknowledged) {
+  Impairments gone;
+  gone.loss = 1;
+  world.ends[0].port->set(gone, gone);
+  EXPECT_EQ(ends(about(TcpCommandKind::offer, sent + 10)), "");
+  TcpCommand command = first(TcpWay::out);
+  command.position += 10;
+  EXPECT_NE(ends(command).find("is in use"), std::string::npos);
+  world.ends[0].port->set({}, {});
+  expect_others_unharmed();
+}
+
+TEST_F(HostileFirstRings, EndTheirProgramAtAnotherPosition) {
+  TcpCommand command = first(TcpWay::out);
+  --command.position;
+  EXPECT_NE(ends(command).find("is in use"), std::string::npos);
+  expect_others_unharmed();
+}
+
+// Another flow's ring, a part of the larger one, or a larger first one.
+TEST_F(HostileFirstRings, EndTheirProgramIfTheyAreOthers) {
+  TcpCommand command = first(TcpWay::out);
+  command.receive_at += 2 * first_bytes;
+  EXPECT_NE(ends(command).find("after one of 65536 bytes"), std::string::npos);
+  expect_others_unharmed();
+}
+TEST_F(HostileFirstRings, EndTheirProgramInTheLargerOne) {
+  TcpCommand command = first(TcpWay::out);
+  command.receive_at = good(TcpWay::out).receive_at;
+  EXPECT_NE(ends(command).find("after one of 65536 bytes"), std::string::npos);
+  expect_others_unharmed();
+}
+TEST_F(HostileFirstRings, EndTheirProgramWithAnotherSize) {
+  TcpCommand command = first(TcpWay::out);
+  command.receive_bytes *= 2;
+  EXPECT_NE(ends(command).find("after one of 65536 bytes"), std::string::npos);
+  expect_others_unharmed();
+}
+
+// It keeps its larger rings, its window stays shut, or it says all of it again and again: other flows are not
+// concerned, and no more memory is lent than it had.
+TEST_F(HostileFirstRings, StayItsOwnAffair) {
+  EXPECT_EQ(shut(), "");
+  EXPECT_EQ(ends(first(TcpWay::in)), "");
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(shut(), "");
+  EXPECT_EQ(lent(), 64u << 10);
+  const std::byte one{1};
+  ASSERT_TRUE(server.area->send(flows[0], Bytes(&one, 1)));
+  world.run(10 * second_ns);
+  EXPECT_EQ(ends(about(TcpCommandKind::abort)), "");
+  EXPECT_EQ(lent(), 0u);
+  expect_others_unharmed(2);
+}
+
+// The connection has ended, and the program does not know it yet.
+TEST_F(HostileFirstRings, AreRefusedOnceTheConnectionIsGone) {
+  EXPECT_EQ(shut(), "");
+  client.write_command(about(TcpCommandKind::abort));
+  client.write_command(first(TcpWay::out));
+  EXPECT_EQ(ends(first(TcpWay::in)), "");
+  EXPECT_EQ(lent(), 0u);
+  expect_others_unharmed(2);
 }
 
 class HostileRing : public HostileRings, public testing::WithParamInterface<int> {};

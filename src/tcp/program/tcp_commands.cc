@@ -97,13 +97,13 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
     case TcpCommandKind::options:
     case TcpCommandKind::holders:
     case TcpCommandKind::shut:
-    case TcpCommandKind::grow: {
+    case TcpCommandKind::replace: {
       const bool ends = command.kind == TcpCommandKind::release || command.kind == TcpCommandKind::abort;
       if (held.is == Held::Is::free || held.is == Held::Is::stopping)
         return {};  // the connection is gone; the program may not have seen that event yet
       if (held.is == Held::Is::flow && command.kind == TcpCommandKind::shut)
         return shut(program, command.handle), Status();
-      if (held.is == Held::Is::flow && command.kind == TcpCommandKind::grow) return grow(program, held, command);
+      if (held.is == Held::Is::flow && command.kind == TcpCommandKind::replace) return replace(program, held, command);
       if (held.is == Held::Is::flow) return for_flow(program, held, command, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, command);
       if (!ends)
@@ -135,7 +135,8 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& co
   OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.receive_at, command.receive_bytes));
   held.ring(TcpWay::out) = {command.send_at, command.send_bytes, false};
   held.ring(TcpWay::in) = {command.receive_at, command.receive_bytes, false};
-  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(mark_first(program, command.handle, held.ring(way)));
+  held.firsts = held.rings;
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) OFP_TRY(keep_for_first(program, command.handle, held.ring(way)));
   return {};
 }
 

@@ -1,8 +1,9 @@
-// The rings of programs' flows: how their memory is charged, when a larger one is advised, and how it takes the place
-// of the one before (TcpCommandKind::grow). A program names the memory; here it is checked and charged.
+// The rings of programs' flows: how their memory is charged, when a larger one is advised, and how another one takes
+// the place of a ring (TcpCommandKind::replace). A program names the memory; here it is checked and charged. A ring
+// gets larger on advice. The flow's first ring takes its place again when the program says so, which knows how long the
+// flow has been idle and which others need the memory.
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include "tcp/program/tcp_service.h"
 
@@ -24,20 +25,10 @@ constexpr TimeNs round_trip_min_ns = millisecond_ns;
 
 // ---- charges
 
-std::span<std::uint8_t> TcpService::blocks_of(Program& program, const Held::Ring& ring) {
-  constexpr std::uint64_t block = wire::tcp_ring_block_bytes;
-  const std::uint64_t first = ring.at / block, end = (ring.at + ring.bytes + block - 1) / block;
-  if (program.blocks.size() < end) program.blocks.resize(end);
-  return std::span(program.blocks).subspan(first, end - first);
-}
-
-Status TcpService::mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring) {
-  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
-  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & Program::block_lent) != 0; }))
-    return fail(Error::protocol, "handle {}: a first ring of {} bytes at {}, where a larger one is", handle, ring.bytes,
-                ring.at);
-  for (std::uint8_t& block : blocks) block |= Program::block_first;
-  return {};
+Status TcpService::keep_for_first(const Program& program, std::uint32_t handle, const Held::Ring& ring) {
+  if (program.blocks->keep_for_first(ring.at, ring.bytes)) return {};
+  return fail(Error::protocol, "handle {}: a first ring of {} bytes at {}, where a larger one is", handle, ring.bytes,
+              ring.at);
 }
 
 // Of one user and of all: whether so much more may be charged. Larger rings leave an eighth to first ones, and one of
@@ -66,29 +57,24 @@ bool TcpService::charge(Program& program, const Held& held) {
 }
 
 // On one machine, the pages of a ring for sending are the program's own.
-std::uint64_t TcpService::cost_of(Program& program, TcpWay way, const Held::Ring& ring) {
-  if (way == TcpWay::out && !program.who.linked) return 0;
-  const auto is_free = [](std::uint8_t block) { return (block & Program::block_charged) == 0; };
-  return static_cast<std::uint64_t>(std::ranges::count_if(blocks_of(program, ring), is_free)) *
-         wire::tcp_ring_block_bytes;
+std::uint64_t TcpService::cost_of(const Program& program, TcpWay way, const Held::Ring& ring) {
+  return way == TcpWay::out && !program.who.linked ? 0 : program.blocks->cost(ring.at, ring.bytes);
 }
 
-std::uint64_t TcpService::cost_of(Program& program, const Held& held) {
+std::uint64_t TcpService::cost_of(const Program& program, const Held& held) {
   return cost_of(program, TcpWay::out, held.ring(TcpWay::out)) + cost_of(program, TcpWay::in, held.ring(TcpWay::in));
 }
 
 void TcpService::pay(Program& program, TcpWay way, const Held::Ring& ring) {
-  const std::uint64_t cost = cost_of(program, way, ring);
-  if (cost == 0) return;
-  program.charged_bytes += cost;
-  for (std::uint8_t& block : blocks_of(program, ring)) block |= Program::block_charged;
+  if (way == TcpWay::out && !program.who.linked) return;
+  program.charged_bytes += program.blocks->charge(ring.at, ring.bytes);
 }
 
 // The program may use the memory for another flow once it is told, and removes its pages. The agent does not: a program
 // could make it wait for its file's lock. So the memory stays charged.
 void TcpService::return_ring(Program& program, Held::Ring& ring) {
   if (!std::exchange(ring.lent, false)) return;
-  for (std::uint8_t& block : blocks_of(program, ring)) block &= static_cast<std::uint8_t>(~Program::block_lent);
+  program.blocks->give_back(ring.at, ring.bytes);
   program.lent_bytes -= ring.bytes;
 }
 
@@ -100,7 +86,7 @@ void TcpService::return_rings(Program& program, Held& held) {
   }
 }
 
-// ---- growth
+// ---- other rings
 
 // Called when half of a ring has passed since the last call.
 void TcpService::measure(Held& held, TcpWay way, TimeNs now) noexcept {
@@ -115,37 +101,46 @@ void TcpService::measure(Held& held, TcpWay way, TimeNs now) noexcept {
   held.ring_events |= tcp_ring::of(way, tcp_ring::advised);
 }
 
-Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& command) {
+Status TcpService::replace(Program& program, Held& held, const wire::TcpCommand& command) {
   if (command.flags > static_cast<std::uint16_t>(TcpWay::in))
-    return fail(Error::protocol, "handle {}: a larger ring for direction {}", command.handle, command.flags);
+    return fail(Error::protocol, "handle {}: another ring for direction {}", command.handle, command.flags);
+  OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, command.receive_at, command.receive_bytes));
+  const Held::Ring& present = held.rings[command.flags];
+  return present.lent && command.receive_bytes < present.bytes ? shrink(program, held, command)
+                                                               : grow(program, held, command);
+}
+
+void TcpService::answer_ring(Program& program, const wire::TcpCommand& command, std::uint32_t bits) {
+  const auto way = static_cast<TcpWay>(command.flags);
+  std::uint32_t& events = program.held[command.handle].ring_events;
+  // An advice that the program has not seen is answered with it.
+  events = (events & ~tcp_ring::of(way, tcp_ring::advised)) | tcp_ring::of(way, bits);
+  tell(program, command.handle, 0);
+}
+
+Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& command) {
   const auto way = static_cast<TcpWay>(command.flags);
   Held::Move& move = held.moves[command.flags];
   const Held::Ring ring{command.receive_at, command.receive_bytes, true}, before = held.ring(way);
-  OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, ring.at, ring.bytes));
   if (ring.bytes <= before.bytes || ring.at % wire::tcp_ring_block_bytes != 0)
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
                 ring.bytes, ring.at, before.bytes);
-  const std::span<std::uint8_t> blocks = blocks_of(program, ring);
-  constexpr std::uint8_t in_use = Program::block_first | Program::block_lent;
-  if (std::ranges::any_of(blocks, [](std::uint8_t block) { return (block & in_use) != 0; }))
+  OFP_TRY(check_begin(held, way, command));
+  if (!program.blocks->lend(ring.at, ring.bytes))
     return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, where another one is", command.handle,
                 ring.bytes, ring.at);
-  OFP_TRY(check_begin(held, way, command));
-  // An advice that the program has not seen is answered with it.
-  held.ring_events &= ~tcp_ring::of(way, tcp_ring::advised);
-  const auto answer = [&](std::uint32_t bit) -> Status {
-    held.ring_events |= tcp_ring::of(way, bit);
-    tell(program, command.handle, 0);
+  const auto refuse = [&]() -> Status {
+    program.blocks->give_back(ring.at, ring.bytes);
+    answer_ring(program, command, tcp_ring::refused);
     return {};
   };
-  if (!std::exchange(move.advised, false) || held.is_moving(way)) return answer(tcp_ring::refused);
+  if (!std::exchange(move.advised, false) || held.is_moving(way)) return refuse();
   const std::uint64_t cost = cost_of(program, way, ring);
   if (cost > 0 && !may_charge(program, cost, RingIs::larger)) {
     ++counters_.rings_refused;
-    return answer(tcp_ring::refused);
+    return refuse();
   }
   pay(program, way, ring);
-  for (std::uint8_t& block : blocks) block |= Program::block_lent;
   program.lent_bytes += ring.bytes;
   ++counters_.rings_grown;
   move.from = command.position;
@@ -153,7 +148,38 @@ Status TcpService::grow(Program& program, Held& held, const wire::TcpCommand& co
   move.advise_at = 0;
   held.ring(way) = ring;
   held.moving |= Held::bit(way);
-  return answer(tcp_ring::taken);
+  answer_ring(program, command, tcp_ring::taken);
+  return {};
+}
+
+// The larger ring holds nothing, so it is the program's at once. The first one was charged when the flow began.
+Status TcpService::shrink(Program& program, Held& held, const wire::TcpCommand& command) {
+  const auto way = static_cast<TcpWay>(command.flags);
+  Held::Ring& present = held.ring(way);
+  const Held::Ring& first = held.firsts[command.flags];
+  if (command.receive_at != first.at || command.receive_bytes != first.bytes)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes at {} after one of {} bytes", command.handle,
+                command.receive_bytes, command.receive_at, present.bytes);
+  const Flow* const flow = stack_->flow(held.id);
+  held.moves[command.flags].advised = false;
+  // The program has not been told that the flow is gone, or that the ring before is free.
+  if (flow == nullptr || (way == TcpWay::out && held.is_moving(way))) {
+    answer_ring(program, command, tcp_ring::refused);
+    return {};
+  }
+  const bool is_over = flow->state == FlowState::closed;  // nothing is stored or sent any more
+  const bool empty = way == TcpWay::out
+                         ? command.position == held.offered && (is_over || command.position == flow->acknowledged)
+                         : command.position == flow->received && (is_over || flow->allowed <= flow->received);
+  if (!empty)
+    return fail(Error::protocol, "handle {}: a first ring from byte {} on, and the one so far is in use, direction {}",
+                command.handle, command.position, command.flags);
+  if (held.is_moving(way)) end_move(program, held, way);  // bytes before its position have not come
+  return_ring(program, present);
+  present = first;
+  ++counters_.rings_shrunk;
+  answer_ring(program, command, tcp_ring::taken | tcp_ring::returned);
+  return {};
 }
 
 // Bytes from the position on were never in the ring so far, and earlier ones fit into it.

@@ -40,8 +40,9 @@ TcpError error_of(FlowError error) noexcept {
 
 // ---- programs
 
-Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory) {
-  OFP_ASSERT(number < 1ull << 48);
+Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory,
+                        std::shared_ptr<RingBlocks> blocks) {
+  OFP_ASSERT(number < 1ull << 48 && (core_ == 0 || blocks != nullptr));
   const auto admit = [&]() -> Status {
     OFP_TRY(wire::check_tcp_area(layout));
     if (programs_.contains(number)) return fail(Error::exists, "this program already has an area for its connections");
@@ -66,7 +67,9 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
     ++counters_.programs_refused;
     return admitted;
   }
-  Program& program = programs_.try_emplace(number, number, layout, core_, who, std::move(memory)).first->second;
+  if (blocks == nullptr) blocks = std::make_shared<RingBlocks>(layout.bytes);
+  Program& program =
+      programs_.try_emplace(number, number, layout, core_, who, std::move(memory), std::move(blocks)).first->second;
   program.place = take_place(program);
   OFP_ASSERT(program.area.attach(program.memory()));
   // With several cores, the address takes part in steering flows to them.

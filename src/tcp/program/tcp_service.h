@@ -8,18 +8,19 @@
 //              (the stack sends: payload comes out of the programs' rings)
 //
 // There is one service for each core: it has its own rings in every program's area, and the flows whose handles belong
-// to its core. Services exchange nothing but the messages of core_message.h.
+// to its core. Services exchange the messages of core_message.h, and share a program's RingBlocks.
 //
 // Everything that a program writes is checked before use: handles, places of rings, positions. A program that writes
 // invalid values is closed with its flows; other programs are not affected.
 //
-// Read this first in src/tcp/program, then program_area.h, core_message.h, and for programs on other machines
-// area_mirror.h and look_timing.h.
+// Read this first in src/tcp/program, then program_area.h, ring_blocks.h, core_message.h, and for programs on other
+// machines area_mirror.h and look_timing.h.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "base/full_ring.h"
 #include "tcp/program/core_message.h"
 #include "tcp/program/program_area.h"
+#include "tcp/program/ring_blocks.h"
 #include "tcp/stack/stack.h"
 
 namespace offpath::tcp {
@@ -48,6 +50,7 @@ struct TcpServiceCounters {
   // connections refused or delayed because receive rings had reached their limit
   std::uint64_t without_memory = 0;
   std::uint64_t rings_grown = 0, rings_refused = 0;  // larger rings that programs asked for, and limits did not allow
+  std::uint64_t rings_shrunk = 0;                    // first rings again
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for invalid values
 };
 
@@ -75,8 +78,10 @@ class TcpService final : public Owner {
     }
   };
   // `number` names the program and is never reused. Error: the program has an area already, there are too many
-  // programs, the area is too large, or its memory is not mapped.
-  [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory);
+  // programs, the area is too large, or its memory is not mapped. `blocks`: those of core 0, at every other core.
+  [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory,
+                            std::shared_ptr<RingBlocks> blocks = nullptr);
+  [[nodiscard]] std::shared_ptr<RingBlocks> blocks(std::uint64_t number) const { return programs_.at(number).blocks; }
   // The program's memory is not touched afterwards. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
   [[nodiscard]] bool has(std::uint64_t number) const noexcept { return programs_.contains(number); }
@@ -111,7 +116,7 @@ class TcpService final : public Owner {
   struct ProgramStatus {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, accept_slots;
-    std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
+    std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to, charged by this core
     std::uint64_t lent_bytes;     // larger rings that flows have
     FullRing commands_full, events_full;
   };
@@ -143,7 +148,7 @@ class TcpService final : public Owner {
       std::uint32_t bytes = 0;
       bool lent = false;  // a larger one: its memory is used for other flows later
     };
-    // From one ring of a direction to the next one.
+    // From one ring of a direction to a larger one.
     struct Move {
       std::uint64_t from = 0;  // bytes before it are in the ring `before`
       Ring before{};
@@ -163,7 +168,7 @@ class TcpService final : public Owner {
     std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
     // acknowledged and allowed, lower halves, when the ring of the direction was measured
     std::array<std::uint32_t, 2> marks{};
-    std::array<Ring, 2> rings{};  // by direction
+    std::array<Ring, 2> rings{}, firsts{};  // by direction; firsts: those that its first command named
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
@@ -192,8 +197,8 @@ class TcpService final : public Owner {
   };
   struct Program {
     Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_,
-            Memory memory_)
-        : number(number_), area(layout, core), who(who_), memory(std::move(memory_)) {}
+            Memory memory_, std::shared_ptr<RingBlocks> blocks_)
+        : number(number_), area(layout, core), who(who_), memory(std::move(memory_)), blocks(std::move(blocks_)) {}
     std::uint64_t number;
     std::uint32_t place = 0;  // index in places_
     ProgramArea area;
@@ -203,11 +208,8 @@ class TcpService final : public Owner {
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
     std::deque<std::uint32_t> departed{};  // the other processes are still to be told; each once, so the set is bounded
-    // Blocks of the area (wire::tcp_ring_block_bytes), bits of each. first: of a flow's first ring; lent: of a larger
-    // one, as long as a flow has it. charged: until the program closes, as only the program removes pages.
-    static constexpr std::uint8_t block_first = 1, block_lent = 2, block_charged = 4;
-    std::vector<std::uint8_t> blocks{};
-    std::uint64_t charged_bytes = 0, lent_bytes = 0;
+    std::shared_ptr<RingBlocks> blocks;
+    std::uint64_t charged_bytes = 0, lent_bytes = 0;  // by this core
     FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
@@ -255,19 +257,21 @@ class TcpService final : public Owner {
 
   // tcp_rings.cc
   enum class RingIs { first, larger };
-  [[nodiscard]] static std::span<std::uint8_t> blocks_of(Program& program, const Held::Ring& ring);
   // A first ring that a command names. Error: a flow has a larger one there.
-  [[nodiscard]] static Status mark_first(Program& program, std::uint32_t handle, const Held::Ring& ring);
+  [[nodiscard]] static Status keep_for_first(const Program& program, std::uint32_t handle, const Held::Ring& ring);
   // Charges a flow's first rings to the user. Returns false if the limit is reached.
   [[nodiscard]] bool charge(Program& program, const Held& held);
   [[nodiscard]] bool may_charge(const Program& program, std::uint64_t bytes, RingIs is) const;
-  [[nodiscard]] static std::uint64_t cost_of(Program& program, wire::TcpWay way, const Held::Ring& ring);
-  [[nodiscard]] static std::uint64_t cost_of(Program& program, const Held& held);  // of both rings
+  [[nodiscard]] static std::uint64_t cost_of(const Program& program, wire::TcpWay way, const Held::Ring& ring);
+  [[nodiscard]] static std::uint64_t cost_of(const Program& program, const Held& held);  // of both rings
   static void pay(Program& program, wire::TcpWay way, const Held::Ring& ring);
   static void return_ring(Program& program, Held::Ring& ring);
   static void return_rings(Program& program, Held& held);
   void measure(Held& held, wire::TcpWay way, TimeNs now) noexcept;
+  [[nodiscard]] Status replace(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status grow(Program& program, Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status shrink(Program& program, Held& held, const wire::TcpCommand& command);
+  void answer_ring(Program& program, const wire::TcpCommand& command, std::uint32_t bits);
   [[nodiscard]] Status check_begin(const Held& held, wire::TcpWay way, const wire::TcpCommand& command) const;
   static void end_move(Program& program, Held& held, wire::TcpWay way);
   void note_allowed(Program& program, std::uint32_t handle, std::uint64_t position, TimeNs now);

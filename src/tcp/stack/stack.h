@@ -69,7 +69,8 @@ class Stack {
   void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
   void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
   // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
-  // counts as lost. False: there are bytes out of order, or no connection yet.
+  // counts as lost. The next position may be less than the one before; then the peer is told. False: there are bytes
+  // out of order, or no connection yet.
   [[nodiscard]] bool shut(FlowId flow) noexcept;
   void finish(FlowId flow);             // FIN, behind all that was offered
   void abort(FlowId flow, TimeNs now);  // RST, and the flow is gone

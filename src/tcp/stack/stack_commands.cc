@@ -49,6 +49,13 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
   flow->allowed = position;
   flow->slow->buffer_bytes = std::max(flow->slow->buffer_bytes, position - std::min(position, flow->received));
   if (flow->state == FlowState::syn_sent || flow->state == FlowState::syn_received) return;
+  // After a shut the owner may have less room than the peer was told. What the peer sends beyond it would be lost, and
+  // it has to cope with a window that shrinks (RFC 9293, 3.8.6).
+  if (bytes_between(flow->receive_next, later(flow->receive_edge, flow->receive_next)) > flow->room()) {
+    flow->receive_edge = window_edge(*flow);
+    flow->wants_ack = true;
+    return flows_.make_ready(*flow);
+  }
   // The peer is told at once if it may be waiting for it, and otherwise when the window has grown by a good part.
   const std::int32_t grown = window_edge(*flow) - flow->receive_edge;
   const std::uint32_t left = bytes_between(flow->receive_next, later(flow->receive_edge, flow->receive_next));

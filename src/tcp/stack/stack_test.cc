@@ -273,6 +273,29 @@ TEST(Stack, WaitsForAWindowThatIsClosedForMinutes) {
   world.nothing_is_left();
 }
 
+// A peer that went by the window it was told before would send what is not stored.
+TEST(Stack, TellsThePeerOfASmallerWindowAfterAShut) {
+  World world({}, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  flow.finish_wanted = false;
+  world.run(second_ns);
+  TestFlow& server = world.accepted();
+  ASSERT_EQ(server.read, 1000u);
+  EXPECT_GT(world.ends[0].stack->flow(flow.id)->send_window, 60'000u);
+  ASSERT_TRUE(world.ends[1].stack->shut(server.id));
+  server.in.resize(4096);
+  world.ends[1].owner.act(*world.ends[1].stack, world.now);
+  world.run(second_ns);
+  EXPECT_EQ(world.ends[0].stack->flow(flow.id)->send_window, 4096u);
+  flow.sends = 60'000;
+  flow.finish_wanted = true;
+  world.ends[0].owner.act(*world.ends[0].stack, world.now);
+  ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 60 * second_ns));
+  EXPECT_EQ(server.read, 60'000u);
+  EXPECT_EQ(world.ends[0].stack->counters().retransmitted, 0u);
+  world.nothing_is_left();
+}
+
 TEST(Stack, FindsThatAWindowHasOpenedAlthoughTheUpdateWasLost) {
   World world({}, {0, 20'000, false});
   world.connect(0, port, {60'000, 30'000});

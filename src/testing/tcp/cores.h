@@ -58,8 +58,8 @@ class TestCores {
     const auto memory = [&program] { return program.mapped ? program.memory : MutableBytes(); };
     OFP_TRY(all[0]->service.open(number, program.layout, who, memory));
     for (std::uint32_t other = 1; other < all.size(); ++other)
-      tell(other, [this, other, &program, memory, number, who](TimeNs) {
-        OFP_ASSERT(all[other]->service.open(number, program.layout, who, memory));
+      tell(other, [this, other, &program, memory, number, who, blocks = all[0]->service.blocks(number)](TimeNs) {
+        OFP_ASSERT(all[other]->service.open(number, program.layout, who, memory, blocks));
       });
     program.area->spread();
     return {};

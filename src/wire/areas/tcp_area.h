@@ -51,7 +51,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 9;
+inline constexpr std::uint32_t tcp_area_version = 10;
 
 enum class TcpCommandKind : std::uint8_t {
   // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
@@ -76,9 +76,9 @@ enum class TcpCommandKind : std::uint8_t {
   sleep = 13,
   // TcpOffer: bytes of the next `offer`, which did not fit into it. Over a link only
   payload = 14,
-  // handle, flags: a TcpWay, receive_at and receive_bytes: a larger ring, position: bytes from there on go into it,
-  // earlier ones stay in the ring so far. Event: `taken`, or `refused`, as always without an advice
-  grow = 15,
+  // handle, flags: a TcpWay, receive_at and receive_bytes: another ring, position: bytes from there on go into it,
+  // earlier ones stay in the ring so far. Event: `taken`, or `refused`, as always for a larger ring without an advice
+  replace = 15,
 };
 
 // Commands for a connection that exists.
@@ -160,11 +160,15 @@ namespace tcp_shut {
 inline constexpr std::uint32_t done = 1, refused = 2;
 }
 
-// Larger rings. The agent advises one when half of a ring passes within a round trip; the program answers with `grow`.
-// For `out`, position is what it has offered so far, and it offers no more before the answer. For `in`, position is
-// what it has allowed so far, and the answer comes before the event that reports bytes from there on. The ring before
-// is the program's again when bytes up to the position are acknowledged, or with `returned`, which the agent says once
-// the program has allowed bytes that show that it has read up to the position.
+// Larger rings. The agent advises one when half of a ring passes within a round trip; the program answers with
+// `replace`. For `out`, position is what it has offered so far, and it offers no more before the answer. For `in`,
+// position is what it has allowed so far, and the answer comes before the event that reports bytes from there on. The
+// ring before is the program's again when bytes up to the position are acknowledged, or with `returned`, which the
+// agent says once the program has allowed bytes that show that it has read up to the position.
+//
+// First rings again. The program may name the flow's first ring at any time while the present one holds nothing. For
+// `out`, position is what it has offered, all of which is acknowledged. For `in`, position is what it has received, the
+// window is shut (`shut`), and its next `allow` opens it. With `taken`, the larger ring is the program's again.
 enum class TcpWay : std::uint8_t { out, in };
 namespace tcp_ring {
 inline constexpr std::uint32_t advised = 1, taken = 2, refused = 4, returned = 8;

@@ -14,8 +14,10 @@
 //   read          program       a call of receive has copied bytes out         agent, when the program ends: a word
 //   allowed       program       a quarter of the ring was read                 agent: TcpCommandKind::allow
 //
-// Where a larger ring takes the place of a ring (TcpCommandKind::grow), bytes from an agreed position on lie in the
-// larger one. The size of the ring is then that of the larger one, which has room for all that the bounds above allow.
+// Where another ring takes the place of a ring (TcpCommandKind::replace), bytes from an agreed position on lie in the
+// other one, whose size is then that of the ring. It is larger, so it has room for all that the bounds above allow; or
+// it is the flow's first one, and nothing was in the ring. `allowed` is then less than before: it is the one position
+// that can go back, after a `shut`.
 //
 // Three parties keep copies of their own, because none of them may use another one's values without a check:
 //
