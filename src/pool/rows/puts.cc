@@ -129,8 +129,14 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
                                               context_.directory.text_of(put.place.pool))};
     put.retry_at = now + context_.options.retry_ns;
   }
+  bool is_lost = false;  // an owner of a move: where its row belongs now was planned when that died
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
+    if (put.moves && !context_.directory.is_alive(owner)) {
+      put.last = {Error::peer_lost, fmt::format("member {} is gone", owner)};
+      is_lost = true;
+      continue;
+    }
     if (owner != context_.directory.self()) {
       if (now >= put.deadline) continue;
       put.asked.insert(owner);
@@ -152,6 +158,7 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
       std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); }) &&
       is_pool_known(put);  // last: why an owner lacks it says more
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, now, effects);
+  if (is_lost && put.asked.empty()) return finish(number, tl::unexpected(put.last), now, effects);
   const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
   // An owner without room answers with the reason at the deadline; only a silent one is not waited for.
   if (now >= put.deadline && (put.asked.empty() || now >= end))

@@ -160,6 +160,26 @@ TEST_F(PutParts, AMoveIsUnderWayUntilItEndsAndTellsWhatFollowsFromIt) {
   EXPECT_EQ(puts_.moves(), 0u);
 }
 
+TEST_F(PutParts, AMoveEndsWithTheDeathOfItsOwnerWhenTheOthersHaveAnswered) {
+  Put move;
+  move.place = place("hash:/p");
+  move.frame = frame();
+  move.moves = true;
+  move.owners = {"b", "c"};
+  puts_.start(move, now_, effects_);
+  auto tokens = asked();
+  context_.directory.change_members({"a", "b"}, now_);
+  puts_.on_members({}, now_);
+  answer(tokens.at("c"), fail(Error::peer_lost, "c is dead"));
+  now_ = puts_.next_due();
+  puts_.on_time(now_, effects_);
+  EXPECT_TRUE(ended_.empty()) << "b may take it";
+  answer(tokens.at("b"));
+  EXPECT_EQ(ended_, std::vector<std::string>{"hash:/p failed"}) << "it is planned anew for those that live";
+  EXPECT_EQ(puts_.moves(), 0u);
+  EXPECT_TRUE(asked().empty()) << "c is not asked again";
+}
+
 TEST_F(PutParts, OfTwoVersionsTheLaterStaysWhicheverCameFirst) {
   const Place at = place("hash:/here");
   PutId early{1, 1, 100}, late{2, 1, 200};
