@@ -2,11 +2,24 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "sift/tracks/particle_tracks.h"
+
+// A file server that hangs. It takes the place of the C library's.
+static std::atomic<bool> server_hangs = false;
+static std::atomic<int> hanging_calls = 0;
+extern "C" int fdatasync(int fd) {
+  if (server_hangs) ++hanging_calls;
+  server_hangs.wait(true);
+  return static_cast<int>(syscall(SYS_fdatasync, fd));
+}
 
 namespace offpath::sift {
 namespace {
@@ -49,6 +62,22 @@ class TrackPartsTest : public ::testing::Test {
   void run_jobs() {
     while (run_job()) {
     }
+  }
+  // In a thread of its own, which the pool of threads has given up: the file server hangs.
+  std::thread run_job_in_vain() {
+    for (std::size_t i = 0; i < effects.size(); ++i) {
+      auto* const job = std::get_if<service::JobEffect>(&effects[i]);
+      if (job == nullptr) continue;
+      service::JobEffect taken = std::move(*job);
+      effects.erase(effects.begin() + static_cast<std::ptrdiff_t>(i));
+      const int before = hanging_calls;
+      std::thread thread([run = std::move(taken.run)] { (void)run(); });
+      while (hanging_calls == before) std::this_thread::yield();
+      parts.on_job(service::number_of(taken.token), fail(Error::timeout, "the job made no progress"), now, effects);
+      return thread;
+    }
+    ADD_FAILURE() << "there is no job";
+    return {};
   }
   std::size_t files_in(const std::string& name) const {
     const files::path at = root_ + "/" + name;
@@ -178,6 +207,36 @@ TEST_F(TrackPartsTest, AUserHasFewAtATime) {
   EXPECT_EQ(told[1].second.error().code, Error::exists);
   parts.on_closed(5, now, effects);
   run_jobs();
+}
+
+// Otherwise one user would take a thread for each of any number of writes.
+TEST_F(TrackPartsTest, AThreadThatWasGivenUpCountsForItsUserUntilItIsBack) {
+  server_hangs = true;
+  std::vector<std::thread> threads;
+  for (std::uint64_t write = 1; write <= TrackParts::user_parts_max; ++write) {
+    begin(write, "d" + std::to_string(write));
+    threads.push_back(run_job_in_vain());
+    ASSERT_EQ(told.size(), write);
+    EXPECT_EQ(told.back().second.error().code, Error::timeout);
+  }
+  EXPECT_FALSE(run_job()) << "the threads have the files, and remove them";
+  EXPECT_EQ(files_in("d1"), 1u);
+  told.clear();
+  begin(100, "e");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.error().code, Error::too_large);
+  EXPECT_THAT(told[0].second.error().message, HasSubstr("8 writes of tracks of user 7 are under way"));
+  begin(101, "f", 8);
+  EXPECT_EQ(told.size(), 1u) << "another user is not held up";
+  server_hangs = false;
+  server_hangs.notify_all();
+  for (std::thread& each : threads) each.join();
+  for (std::uint64_t write = 1; write <= TrackParts::user_parts_max; ++write)
+    EXPECT_EQ(files_in("d" + std::to_string(write)), 0u) << "removed by the thread that came back";
+  begin(102, "g");
+  run_jobs();
+  EXPECT_EQ(told.size(), 3u) << "of users 8 and 7";
+  EXPECT_TRUE(told.back().second && told.back().second->over);
 }
 
 TEST_F(TrackPartsTest, PublishedPartsCountNoMoreAndFinish) {
