@@ -183,7 +183,6 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
     const std::uint64_t id = at.waiting.front();
     Arrival& arrival = arrivals_.at(id);
     if (!budgets_.has_room(number, arrival.charge + parts_overhead(number))) return;
-    if (last(arrival.header.element) && !arrival.restored && track_bytes_ >= options_.track_bytes_max) return;
     at.waiting.pop_front();
     --budgets_[number].offers_waiting;
     budgets_.charge(number, arrival.charge);

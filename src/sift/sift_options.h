@@ -17,7 +17,6 @@ struct SiftOptions {
   FrameMemory memory;
   std::size_t offers_max = 65536;                // offers that wait at one stage; further ones are told to try again
   std::uint64_t check_in_job_bytes = 256 << 10;  // from this many bytes of identifiers on, their checksum is a job
-  std::uint64_t track_bytes_max = UINT64_MAX;    // memory of tracks here; beyond it the last stage admits nothing
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks/tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
