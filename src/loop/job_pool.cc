@@ -48,13 +48,14 @@ JobPool::JobPool(Loop& loop, const JobPoolOptions& options)
 JobPool::~JobPool() {
   if (looks_) loop_.timers().cancel(look_);
   loop_.remove(shared_->results);
-  std::list<Job> dropped;
+  const bool waits_for_all = options_.patience.end_within_ns == never;
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
-  dropped.swap(shared_->queue);
+  shared_->queue.splice(shared_->queue.end(), waiting_);
+  if (waits_for_all) drop_queue(*shared_, lock);
   shared_->queued.notify_all();
   const auto all_have_ended = [this] { return shared_->alive == 0; };
-  if (options_.patience.end_within_ns == never)
+  if (waits_for_all)
     shared_->ended.wait(lock, all_have_ended);
   else
     shared_->ended.wait_for(lock, std::chrono::nanoseconds(options_.patience.end_within_ns), all_have_ended);
@@ -63,6 +64,14 @@ JobPool::~JobPool() {
   lock.unlock();
   for (Worker& worker : workers_)
     if (worker.thread.joinable()) worker.thread.join();
+}
+
+void JobPool::drop_queue(Shared& shared, std::unique_lock<std::mutex>& lock) {
+  std::list<Job> dropped;
+  dropped.swap(shared.queue);
+  lock.unlock();
+  dropped.clear();
+  lock.lock();
 }
 
 void JobPool::note_progress() noexcept {
@@ -227,6 +236,7 @@ void JobPool::work(Shared& shared, Slot& slot) {
       OFP_ASSERT(shared.results.post({std::move(slot.done), std::move(status)}));
     if (shared.alive - shared.held > shared.threads) break;  // a stand-in took its place, and stays
   }
+  if (shared.stopping) drop_queue(shared, lock);
   slot.has_ended = true;
   --shared.alive;
   shared.ended.notify_all();

@@ -72,6 +72,7 @@ class JobPool {
   // started when there is a job for them; without any, jobs fail with Error::no_memory.
   JobPool(Loop& loop, const JobPoolOptions& options);
   // Waits for running jobs as long as its patience allows. Queued jobs are dropped, and no `done` is called any more.
+  // With such a patience a worker drops them: what they own may wait for another process as well.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
@@ -117,6 +118,7 @@ class JobPool {
   };
 
   static void work(Shared& shared, Slot& slot);
+  static void drop_queue(Shared& shared, std::unique_lock<std::mutex>& lock);
   void begin_threads();
   void fill_queue();
   void take(Finished finished, TimeNs now);

@@ -297,6 +297,34 @@ TEST(JobPoolTest, EndsThoughAJobNeverComesBack) {
   held->await_back(1);
 }
 
+// What they own may be files of a server that hangs: the thread that ends the pool does not wait for those.
+TEST(JobPoolTest, JobsThatDidNotBeginAreDroppedByAWorker) {
+  struct Owned {
+    explicit Owned(std::atomic<int>& gone) : gone_(gone) {}
+    ~Owned() {
+      EXPECT_NE(std::this_thread::get_id(), here_);
+      ++gone_;
+    }
+    std::atomic<int>& gone_;
+    std::thread::id here_ = std::this_thread::get_id();
+  };
+  const auto held = std::make_shared<Held>();
+  std::atomic<int> gone = 0;
+  auto loop = make_loop();
+  {
+    JobPool jobs(*loop, {.threads = 1, .queue_max = 1, .patience = patience});
+    jobs.start([held, run = held->job()] { return run(); }, [](Status, TimeNs) { FAIL(); });
+    while (held->begun() == 0) std::this_thread::yield();
+    for (int i = 0; i < 3; ++i)  // more than the queue has room for
+      jobs.start([held, owned = std::make_shared<Owned>(gone), run = held->job()] { return run(); },
+                 [](Status, TimeNs) { FAIL(); });
+  }
+  EXPECT_EQ(gone, 0);
+  held->let_go();
+  while (gone < 3) std::this_thread::yield();
+  EXPECT_EQ(held->begun(), 1);
+}
+
 #ifdef OFP_THREADS_CAN_FAIL
 TEST(JobPoolTest, WithoutAThreadJobsFailUntilThereIsOne) {
   auto loop = make_loop();

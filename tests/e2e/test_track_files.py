@@ -270,6 +270,42 @@ def test_a_member_that_does_not_answer_ends_a_write_that_has_all_the_time(group:
             os.kill(group.running["b"].pid, signal.SIGCONT)
 
 
+@pytest.mark.parametrize("stopped", ["a", "c"])
+def test_an_agent_that_is_stopped_while_it_writes_removes_its_files_before_it_ends(
+    group: Group, tmp_path: Path, stopped: str
+) -> None:
+    """The agent that the program has asked, or another one."""
+    directory = tmp_path / "tracks"
+    with group.connect("a") as session:
+        tracks = fill(session)
+        os.kill(group.running["b"].pid, signal.SIGSTOP)  # the write cannot end
+        failures: list[Exception] = []
+
+        def write() -> None:
+            with pytest.raises(offpath.Error) as failed:
+                tracks.write(directory, timeout=PATIENCE_S)
+            failures.append(failed.value)
+
+        def own() -> list[Path]:
+            return list(directory.glob(f".part-{stopped}-*"))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            assert until(lambda: directory.exists() and bool(own()), PATIENCE_S)
+            group.running[stopped].process.terminate()
+            assert group.running[stopped].process.wait(PATIENCE_S) == 0
+            assert own() == []
+            writer.join(PATIENCE_S)
+            assert not writer.is_alive()
+            assert until(lambda: files_of(directory) == [], PATIENCE_S), "the claim, too, without the stopped member"
+        finally:
+            os.kill(group.running["b"].pid, signal.SIGCONT)
+            writer.join(PATIENCE_S)
+        if stopped == "c":
+            assert "member c" in str(failures[0])
+
+
 def test_a_write_that_takes_too_long_or_is_interrupted_leaves_nothing(group: Group, tmp_path: Path) -> None:
     with group.connect("a") as session:
         tracks = fill(session)
