@@ -21,15 +21,23 @@ FlushRounds::Outcome FlushRounds::on_answer(std::uint64_t id, const Result<std::
   const auto at = flushes_.find(id);
   if (at == flushes_.end()) return std::monostate{};
   Flush& flush = at->second;
-  if (!newer && flush.status) flush.status = tl::unexpected(newer.error());
-  if (newer) flush.newer = std::max(flush.newer, *newer);
+  const auto over = [&](Status status) {
+    Over ended{flush.channel, flush.ticket, std::move(status)};
+    flushes_.erase(at);
+    return ended;
+  };
+  if (!newer) return over(tl::unexpected(newer.error()));
+  flush.newer = std::max(flush.newer, *newer);
   if (--flush.open > 0) return std::monostate{};
-  if (flush.status && flush.newer != 0) {
-    if (now < flush.deadline) return next_round(flush);
-    flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", pool_);
-  }
-  Over over{flush.channel, flush.ticket, std::move(flush.status)};
-  flushes_.erase(at);
+  if (flush.newer == 0) return over({});
+  if (now < flush.deadline) return next_round(flush);
+  return over(fail(Error::timeout, "pool \"{}\": later flushes began before this one", pool_));
+}
+
+std::vector<FlushRounds::Over> FlushRounds::end_all(const Failure& why) {
+  std::vector<Over> over;
+  for (const auto& [id, flush] : flushes_) over.push_back({flush.channel, flush.ticket, tl::unexpected(why)});
+  flushes_.clear();
   return over;
 }
 

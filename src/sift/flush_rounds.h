@@ -1,6 +1,7 @@
 // Flushes of one pool for which programs of this agent wait. Each asks all members, under a number that grows
 // (flushes.h says what a member does then). If a member has begun a later flush, rows may have been put since, so all
-// members are asked again under a larger number, until the program's deadline.
+// members are asked again under a larger number, until the program's deadline. The first failure ends a flush: other
+// members may be waiting for what the failed one does not send any more.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -37,6 +39,8 @@ class FlushRounds {
   [[nodiscard]] Round begin(std::uint64_t id, service::ChannelNumber channel, std::uint64_t ticket, TimeNs deadline);
   // A member's answer. `newer`: the number of a later flush that it has begun, or 0.
   [[nodiscard]] Outcome on_answer(std::uint64_t id, const Result<std::uint64_t>& newer, TimeNs now);
+  // All of them have failed.
+  [[nodiscard]] std::vector<Over> end_all(const Failure& why);
   // Another member's flush. nullopt: take part. Otherwise the number of a later flush, which has begun here.
   [[nodiscard]] std::optional<std::uint64_t> begin_of_member(std::uint64_t number) noexcept;
 
@@ -47,7 +51,6 @@ class FlushRounds {
     TimeNs deadline;
     std::size_t open = 0;     // answers that are missing
     std::uint64_t newer = 0;  // the largest number of a later flush
-    Status status{};
   };
   [[nodiscard]] Round next_round(Flush& flush) noexcept;
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace offpath::sift {
 namespace {
 
@@ -39,14 +41,27 @@ TEST_F(FlushRoundsTest, NumbersGrowAndDifferBetweenMembers) {
   EXPECT_EQ(other.begin(7, 1, 1, 100).number % 3, 2u);
 }
 
-TEST_F(FlushRoundsTest, TheFirstFailureIsItsOutcome) {
+TEST_F(FlushRoundsTest, TheFirstFailureEndsItThoughOthersHaveNotAnswered) {
   (void)rounds_.begin(7, 2, 55, 100);
-  EXPECT_TRUE(is_open(rounds_.on_answer(7, fail(Error::timeout, "first"), 10)));
-  EXPECT_TRUE(is_open(rounds_.on_answer(7, fail(Error::no_memory, "second"), 10)));
-  const auto outcome = rounds_.on_answer(7, 900, 10);
+  EXPECT_TRUE(is_open(rounds_.on_answer(7, 900, 10)));
+  const auto outcome = rounds_.on_answer(7, fail(Error::peer_lost, "first"), 10);
   const Over* const over = std::get_if<Over>(&outcome);
-  ASSERT_NE(over, nullptr) << "a failed flush is not asked for again";
+  ASSERT_NE(over, nullptr) << "the third member may wait for the one that is lost";
+  EXPECT_EQ(over->ticket, 55u);
   EXPECT_EQ(over->status.error().message, "first");
+  EXPECT_TRUE(is_open(rounds_.on_answer(7, fail(Error::timeout, "second"), 10))) << "it is unknown now";
+}
+
+TEST_F(FlushRoundsTest, AllEndWithOneFailure) {
+  (void)rounds_.begin(7, 2, 55, 100);
+  (void)rounds_.begin(8, 3, 56, 100);
+  std::map<std::uint64_t, Status> ended;
+  for (const Over& over : rounds_.end_all({Error::peer_lost, "c died"})) ended.emplace(over.ticket, over.status);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended.at(55).error().message, "c died");
+  EXPECT_EQ(ended.at(56).error().code, Error::peer_lost);
+  EXPECT_TRUE(is_open(rounds_.on_answer(7, 0, 10)));
+  EXPECT_TRUE(rounds_.end_all({Error::peer_lost, "b died"}).empty());
 }
 
 TEST_F(FlushRoundsTest, ALaterFlushOfAMemberMakesAnotherRound) {

@@ -68,9 +68,13 @@ void Flushes::end(Elements& elements, TimeNs now, Effects& effects) {
   });
 }
 
-void Flushes::drop(const Status& status, Effects& effects) {
+void Flushes::end_all(const Status& status, Effects& effects) {
   for (const Flush& flush : waiting_) add(effects, FlushedEffect{flush.token, status});
   waiting_.clear();
+}
+
+void Flushes::drop(const Status& status, Effects& effects) {
+  end_all(status, effects);
   passed_.clear();
 }
 

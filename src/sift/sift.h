@@ -60,6 +60,8 @@ class Sift {
   void on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects);
+  // All flushes that are under way fail: the marks of a member that died do not come.
+  void end_flushes(const Failure& why, Effects& effects) { flushes_.end_all(tl::unexpected(why), effects); }
   void on_time(TimeNs now, Effects& effects);
 
   // ---- a kept pool

@@ -116,6 +116,11 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
   if (waits) return {};
+  // Others would wait for its marks, for as long as the program does.
+  for (const std::string& member : pool->sift->geometry().members())
+    if (!std::ranges::binary_search(alive_, member))
+      return fail(Error::peer_lost, "pool \"{}\": member {} is away, and a flush is of all members", pool->name,
+                  member);
   const std::uint64_t id = next_++;
   flush_all(*pool, id, pool->flushes.begin(id, channel, request.ticket, deadline_after(now, flush.wait_ns)), now,
             effects);
@@ -164,12 +169,32 @@ void SiftService::flushed(Pool& pool, std::uint64_t id, const Result<std::uint64
                           service::Effects& effects) {
   const FlushRounds::Outcome outcome = pool.flushes.on_answer(id, newer, now);
   if (const auto* again = std::get_if<FlushRounds::Round>(&outcome)) flush_all(pool, id, *again, now, effects);
-  const auto* over = std::get_if<FlushRounds::Over>(&outcome);
-  if (over == nullptr) return;
-  if (over->status)
-    effects.push_back(service::ReplyEffect{over->channel, over->ticket, wire::Done{0}});
+  if (const auto* over = std::get_if<FlushRounds::Over>(&outcome)) tell_flushed(*over, effects);
+}
+
+void SiftService::tell_flushed(const FlushRounds::Over& over, service::Effects& effects) {
+  if (over.status)
+    effects.push_back(service::ReplyEffect{over.channel, over.ticket, wire::Done{0}});
   else
-    effects.push_back(service::FailEffect{over->channel, over->ticket, wire::any_reply, over->status.error()});
+    effects.push_back(service::FailEffect{over.channel, over.ticket, wire::any_reply, over.status.error()});
+}
+
+// Of programs, and this agent's parts of those of other members, if a member of the pool was lost: it may have answered
+// already, and owe marks to others, which wait for these.
+void SiftService::end_flushes(Pool& pool, std::span<const std::string> before, std::span<const std::string> anew,
+                              TimeNs now, service::Effects& effects) {
+  const auto is_anew = [&](const std::string& member) { return std::ranges::find(anew, member) != anew.end(); };
+  const auto members = pool.sift->geometry().members();
+  const auto lost = std::ranges::find_if(members, [&](const std::string& member) {
+    return is_anew(member) ||
+           (std::ranges::binary_search(before, member) && !std::ranges::binary_search(alive_, member));
+  });
+  if (lost == members.end()) return;
+  const Failure why{Error::peer_lost, fmt::format("pool \"{}\": member {} {} during a flush", pool.name, *lost,
+                                                  is_anew(*lost) ? "was started anew" : "was lost")};
+  for (const FlushRounds::Over& over : pool.flushes.end_all(why)) tell_flushed(over, effects);
+  pool.sift->end_flushes(why, pool.pending);
+  carry_out(pool, now, effects);
 }
 
 // ---- drop

@@ -199,6 +199,7 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
         agreement.ask(member, asks);
     const Agreement::Outcome outcome = agreement.work(alive_, now, asks);
     after(*pool, outcome, asks, now, effects);
+    end_flushes(*pool, before, anew, now, effects);
   }
   writes_.on_members(alive_, anew, now, effects);
   make_awaited(now, effects);

@@ -191,6 +191,9 @@ class SiftService final : public service::Service {
                                         service::Effects& effects);
   void flush_all(Pool& pool, std::uint64_t id, FlushRounds::Round round, TimeNs now, service::Effects& effects);
   void flushed(Pool& pool, std::uint64_t id, const Result<std::uint64_t>& newer, TimeNs now, service::Effects& effects);
+  static void tell_flushed(const FlushRounds::Over& over, service::Effects& effects);
+  void end_flushes(Pool& pool, std::span<const std::string> before, std::span<const std::string> anew, TimeNs now,
+                   service::Effects& effects);
   [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now,
                                   service::Effects& effects);
   [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,

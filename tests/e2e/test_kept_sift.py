@@ -75,6 +75,7 @@ def flush(session: offpath.Session) -> offpath.tracks.Tracks:
         except offpath.Error:
             if time.monotonic() > end:
                 raise
+            time.sleep(0.05)
 
 
 def assert_once(table: pa.Table, stored: set[int], unknown: set[int]) -> None:
