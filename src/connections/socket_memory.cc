@@ -6,7 +6,8 @@
 //
 // A flow gets its first rings again when its streams have stood still for ten seconds, with nothing in either ring; or
 // for two, while less than a quarter of the pool is free. Both are longer than a retransmission timeout, after which a
-// sender begins with its initial window (RFC 5681, 4.1): the first ring has room for ten segments of 1,460 bytes.
+// sender begins with its initial window (RFC 5681, 4.1): the first ring has room for ten segments of 1,460 bytes. Flows
+// with larger segments keep their ring while the pool is not short.
 #include <algorithm>
 #include <atomic>
 
@@ -22,6 +23,7 @@ namespace event = wire::tcp_event;
 namespace {
 constexpr std::uint32_t kept_bytes_max = 64 << 10;                               // of a ring
 constexpr std::uint32_t handles_of_a_look = 1024;                                // at a time
+constexpr std::uint32_t initial_window_segments = 10;                            // RFC 6928
 constexpr TimeNs look_every_ns = 900 * millisecond_ns;                           // whichever process looks
 constexpr TimeNs idle_ns = 10 * second_ns, idle_where_short_ns = 2 * second_ns;  // until a flow has its first rings
 }  // namespace
@@ -109,7 +111,10 @@ bool SocketArea::fall_back(Handle handle, TimeNs now, TimeNs idle) noexcept {
   if (now - still.since < idle || at.acknowledged != at.offered || at.read != at.received || at.copying != 0)
     return true;
   if (may_leave_ring(handle, Way::out) && rings_.room(core_of(handle))) leave_ring(handle, Way::out);
-  if (may_leave_ring(handle, Way::in) && !at.shutting && (at.owed & owed_allow) == 0 && rings_.room(core_of(handle))) {
+  // Where the peer's segments are large, a small ring would lose some of the first ones after each pause.
+  const bool is_enough = idle < idle_ns || initial_window_segments * at.mss <= first_bytes(Way::in);
+  if (is_enough && may_leave_ring(handle, Way::in) && !at.shutting && (at.owed & owed_allow) == 0 &&
+      rings_.room(core_of(handle))) {
     at.set_falls_back(true);
     shut(handle);
   }

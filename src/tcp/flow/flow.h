@@ -79,6 +79,8 @@ struct FlowSlow {
   FlowOptions options{};
   Sequence iss{}, fin{};  // own initial number; where the peer's FIN is, if fin_seen
   bool fin_seen = false;
+  bool edge_shrank = false;  // once
+  Sequence edge_told{};      // the last edge that the peer was told before it shrank: what begins there is the peer's
   std::uint64_t buffer_bytes = 0;      // the largest window the owner allowed
   std::uint32_t send_window_most = 0;  // the largest one that the peer told
   std::uint8_t probes = 0;             // of a closed window or of a silent peer, not answered

@@ -356,6 +356,14 @@ class HostileRings : public testing::Test {
       if (each.program == client.number) return each.received;
     return 0;
   }
+  TcpCommand first(TcpWay way) const {
+    TcpCommand command = good(way);
+    command.position = way == TcpWay::out ? sent : read;
+    const std::uint64_t rings = client.layout.bytes - 64 * 2 * first_bytes;
+    command.receive_at = rings + near * 2 * first_bytes + (way == TcpWay::out ? 0 : first_bytes);
+    command.receive_bytes = first_bytes;
+    return command;
+  }
   // Another connection of the client fills the ring of its events.
   void fill_events() {
     const auto busy = client.area->connect(TestPrograms::endpoint(1, port)).value();
@@ -463,6 +471,15 @@ TEST_F(HostileRings, ServeUntilTheProgramIsToldThatTheyAreGone) {
   EXPECT_EQ(world.ends[0].service.programs()[0].lent_bytes, 0u);
 }
 
+// The same, and the program leaves its larger rings meanwhile.
+TEST_F(HostileRings, AreNotLeftUntilTheProgramIsToldThatTheyAreGone) {
+  fill_events();
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) EXPECT_EQ(ends(good(way)), "");
+  EXPECT_EQ(ends(about(TcpCommandKind::abort)), "");
+  EXPECT_EQ(world.ends[0].service.programs()[0].lent_bytes, 0u);
+  for (const TcpWay way : {TcpWay::out, TcpWay::in}) EXPECT_EQ(ends(first(way)), "");
+}
+
 // ---- hostile programs, whose flow has a larger ring
 
 class HostileFirstRings : public HostileRings {
@@ -479,14 +496,6 @@ class HostileFirstRings : public HostileRings {
     read = received();
   }
   std::string shut() { return ends(about(TcpCommandKind::shut)); }
-  TcpCommand first(TcpWay way) const {
-    TcpCommand command = good(way);
-    command.position = way == TcpWay::out ? sent : read;
-    const std::uint64_t rings = client.layout.bytes - 64 * 2 * first_bytes;
-    command.receive_at = rings + near * 2 * first_bytes + (way == TcpWay::out ? 0 : first_bytes);
-    command.receive_bytes = first_bytes;
-    return command;
-  }
   std::uint64_t lent() const { return world.ends[0].service.programs()[0].lent_bytes; }
 };
 

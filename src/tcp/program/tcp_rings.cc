@@ -106,8 +106,7 @@ Status TcpService::replace(Program& program, Held& held, const wire::TcpCommand&
     return fail(Error::protocol, "handle {}: another ring for direction {}", command.handle, command.flags);
   OFP_TRY(wire::check_tcp_ring(program.area.layout(), command.handle, command.receive_at, command.receive_bytes));
   const Held::Ring& present = held.rings[command.flags];
-  return present.lent && command.receive_bytes < present.bytes ? shrink(program, held, command)
-                                                               : grow(program, held, command);
+  return command.receive_bytes < present.bytes ? shrink(program, held, command) : grow(program, held, command);
 }
 
 void TcpService::answer_ring(Program& program, const wire::TcpCommand& command, std::uint32_t bits) {

@@ -113,7 +113,9 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
   }
   const Sequence begin =
       segment.has(flag::syn) && flow.state == FlowState::syn_received ? segment.sequence + 1 : segment.sequence;
-  if (segment.end() < flow.receive_next || begin > flow.receive_edge) {
+  // A peer that has not seen that its window shrank still sends, acknowledges and resets in the former one.
+  const bool is_beyond = begin > flow.receive_edge && (!flow.slow->edge_shrank || begin > flow.slow->edge_told);
+  if (segment.end() < flow.receive_next || is_beyond) {
     if (reset) return false;
     ++context_.counters.duplicates;
     // Segments with data are answered each time, or their sender would repeat them; others seldom, or two ends

@@ -52,6 +52,9 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
   // After a shut the owner may have less room than the peer was told. What the peer sends beyond it would be lost, and
   // it has to cope with a window that shrinks (RFC 9293, 3.8.6).
   if (bytes_between(flow->receive_next, later(flow->receive_edge, flow->receive_next)) > flow->room()) {
+    FlowSlow& slow = *flow->slow;
+    slow.edge_told = slow.edge_shrank ? later(slow.edge_told, flow->receive_edge) : flow->receive_edge;
+    slow.edge_shrank = true;
     flow->receive_edge = window_edge(*flow);
     flow->wants_ack = true;
     return flows_.make_ready(*flow);

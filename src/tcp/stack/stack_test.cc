@@ -296,6 +296,32 @@ TEST(Stack, TellsThePeerOfASmallerWindowAfterAShut) {
   world.nothing_is_left();
 }
 
+// The peer never hears that its window shrank, sends what it may no longer, and resets behind that.
+TEST(Stack, TakesAResetOfAPeerThatDoesNotKnowThatItsWindowShrank) {
+  World world({}, {0, 65'536});
+  TestFlow& flow = world.connect(0, port, {1000, 65'536});
+  flow.finish_wanted = false;
+  world.run(second_ns);
+  TestFlow& server = world.accepted();
+  Impairments dead;
+  dead.loss = 1;
+  world.ends[1].port->set(dead, {});
+  ASSERT_TRUE(world.ends[1].stack->shut(server.id));
+  server.in.resize(4096);
+  world.ends[1].owner.act(*world.ends[1].stack, world.now);
+  world.run(second_ns);
+  EXPECT_GT(world.ends[0].stack->flow(flow.id)->send_window, 60'000u);
+  flow.sends = 13'000;
+  world.ends[0].owner.act(*world.ends[0].stack, world.now);
+  world.run(millisecond_ns);
+  EXPECT_LE(server.received, 1000u + 4096u);
+  world.ends[1].port->set({}, {});
+  world.ends[0].stack->abort(flow.id, world.now);
+  world.run(second_ns);
+  EXPECT_TRUE(server.closed);
+  EXPECT_TRUE(server.gone);
+}
+
 TEST(Stack, FindsThatAWindowHasOpenedAlthoughTheUpdateWasLost) {
   World world({}, {0, 20'000, false});
   world.connect(0, port, {60'000, 30'000});
