@@ -67,11 +67,13 @@ JobPool::~JobPool() {
 }
 
 void JobPool::drop_queue(Shared& shared, std::unique_lock<std::mutex>& lock) {
-  std::list<Job> dropped;
-  dropped.swap(shared.queue);
-  lock.unlock();
-  dropped.clear();
-  lock.lock();
+  while (!shared.queue.empty()) {  // one at a time: while one hangs, other workers drop the rest
+    std::list<Job> dropped;
+    dropped.splice(dropped.end(), shared.queue, shared.queue.begin());
+    lock.unlock();
+    dropped.clear();
+    lock.lock();
+  }
 }
 
 void JobPool::note_progress() noexcept {

@@ -102,6 +102,7 @@ Status WorkerMessages::receive(std::uint32_t lane, std::uint32_t tag, MutableByt
     return {};
   }
   outcome = read_all(answer.memory.get(), into.first(bytes), 0);
+  if (!outcome) outcome = fail(outcome.error().code, "a message: {}", outcome.error().message);
   OFP_TRY(send_packet(socket_, TakenNotice{call_, operation}, {}, Wait::yes));
   return outcome;
 }

@@ -26,10 +26,13 @@ FlushRounds::Outcome FlushRounds::on_answer(std::uint64_t id, const Result<std::
     flushes_.erase(at);
     return ended;
   };
-  if (!newer) return over(tl::unexpected(newer.error()));
-  flush.newer = std::max(flush.newer, *newer);
+  // Members that live wait for one that is lost, and hear of it as this one does. After another failure they end by
+  // themselves.
+  if (!newer && newer.error().code == Error::peer_lost) return over(tl::unexpected(newer.error()));
+  if (!newer && flush.status) flush.status = tl::unexpected(newer.error());
+  if (newer) flush.newer = std::max(flush.newer, *newer);
   if (--flush.open > 0) return std::monostate{};
-  if (flush.newer == 0) return over({});
+  if (!flush.status || flush.newer == 0) return over(std::move(flush.status));
   if (now < flush.deadline) return next_round(flush);
   return over(fail(Error::timeout, "pool \"{}\": later flushes began before this one", pool_));
 }

@@ -1,7 +1,7 @@
 // Flushes of one pool for which programs of this agent wait. Each asks all members, under a number that grows
 // (flushes.h says what a member does then). If a member has begun a later flush, rows may have been put since, so all
-// members are asked again under a larger number, until the program's deadline. The first failure ends a flush: other
-// members may be waiting for what the failed one does not send any more.
+// members are asked again under a larger number, until the program's deadline. The loss of a member ends a
+// flush: the others may wait for what it does not send any more.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,7 @@ class FlushRounds {
     TimeNs deadline;
     std::size_t open = 0;     // answers that are missing
     std::uint64_t newer = 0;  // the largest number of a later flush
+    Status status{};          // the first failure
   };
   [[nodiscard]] Round next_round(Flush& flush) noexcept;
 

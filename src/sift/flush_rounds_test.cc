@@ -41,7 +41,17 @@ TEST_F(FlushRoundsTest, NumbersGrowAndDifferBetweenMembers) {
   EXPECT_EQ(other.begin(7, 1, 1, 100).number % 3, 2u);
 }
 
-TEST_F(FlushRoundsTest, TheFirstFailureEndsItThoughOthersHaveNotAnswered) {
+TEST_F(FlushRoundsTest, TheFirstFailureIsItsOutcomeWhenAllHaveAnswered) {
+  (void)rounds_.begin(7, 2, 55, 100);
+  EXPECT_TRUE(is_open(rounds_.on_answer(7, fail(Error::timeout, "first"), 10)));
+  EXPECT_TRUE(is_open(rounds_.on_answer(7, fail(Error::no_memory, "second"), 10)));
+  const auto outcome = rounds_.on_answer(7, 900, 10);
+  const Over* const over = std::get_if<Over>(&outcome);
+  ASSERT_NE(over, nullptr) << "a failed flush is not asked for again";
+  EXPECT_EQ(over->status.error().message, "first");
+}
+
+TEST_F(FlushRoundsTest, TheLossOfAMemberEndsItThoughOthersHaveNotAnswered) {
   (void)rounds_.begin(7, 2, 55, 100);
   EXPECT_TRUE(is_open(rounds_.on_answer(7, 900, 10)));
   const auto outcome = rounds_.on_answer(7, fail(Error::peer_lost, "first"), 10);

@@ -109,6 +109,14 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
 
 // ---- flush
 
+// Others would wait for the marks of one that is away, for as long as the program does.
+Status SiftService::all_live(const Pool& pool) const {
+  for (const std::string& member : pool.sift->geometry().members())
+    if (!std::ranges::binary_search(alive_, member))
+      return fail(Error::peer_lost, "pool \"{}\": member {} is away, and a flush is of all members", pool.name, member);
+  return {};
+}
+
 Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                 service::Effects& effects) {
   wire::SiftFlush flush{};
@@ -116,11 +124,7 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, false));
   if (waits) return {};
-  // Others would wait for its marks, for as long as the program does.
-  for (const std::string& member : pool->sift->geometry().members())
-    if (!std::ranges::binary_search(alive_, member))
-      return fail(Error::peer_lost, "pool \"{}\": member {} is away, and a flush is of all members", pool->name,
-                  member);
+  OFP_TRY(all_live(*pool));
   const std::uint64_t id = next_++;
   flush_all(*pool, id, pool->flushes.begin(id, channel, request.ticket, deadline_after(now, flush.wait_ns)), now,
             effects);
@@ -157,6 +161,7 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
     effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{*newest}});
     return {};
   }
+  OFP_TRY(all_live(*pool));
   const std::uint64_t token = next_++;
   sources_.emplace(token,
                    Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});

@@ -202,6 +202,7 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
     end_flushes(*pool, before, anew, now, effects);
   }
   writes_.on_members(alive_, anew, now, effects);
+  tell_own_parts(now, effects);
   make_awaited(now, effects);
 }
 

@@ -185,6 +185,7 @@ class SiftService final : public service::Service {
                              service::Effects& effects);
   [[nodiscard]] Status serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                    service::Effects& effects);
+  [[nodiscard]] Status all_live(const Pool& pool) const;
   [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                    service::Effects& effects);
   [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,

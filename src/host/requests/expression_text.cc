@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "wire/query/query.h"
 
 namespace offpath::host {
 
@@ -133,7 +134,7 @@ constexpr std::array<NamedFunction, 6> functions = {{{"abs", Function::abs, 1},
 constexpr std::string_view function_names = "abs, sqrt, is_null, is_valid, is_nan, if_else, column";
 constexpr std::array<std::string_view, 4> words = {"or", "and", "not", "in"};  // which are no columns
 
-// A whole number that is not negative as the literal that Python makes of it.
+// A whole number that is not negative. Python's text has none beyond 63 bits.
 Literal whole(std::uint64_t value) {
   if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     return {ValueType::int64, static_cast<std::int64_t>(value)};
@@ -189,7 +190,8 @@ bool unify(std::vector<Literal>& values) {
 struct Part {
   Expression expression{};
   std::uint32_t depth = 1, nodes = 1;
-  bool is_number = false;  // written as one, without a sign: a minus in front belongs to it
+  std::uint64_t bytes = 0;  // of its texts and names
+  bool is_number = false;   // written as one, without a sign: a minus in front belongs to it
 };
 
 // Recursive descent, a method for each strength of operators. The depth of brackets, signs and calls is bounded as that
@@ -235,6 +237,14 @@ class Parser {
     OFP_TRY(charge(1));
     return made;
   }
+  // A copy of a part in the middle of a chain of comparisons can double the whole at each level.
+  Status charge_bytes(std::uint64_t bytes) {
+    if (bytes_left_ < bytes)
+      return fail(Error::too_large, "character {}: texts and names of more than {} bytes in all", place(),
+                  wire::query_bytes_max);
+    bytes_left_ -= bytes;
+    return {};
+  }
   Status charge(std::uint32_t nodes) {
     if (nodes_left_ < nodes)
       return fail(Error::too_large, "character {}: the query's expressions have more than {} parts", place(),
@@ -242,11 +252,18 @@ class Parser {
     nodes_left_ -= nodes;
     return {};
   }
-  Result<Part> leaf(Expression expression) { return counted({std::move(expression)}); }
+  Result<Part> leaf(Expression expression) {
+    Part made{std::move(expression)};
+    const auto* const text = std::get_if<std::string>(&made.expression.literal.value);
+    made.bytes = made.expression.field.size() + (text != nullptr ? text->size() : 0);
+    OFP_TRY(charge_bytes(made.bytes));
+    return counted(std::move(made));
+  }
   Result<Part> leaf(Literal value) { return leaf({.kind = Expression::Kind::literal, .literal = std::move(value)}); }
   static void add(Part& made, Part argument) {
     made.depth = std::max(made.depth, argument.depth + 1);
     made.nodes += argument.nodes;
+    made.bytes += argument.bytes;
     made.expression.arguments.push_back(std::move(argument.expression));
   }
   template <class... Arguments>
@@ -299,7 +316,10 @@ class Parser {
     while (const Operator* const found = operator_of(comparisons)) {
       OFP_TRY(advance());
       OFP_ASSIGN(Part right, alternation());
-      if (is_compared()) OFP_TRY(charge(right.nodes));  // it is a part of the next comparison, too
+      if (is_compared()) {  // it is a part of the next comparison, too
+        OFP_TRY(charge(right.nodes));
+        OFP_TRY(charge_bytes(right.bytes));
+      }
       OFP_ASSIGN(Part made, call(found->function, std::move(left), right));
       OFP_TRY(join(std::move(made)));
       left = std::move(right);
@@ -512,6 +532,7 @@ class Parser {
 
   Lexer lexer_;
   std::uint32_t& nodes_left_;
+  std::uint64_t bytes_left_ = wire::query_bytes_max;
   Token token_{};
   std::uint32_t levels_ = 0;
 };

@@ -32,6 +32,7 @@ Result<wire::Expression> parse_named(std::string_view what, std::string_view nam
   if (text.size() > wire::query_bytes_max)
     return fail(Error::too_large, "{} has {} bytes of text, at most {} are allowed", whose, text.size(),
                 wire::query_bytes_max);
+  if (!is_utf8(text)) return fail(Error::invalid, "{} is not UTF-8", whose);
   auto made = parse_expression(text, nodes_left);
   if (!made) return fail(made.error().code, "{}, {}", whose, made.error().message);
   return made;

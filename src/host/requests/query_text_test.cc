@@ -189,6 +189,11 @@ TEST(QueryText, EverythingIsBounded) {
   // A part in the middle is in two comparisons: it counts twice, at every level.
   EXPECT_NE(complaint(repeated("x < (", 40) + "x" + repeated(") < x", 40)).find("more than 8192 parts"),
             std::string::npos);
+  const std::string longest(10'000, 'a');
+  EXPECT_NE(complaint(repeated("x < (", 10) + "'" + longest + "'" + repeated(") < x", 10))
+                .find("texts and names of more than 1048576 bytes"),
+            std::string::npos);
+  EXPECT_EQ(complaint("x == '\xff'"), "filter is not UTF-8");
   EXPECT_EQ(parse_query({.columns = std::vector<std::string_view>(4097, "x")}).error().message,
             "a query of 4097 columns, at most 4096 are allowed");
   EXPECT_EQ(complaint(std::string((1 << 20) + 1, ' ') + "x"),

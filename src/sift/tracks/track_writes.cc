@@ -86,6 +86,8 @@ void TrackWrites::next_state(std::uint64_t number, Write& write, TimeNs now, ser
 void TrackWrites::end(std::uint64_t number, Write& write, Status status, TimeNs now, service::Effects& effects) {
   if (write.state == State::finishing) status = {};  // all files have their names: it has succeeded, whatever comes
   write.state = State::over;
+  // To its program would_block means that this agent is slow.
+  if (!status && status.error().code == Error::would_block) status = fail(Error::timeout, "{}", status.error().message);
   write.status = std::move(status);
   if (!write.status) ask_all(number, write, State::over, What::abandon, now, effects);
   tell(write, effects);

@@ -172,6 +172,16 @@ TEST_F(TrackWritesTest, AFailureThatNobodyWaitsForIsToldWhenItIsAskedFor) {
   EXPECT_EQ(told()->error().code, Error::io);
 }
 
+// To the program would_block means that its agent is slow, so it would ask for ever.
+TEST_F(TrackWritesTest, AMemberThatIsNotReadyEndsItAsOneThatIsLate) {
+  const std::uint64_t number = begin();
+  answer("c", fail(Error::would_block, "agent c is still reading its kept objects"));
+  ASSERT_TRUE(ask_written(number, second_ns));
+  ASSERT_TRUE(told());
+  EXPECT_EQ(told()->error().code, Error::timeout);
+  EXPECT_THAT(told()->error().message, HasSubstr("still reading"));
+}
+
 TEST_F(TrackWritesTest, AMemberThatDiesOrStartsAnewEndsItThoughItsPartIsWritten) {
   const std::vector<std::string> all = {"a", "b", "c"}, two = {"a", "b"}, anew = {"c"};
   for (const bool restarts : {false, true}) {
