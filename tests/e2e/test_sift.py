@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -286,6 +288,30 @@ def test_a_member_that_is_killed_ends_an_expression_over_tracks_with_its_name(gr
         group.running["c"].process.kill()
         with pytest.raises(offpath.Error, match="member c"):
             tracks.tracks("x < 100", timeout=PATIENCE_S)
+
+
+def test_a_member_that_is_killed_ends_a_flush_with_its_name(group: Group) -> None:
+    """Without a limit of time: the others wait for its marks."""
+    with group.connect("a") as session:
+        send_steps([session], range(2))
+        tracks = session.tracks("sift:/tracks")
+        tracks.flush(PATIENCE_S)
+        os.kill(group.running["c"].pid, signal.SIGSTOP)
+        failures: list[str] = []
+
+        def flush() -> None:
+            with pytest.raises(offpath.PeerLost) as failed:
+                tracks.flush()
+            failures.append(str(failed.value))
+
+        flushes = threading.Thread(target=flush, daemon=True)
+        flushes.start()
+        group.running["c"].process.kill()
+        flushes.join(PATIENCE_S)
+        assert "member c" in failures[0]
+        assert until(lambda: group.states("a")["c"] == "dead", PATIENCE_S)
+        with pytest.raises(offpath.PeerLost, match="member c is away"):
+            tracks.flush()
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
