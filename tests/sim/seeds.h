@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "testing/sanitized.h"
+
 namespace offpath::sim {
 
 [[nodiscard]] inline std::uint64_t seed_setting(const char* variable, std::uint64_t otherwise) {
@@ -15,24 +17,12 @@ namespace offpath::sim {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool is_sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool is_sanitized = false;
-#endif
-
-[[nodiscard]] inline std::uint64_t usual_seeds(std::uint64_t usual) {
-  return is_sanitized && std::getenv("OFFPATH_LONG") == nullptr ? (usual + 3) / 4 : usual;
-}
-
 // Runs each seed's world until one fails, and says how to run that one again. Returns whether `usual` of them or more
 // were run: only then is it to be expected that each kind of fault was met.
 template <class Run>
 bool each_seed(std::uint64_t usual, const Run& run) {
   const std::uint64_t only = seed_setting("OFFPATH_SIM_SEED", 0), first = only != 0 ? only : 1;
-  const std::uint64_t count = only != 0 ? 1 : seed_setting("OFFPATH_SIM_SEEDS", usual_seeds(usual));
+  const std::uint64_t count = only != 0 ? 1 : seed_setting("OFFPATH_SIM_SEEDS", fewer_if_sanitized(usual));
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     run(seed);
     if (!testing::Test::HasFailure()) continue;

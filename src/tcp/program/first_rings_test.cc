@@ -2,6 +2,7 @@
 // or behind links; what hostile programs name is in larger_rings_test.cc.
 #include <sys/mman.h>
 
+#include "testing/sanitized.h"
 #include "testing/tcp/linked_program.h"
 #include "testing/tcp/two_programs.h"
 
@@ -143,7 +144,7 @@ TEST(FirstRings, ComeWithoutLossWhereAnInitialWindowFits) {
 }
 
 TEST(FirstRings, BytesArriveInOrderWhileRingsShrinkAndGrow) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer_if_sanitized(6); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     auto options = bad_network(seed);
@@ -174,7 +175,7 @@ TEST(FirstRings, BytesArriveInOrderWhileRingsShrinkAndGrow) {
 }
 
 TEST(FirstRings, ComeAgainOverLinks) {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer_if_sanitized(4); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     auto options = bad_network(seed);

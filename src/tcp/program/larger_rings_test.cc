@@ -1,6 +1,7 @@
 // Rings that grow: two programs on two agents, on one machine with them or behind links; what hostile programs name.
 #include <sys/mman.h>
 
+#include "testing/sanitized.h"
 #include "testing/tcp/linked_program.h"
 #include "testing/tcp/two_programs.h"
 
@@ -96,7 +97,7 @@ void expect_all_given_back(TestPrograms& world) {
 }
 
 TEST(LargerRings, BytesArriveInOrderWhileRingsGrow) {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer_if_sanitized(4); ++seed) {
     SCOPED_TRACE(seed);
     auto options = bad_network(seed);
     options.there.loss = options.back.loss = 0.001;
@@ -200,7 +201,7 @@ TEST(LargerRings, WithoutMemoryOfTheProgramFirstRingsServe) {
 }
 
 TEST(LargerRings, OfAProgramThatDiesAreNobodysAnyMore) {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer_if_sanitized(4); ++seed) {
     SCOPED_TRACE(seed);
     TestPrograms world(path(millisecond_ns));
     TestProgram &server = world.add(1, grows), &client = world.add(0, grows);
@@ -261,7 +262,7 @@ TEST(LargerRings, OfAnIdleConnectionGiveTheirPagesBack) {
 // ---- links
 
 TEST(LargerRings, GrowOverLinks) {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint64_t seed = 1; seed <= fewer_if_sanitized(4); ++seed) {
     SCOPED_TRACE(seed);
     auto options = bad_network(seed);
     options.there.loss = options.back.loss = 0.001;
