@@ -150,7 +150,17 @@ Result<std::size_t> ControlSocket::fill() {
     input_end_ -= input_at_;
     input_at_ = 0;
   }
-  if (input_.size() < input_wanted_ || input_.empty()) input_.resize(std::max(input_wanted_, input_bytes_first));
+  if (input_.empty()) {  // a look that finds nothing, the usual one, makes no memory
+    std::array<std::byte, input_bytes_first> first;
+    iovec piece{first.data(), first.size()};
+    OFP_ASSIGN(const std::size_t got, receive_into({&piece, 1}));
+    if (got == 0) return got;
+    input_.resize(input_bytes_first);
+    std::memcpy(input_.data(), first.data(), got);
+    input_end_ = got;
+    return got;
+  }
+  if (input_.size() < input_wanted_) input_.resize(input_wanted_);
   iovec piece{input_.data() + input_end_, input_.size() - input_end_};
   OFP_ASSIGN(const std::size_t got, receive_into({&piece, 1}));
   input_end_ += got;
