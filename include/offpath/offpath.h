@@ -342,7 +342,8 @@ OFP_API int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64
  * of it; 0 elements: it waits for members. */
 OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
                               ofp_error* error);
-/* Returns when everything stored before is in its tracks; OFP_TIMEOUT otherwise. */
+/* Returns when everything stored before is in its tracks. OFP_TIMEOUT: not in time. OFP_PEER_LOST: a member of the
+ * pool is away, or was lost meanwhile. */
 OFP_API int ofp_sift_flush(ofp_channel* channel, const char* pool, int64_t wait_ns, ofp_error* error);
 /* The tracks of `count` ascending identifiers (at most 512) of one element, whatever `element` is; or all tracks of
  * `element` if `identifiers` is NULL. Steps are from `first_step` to `last_step`. The result is an Arrow IPC stream
