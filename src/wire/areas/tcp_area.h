@@ -35,8 +35,8 @@
 // the relay sends the notices. The program ends with its last process. The processes that are woken for a flow's events
 // are those of its last `holders` command, or all.
 //
-// Read this first in src/wire/areas, then tcp_positions.h and flow_steering.h; exchange_area.h, gauges_layout.h and
-// tcp_slow_path.h are independent of it.
+// Read this first in src/wire/areas, then ip_address.h, tcp_positions.h and flow_steering.h; exchange_area.h,
+// gauges_layout.h and tcp_slow_path.h are independent of it.
 #pragma once
 
 #include <array>
@@ -47,18 +47,19 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "wire/areas/ip_address.h"
 #include "wire/areas/tcp_area_lines.h"
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 10;
+inline constexpr std::uint32_t tcp_area_version = 11;
 
 enum class TcpCommandKind : std::uint8_t {
-  // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
-  // or tcp_no_handle. Event: listening, or closed and gone with an error
+  // handle, port, flags with the families, the smallest receive_bytes of an accept slot; listener: a handle that has
+  // the port by `bind`, or tcp_no_handle. Event: listening, or closed and gone with an error
   listen = 1,
   accept_slot = 2,  // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
-  connect = 3,      // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
+  connect = 3,      // TcpConnect. Event: connected, or closed and gone
   offer = 4,        // handle, position: bytes before it may be sent
   allow = 5,        // handle, position: bytes before it may be received
   finish = 6,       // handle: FIN after the offered bytes
@@ -70,7 +71,8 @@ enum class TcpCommandKind : std::uint8_t {
   // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
   // back. Event: received, with `shut`
   shut = 11,
-  bind = 12,  // handle, port (0: any), flags: keeps the port. Event: listening, or closed and gone with an error
+  // handle, port (0: any), flags with the families: keeps the port. Event: listening, or closed and gone with an error
+  bind = 12,
   // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
   // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
   sleep = 13,
@@ -86,30 +88,59 @@ enum class TcpCommandKind : std::uint8_t {
   return kind >= TcpCommandKind::offer && kind <= TcpCommandKind::shut;
 }
 
-// Flags of commands. The last two are those of socket options and concern ports.
+// Flags of commands. The reuse flags are those of socket options and concern ports.
 inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2, tcp_reuse_port = 4, tcp_reuse_address = 8;
+// Of `listen` and `bind`: the families that the port is for, at least one. Listeners of different families do not share
+// a port, they have one each.
+inline constexpr std::uint16_t tcp_for_ipv4 = 16, tcp_for_ipv6 = 32, tcp_families = tcp_for_ipv4 | tcp_for_ipv6;
+[[nodiscard]] constexpr std::uint16_t tcp_for(IpFamily family) noexcept {
+  return family == IpFamily::v4 ? tcp_for_ipv4 : tcp_for_ipv6;
+}
 
 struct TcpCommand {
   TcpCommandKind kind;
   std::uint8_t keepalive_probes;
   std::uint16_t port;  // local
   std::uint32_t handle;
-  std::uint64_t position;
   // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
   // program has read
   std::uint64_t send_at;
-  std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
-  std::uint16_t remote_port;
-  std::uint16_t flags;  // of connect, listen (for its flows) and options
+  std::uint64_t position;
+  std::uint32_t listener;
+  std::uint32_t zero;
+  std::uint16_t zero_too;
+  std::uint16_t flags;  // of connect, listen (for its flows), bind and options
+  std::uint16_t keepalive_idle_s, keepalive_interval_s;
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
-  std::uint32_t listener;
-  std::uint16_t keepalive_idle_s, keepalive_interval_s;
   std::uint32_t user_timeout_ms;  // TCP_USER_TIMEOUT; 0: none
   std::uint32_t stamp;            // over a link: tcp_stamp() of the rest
 };
 static_assert(sizeof(TcpCommand) == 64 && alignof(TcpCommand) == 8);
+
+// The entry of a `connect`. The local address is the agent's own one of the same family.
+struct TcpConnect {
+  TcpCommandKind kind;
+  std::uint8_t keepalive_probes;
+  std::uint16_t port;  // local; 0: any
+  std::uint32_t handle;
+  std::uint64_t send_at;
+  IpAddress remote_address;
+  std::uint16_t remote_port;
+  std::uint16_t flags;
+  std::uint16_t keepalive_idle_s, keepalive_interval_s;
+  std::uint64_t receive_at;
+  std::uint32_t send_bytes;
+  std::uint32_t receive_bytes;
+  std::uint32_t user_timeout_ms;
+  std::uint32_t stamp;
+};
+static_assert(sizeof(TcpConnect) == sizeof(TcpCommand) && alignof(TcpConnect) == alignof(TcpCommand));
+static_assert(offsetof(TcpConnect, send_at) == offsetof(TcpCommand, send_at) &&
+              offsetof(TcpConnect, flags) == offsetof(TcpCommand, flags) &&
+              offsetof(TcpConnect, receive_at) == offsetof(TcpCommand, receive_at) &&
+              offsetof(TcpConnect, stamp) == offsetof(TcpCommand, stamp));
 
 // The entry of an `offer`, and of a `payload`. Over a link the bytes of a small send are in its entries as well as in
 // the ring: `count` bytes that end at `position`. A longer one has several entries, of which the offer is the last.
@@ -118,8 +149,8 @@ struct TcpOffer {
   std::uint8_t count;  // 0: the bytes are in the ring alone
   std::uint16_t zero;
   std::uint32_t handle;
-  std::uint64_t position;
   std::uint64_t read;  // TcpCommand::send_at
+  std::uint64_t position;
   std::array<std::byte, 36> bytes;
   std::uint32_t stamp;
 };
@@ -190,10 +221,12 @@ struct TcpEvent {
   TcpError error;      // with closed
   std::uint16_t port;  // local; with connected, accepted, listening
   std::uint32_t handle;
-  std::uint64_t received;                       // bytes before it are complete in the receive ring
-  std::uint64_t acknowledged;                   // bytes before it belong to the program again
-  std::uint32_t local_address, remote_address;  // with connected and accepted
-  std::uint16_t remote_port;
+  std::uint64_t received;  // bytes before it are complete in the receive ring
+  union {
+    std::uint64_t acknowledged;  // bytes before it belong to the program again; without accepted
+    IpAddress remote_address;    // with accepted, when nothing was sent yet
+  };
+  std::uint16_t remote_port;  // with accepted
   std::uint16_t mss;            // current payload of a segment
   std::uint32_t listener;       // with accepted
   std::uint32_t round_trip_us;  // smoothed

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wire/areas/ip_address.h"
+
 namespace offpath::wire {
 
 inline constexpr std::uint32_t tcp_cores_max = 16;
@@ -18,11 +20,14 @@ static_assert(sizeof(TcpProgramLine) == 64);
 struct alignas(64) TcpAgentLine {
   std::uint64_t commands_taken;
   std::uint64_t asleep;   // 1: the agent wants a wake after the next command
-  std::uint64_t cores;    // in core 0's line, from the start
-  std::uint64_t address;  // likewise, if there are several: the agent's own address, 10.0.0.1 is 0x0a000001
+  std::uint64_t cores;  // in core 0's line, from the start
   // likewise, by the relay: not 0, the agent reaches the area over a link; tcp_link_pins: and the link has its pages
   std::uint64_t linked;
-  std::uint64_t zero[3];
+  // likewise, by the agent: its own IPv4 address and its own IPv6 address, zeros for a family without one
+  std::uint32_t address4;  // 10.0.0.1 is 0x0a000001
+  std::uint32_t zero;
+  IpAddress address6;
+  std::uint64_t zero_too;
 };
 static_assert(sizeof(TcpAgentLine) == 64);
 // The link writes to the pages that it found when it began, so none of them may be given back to the machine.
@@ -74,7 +79,6 @@ inline constexpr std::uint64_t process_lines = 4096;
 inline constexpr std::uint64_t commands_taken = agent_line + offsetof(TcpAgentLine, commands_taken);
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
-inline constexpr std::uint64_t address = agent_line + offsetof(TcpAgentLine, address);
 inline constexpr std::uint64_t linked = agent_line + offsetof(TcpAgentLine, linked);
 inline constexpr std::uint64_t events = event_line + offsetof(TcpEventLine, events);
 static_assert(of_core(tcp_cores_max) <= process_lines);

@@ -21,10 +21,11 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "wire/areas/ip_address.h"
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_slow_version = 1;
+inline constexpr std::uint32_t tcp_slow_version = 2;
 
 struct alignas(64) TcpSlowLine {
   std::uint64_t sent;    // in the ring that this side writes
@@ -84,9 +85,17 @@ enum class TcpSlowKind : std::uint16_t {
   send = 37,       // TcpSlowSend, and a frame to send
 };
 
+// How the agent is reached in one family.
+struct TcpSlowFamily {
+  IpAddress address, gateway;  // unspecified: none
+  std::uint8_t prefix_length;
+  std::uint8_t zero[3];
+};
+static_assert(sizeof(TcpSlowFamily) == 36);
+
 struct TcpSlowSetup {
   std::uint32_t version;
-  std::uint32_t address, gateway;  // 10.0.0.1 is 0x0a000001; gateway 0: none
+  TcpSlowFamily families[2];  // IPv4, IPv6
   std::uint32_t flows_max, half_open_max, time_wait_max;
   std::uint64_t window_max;
   // of the agent's keyed hashes, so that numbers and cookies stay valid when the work changes hands
@@ -95,13 +104,12 @@ struct TcpSlowSetup {
   std::uint64_t time_wait_ns;
   std::uint16_t mtu;
   std::uint8_t mac[6];
-  std::uint8_t prefix_length;
   std::uint8_t checksum;   // 1: the port completes checksums
   std::uint8_t wants_ecn;  // 1: connections that begin here ask for ECN
   std::uint8_t syn_cookies;
-  std::uint32_t zero;
+  std::uint8_t zeros[5];
 };
-static_assert(sizeof(TcpSlowSetup) == 80);
+static_assert(sizeof(TcpSlowSetup) == 144);
 
 struct TcpSlowFrame {
   std::uint64_t checksum_verified;
@@ -110,23 +118,27 @@ struct TcpSlowFrame {
 // A connection by its four numbers, from the agent's side. `attempt` distinguishes connections that the agent begins
 // with the same numbers; 0: a peer began it.
 struct TcpSlowKey {
-  std::uint32_t local_address, remote_address;
+  IpAddress local_address, remote_address;
   std::uint16_t local_port, remote_port;
   std::uint32_t attempt;
   std::uint64_t value;
 };
-static_assert(sizeof(TcpSlowKey) == 24);
+static_assert(sizeof(TcpSlowKey) == 48);
 
 struct TcpSlowListen {
-  std::uint64_t port, receive_bytes;
+  std::uint16_t port;
+  std::uint8_t is_ipv6;
+  std::uint8_t zero[5];
+  std::uint64_t receive_bytes;
 };
+static_assert(sizeof(TcpSlowListen) == 16);
 
 struct TcpSlowNeighbour {
-  std::uint32_t address;
+  IpAddress address;
   std::uint8_t mac[6];
   std::uint16_t zero;
 };
-static_assert(sizeof(TcpSlowNeighbour) == 12);
+static_assert(sizeof(TcpSlowNeighbour) == 24);
 
 struct TcpSlowSend {
   std::uint32_t tcp_offset;
@@ -152,6 +164,6 @@ struct TcpHandedFlow {
   std::uint8_t next_hop_mac[6];  // zeros: unknown
   std::uint8_t zero;
 };
-static_assert(sizeof(TcpHandedFlow) == 64 && alignof(TcpHandedFlow) == 8);
+static_assert(sizeof(TcpHandedFlow) == 88 && alignof(TcpHandedFlow) == 8);
 
 }  // namespace offpath::wire
