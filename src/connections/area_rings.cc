@@ -117,7 +117,7 @@ std::uint64_t AreaRings::events_posted(std::uint32_t core) const noexcept {
 }
 
 TcpEvent AreaRings::event_at(std::uint32_t core, std::uint64_t position) const noexcept {
-  TcpEvent told;
+  TcpEvent told{};
   std::memcpy(&told,
               memory_.data() + layout_.events() + layout_.of_core(core) +
                   position % layout_.event_slots * TcpAreaLayout::slot_bytes,

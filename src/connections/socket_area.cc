@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -39,9 +40,13 @@ constexpr std::uint64_t steps_bytes = 64;
   return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
                   page_bytes);
 }
+// Apart from the cells, which calls on established connections look at.
+[[nodiscard]] std::uint64_t remote_addresses_at(const TcpAreaLayout& layout) noexcept {
+  return steps_at(layout) + layout.flows * steps_bytes;
+}
 constexpr std::uint64_t rest_bytes = 16;
 [[nodiscard]] std::uint64_t rests_at(const TcpAreaLayout& layout) noexcept {
-  return steps_at(layout) + layout.flows * steps_bytes;
+  return remote_addresses_at(layout) + layout.flows * sizeof(wire::IpAddress);
 }
 [[nodiscard]] std::uint64_t pool_words_at(const TcpAreaLayout& layout) noexcept {
   return rests_at(layout) + layout.flows * rest_bytes;
@@ -108,6 +113,19 @@ void SocketArea::spread() {
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
 
+// Words that the agent writes once.
+wire::IpAddress SocketArea::own_address(wire::IpFamily family) const noexcept {
+  const auto read = [&]<class Word>(Word, std::size_t offset) {
+    auto* const at = reinterpret_cast<Word*>(memory_.data() + wire::tcp_word::agent_line + offset);
+    return std::atomic_ref<Word>(*at).load(std::memory_order_relaxed);
+  };
+  if (family == wire::IpFamily::v4)
+    return wire::ipv4(read(std::uint32_t{}, offsetof(wire::TcpAgentLine, address4)));
+  constexpr std::size_t first = offsetof(wire::TcpAgentLine, address6), half = sizeof(std::uint64_t);
+  const std::array halves{read(std::uint64_t{}, first), read(std::uint64_t{}, first + half)};
+  return {std::bit_cast<decltype(wire::IpAddress::bytes)>(halves)};
+}
+
 MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at_, kept_bytes_); }
 
 SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
@@ -148,6 +166,10 @@ Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
       processes_[process_].is == ProcessTable::Process::Is::leaving)
     return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
+}
+
+wire::IpAddress& SocketArea::remote_address(Handle handle) const noexcept {
+  return reinterpret_cast<wire::IpAddress*>(memory_.data() + remote_addresses_at(layout_))[handle];
 }
 
 SocketArea::Rest& SocketArea::rest(Handle handle) const noexcept {
@@ -371,9 +393,6 @@ void SocketArea::take(const TcpEvent& told) noexcept {
   if (told.error != TcpError::none) about.error = told.error;
   if ((told.what & (event::connected | event::accepted | event::listening)) != 0) {
     about.port = told.port;
-    about.local_address = told.local_address;
-    about.remote_address = told.remote_address;
-    about.remote_port = told.remote_port;
   }
   if ((told.what & event::listening) != 0 && cores() > 1 && about.is == Cell::Is::listener)
     fill_accept_slots(told.handle);
@@ -381,6 +400,8 @@ void SocketArea::take(const TcpEvent& told) noexcept {
     about.is = Cell::Is::flow;
     about.next = nobody;
     about.begun = told.begun;
+    remote_address(told.handle) = told.remote_address;
+    about.remote_port = told.remote_port;
     if (!is_accept_slot_of(about, cell(about.listener))) {  // the listener was closed meanwhile
       end(told.handle, true);
     } else {
@@ -397,7 +418,8 @@ void SocketArea::take(const TcpEvent& told) noexcept {
   }
   if (told.rings != 0) take_rings(told);
   about.received = std::clamp(told.received, about.received, about.read + about.bytes(Way::in));
-  about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
+  if ((told.what & event::accepted) == 0)
+    about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
   if (about.growth(Way::out) == Growth::taken && about.acknowledged >= steps(told.handle)[0].from)
     end_step(told.handle, Way::out);
   if (told.shut != 0 && (told.what & event::gone) == 0) on_shut(told);

@@ -52,8 +52,8 @@ class SocketArea {
  public:
   using Handle = std::uint32_t;
   struct Endpoint {
-    std::uint32_t address;  // 10.0.0.1 is 0x0a000001
-    std::uint16_t port;
+    wire::IpAddress address;
+    std::uint16_t port = 0;
   };
   // Whether calls would block, and the state of a flow.
   struct Look {
@@ -62,7 +62,7 @@ class SocketArea {
     bool finished;            // the peer has finished sending
     bool closed;              // both sides have finished, or there is an error: no more data either way
     wire::TcpError error;
-    Endpoint local, remote;
+    Endpoint local, remote;  // of a listener, the port alone
     std::uint64_t unread, unacknowledged;
     std::uint64_t received, acknowledged;   // totals
     std::uint32_t send_ring, receive_ring;  // bytes of the present rings
@@ -86,12 +86,21 @@ class SocketArea {
   [[nodiscard]] std::uint32_t cores() const noexcept { return rings_.cores(); }
   [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores() == 1 ? 0 : handle % cores(); }
 
-  // look() shows whether the agent granted it, and the port. `flags`: wire::tcp_no_delay, tcp_reuse_port,
-  // tcp_reuse_address.
-  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = 0);  // 0: any port
+  // The agent's own address; unspecified: it has none of this family. The families of which it has one, as flags.
+  [[nodiscard]] wire::IpAddress own_address(wire::IpFamily family) const noexcept;
+  [[nodiscard]] std::uint16_t families() const noexcept {
+    const auto has = [this](wire::IpFamily family) { return !own_address(family).is_unspecified(); };
+    return static_cast<std::uint16_t>((has(wire::IpFamily::v4) ? wire::tcp_for_ipv4 : 0) |
+                                      (has(wire::IpFamily::v6) ? wire::tcp_for_ipv6 : 0));
+  }
+
+  // look() shows whether the agent granted it, and the port. `flags`: the families, at least one of wire::tcp_for_ipv4
+  // and tcp_for_ipv6; tcp_no_delay, tcp_reuse_port, tcp_reuse_address.
+  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = wire::tcp_for_ipv4);  // 0: any port
   // `bound`: a handle of bind() that has the port.
-  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0,
-                                      Handle bound = wire::tcp_no_handle);
+  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog,
+                                      std::uint16_t flags = wire::tcp_for_ipv4, Handle bound = wire::tcp_no_handle);
+  // From the agent's own address of the same family.
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block instead of waiting.
   [[nodiscard]] Result<Handle> accept(Handle listener);
@@ -189,6 +198,7 @@ class SocketArea {
   [[nodiscard]] bool is_of_pool(Place place, Way way) const noexcept { return 1u << place.log2 > first_bytes(way); }
   [[nodiscard]] std::array<Step, 2>& steps(Handle handle) const noexcept;
   [[nodiscard]] Rest& rest(Handle handle) const noexcept;
+  [[nodiscard]] wire::IpAddress& remote_address(Handle handle) const noexcept;
   [[nodiscard]] MutableBytes ring_at(Handle handle, Way way, Place place) const noexcept;
   [[nodiscard]] MutableBytes ring(Handle handle, Way way) const noexcept;
   [[nodiscard]] MutableBytes ring_before(Handle handle, Way way) const noexcept;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "testing/sockets/area_script.h"
@@ -51,7 +52,7 @@ class SocketAreaTest : public ::testing::Test {
     wire::TcpCommand rings;
   };
   Flow connected() {
-    const Handle handle = area_->connect({0x0a000001, 80}).value();
+    const Handle handle = area_->connect({wire::ipv4(0x0a000001), 80}).value();
     const auto posted = commands(TcpCommandKind::connect);
     tell(handle, event::connected);
     return {handle, posted.at(0)};
@@ -81,8 +82,9 @@ class SocketAreaTest : public ::testing::Test {
 TEST_F(SocketAreaTest, AConnectionIsACommandWithItsRingsAndAnEvent) {
   const Flow flow = connected();
   EXPECT_EQ(wakes_, 1);
-  EXPECT_EQ(flow.rings.remote_address, 0x0a000001u);
-  EXPECT_EQ(flow.rings.remote_port, 80);
+  const auto asked = std::bit_cast<wire::TcpConnect>(flow.rings);
+  EXPECT_EQ(asked.remote_address, wire::ipv4(0x0a000001));
+  EXPECT_EQ(asked.remote_port, 80);
   EXPECT_TRUE(wire::check_tcp_ring(layout_, flow.handle, flow.rings.send_at, flow.rings.send_bytes));
   EXPECT_TRUE(wire::check_tcp_ring(layout_, flow.handle, flow.rings.receive_at, flow.rings.receive_bytes));
   EXPECT_FALSE(area_->known(flow.handle)->connected);
@@ -93,7 +95,7 @@ TEST_F(SocketAreaTest, AConnectionIsACommandWithItsRingsAndAnEvent) {
 }
 
 TEST_F(SocketAreaTest, ARefusedConnectionSaysSo) {
-  const Handle handle = area_->connect({0x0a000001, 80}).value();
+  const Handle handle = area_->connect({wire::ipv4(0x0a000001), 80}).value();
   tell(handle, event::closed | event::gone, 0, 0, TcpError::refused);
   const auto sent = area_->send(handle, bytes_of("x"));
   ASSERT_FALSE(sent);
@@ -165,6 +167,37 @@ TEST_F(SocketAreaTest, ConnectionsAreAcceptedInTheOrderInWhichTheyBegan) {
   EXPECT_EQ(area_->accept(listener).value(), slots[2].handle);
   EXPECT_EQ(area_->accept(listener).value(), slots[0].handle);
   EXPECT_EQ(commands(TcpCommandKind::accept_slot).size(), 2u) << "an accepted connection gives its slot back";
+}
+
+// The local address is the agent's own one of the peer's family.
+TEST_F(SocketAreaTest, AddressesAreOfEitherFamily) {
+  const wire::IpAddress own{{0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}}, peer{{0xfe, 0x80, 15, 1}};
+  EXPECT_TRUE(area_->own_address(wire::IpFamily::v6).is_unspecified());
+  auto* const line = reinterpret_cast<wire::TcpAgentLine*>(memory().data() + wire::tcp_word::agent_line);
+  line->address4 = 0x0a000002;
+  line->address6 = own;
+  EXPECT_EQ(area_->own_address(wire::IpFamily::v6), own);
+  const Handle listener = area_->listen(80, 1, wire::tcp_for_ipv4 | wire::tcp_for_ipv6).value();
+  TcpEvent told{};
+  told.handle = commands(TcpCommandKind::accept_slot).at(0).handle;
+  told.what = event::accepted;
+  told.listener = listener;
+  told.port = 80;
+  told.remote_address = peer;
+  told.remote_port = 1234;
+  agent_.tell(told);
+  const auto accepted = area_->look(area_->accept(listener).value());
+  EXPECT_EQ(accepted->remote.address, peer);
+  EXPECT_EQ(accepted->remote.port, 1234);
+  EXPECT_EQ(accepted->local.address, own);
+  EXPECT_EQ(accepted->local.port, 80);
+  EXPECT_EQ(accepted->acknowledged, 0u) << "the peer's address is in its place";
+  EXPECT_EQ(area_->look(connected().handle)->local.address, wire::ipv4(0x0a000002));
+}
+
+TEST_F(SocketAreaTest, APortIsOfOneFamilyAtLeast) {
+  EXPECT_EQ(area_->bind(80, wire::tcp_reuse_port).error().code, Error::invalid);
+  EXPECT_EQ(area_->listen(80, 1, 0).error().code, Error::invalid);
 }
 
 TEST_F(SocketAreaTest, UnreadBytesMakeACloseAReset) {
@@ -243,7 +276,7 @@ TEST(SocketAreaCost, AcceptAndCloseDoNotDependOnTheNumberOfConnections) {
     Handle listener = 0, first = 0;
     const auto prepare = [&] {
       for (std::uint32_t i = 0; i < connections; ++i) {
-        first = area.connect({0x0a000001, 80}).value();
+        first = area.connect({wire::ipv4(0x0a000001), 80}).value();
         static_cast<void>(agent.commands());
         agent.take_commands();
       }

@@ -1,6 +1,6 @@
 // The program's calls on its connections.
 #include <algorithm>
-#include <atomic>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -65,6 +65,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 
 // A port that is only bound is a listener without accept slots.
 Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::uint32_t backlog) {
+  if ((asked.flags & wire::tcp_families) == 0) return fail(Error::invalid, "a port of no family");
   if (!rings_.room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
@@ -87,27 +88,28 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   const Lock lock(*this);
   // If the program chose the port, the connection belongs to the core to which the device steers its frames; otherwise
   // the core finds a port.
-  const auto own = static_cast<std::uint32_t>(
-      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address))
-          .load(std::memory_order_relaxed));
-  const std::uint32_t core =
-      local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores());
+  const std::uint32_t core = local_port == 0
+                                 ? next_core()
+                                 : wire::core_of_flow(own_address(remote.address.family()), local_port, remote.address,
+                                                      remote.port, cores());
   if (!rings_.room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& flow = cell(*handle);
   flow.is = Cell::Is::flow;
-  flow.remote_address = remote.address;
+  remote_address(*handle) = remote.address;
   flow.remote_port = remote.port;
   hold(process_, *handle);
-  TcpCommand command{};
+  wire::TcpConnect command{};
   command.kind = TcpCommandKind::connect;
+  command.handle = *handle;
   command.port = local_port;
   command.remote_address = remote.address;
   command.remote_port = remote.port;
   command.flags = flags;
-  name_rings(*handle, command);
-  post(core, command);
+  auto entry = std::bit_cast<TcpCommand>(command);
+  name_rings(*handle, entry);
+  post(core, entry);
   name_holders(*handle);
   return *handle;
 }
@@ -306,8 +308,10 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.round_trip_us = at.round_trip_us;
   look.window = at.window;
   look.mss = at.mss;
-  look.local = {at.local_address, at.port};
-  look.remote = {at.remote_address, at.remote_port};
+  look.local.port = at.port;
+  if (at.is == Cell::Is::listener) return look;
+  look.remote = {remote_address(handle), at.remote_port};
+  look.local.address = own_address(look.remote.address.family());
   return look;
 }
 

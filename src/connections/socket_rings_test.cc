@@ -26,7 +26,7 @@ class Rings : public testing::Test {
  protected:
   Rings() {
     told.what = event::connected;
-    told.handle = flow = area.connect({1, 2}).value();
+    told.handle = flow = area.connect({wire::ipv4(1), 2}).value();
     tell();
   }
   ~Rings() override { munmap(memory.data(), memory.size()); }
@@ -151,7 +151,7 @@ TEST_F(Rings, OfAClosedConnectionServeTheNextOne) {
     tell();
     told = {};
     told.what = event::connected;
-    told.handle = flow = area.connect({1, 2}).value();
+    told.handle = flow = area.connect({wire::ipv4(1), 2}).value();
     tell();
     EXPECT_EQ(area.look(flow)->send_ring, first_bytes);
   }
@@ -376,7 +376,7 @@ TEST_F(IdleRings, OfAConnectionThatEndsMeanwhileServeTheNextOne) {
   EXPECT_FALSE(area.is_giving_back());
   told = {};
   told.what = event::connected;
-  told.handle = flow = area.connect({1, 2}).value();
+  told.handle = flow = area.connect({wire::ipv4(1), 2}).value();
   tell();
   EXPECT_EQ(area.look(flow)->send_ring, first_bytes);
   EXPECT_EQ(advise(Way::out).receive_at, larger[0].receive_at);

@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/sent_fds.h"
 #include "link/address.h"
@@ -15,6 +18,12 @@
 #include "wire/messages/tcp_messages.h"
 
 namespace offpath::channel {
+
+namespace {
+// for the agent's addresses
+constexpr TimeNs addresses_wait_ns = second_ns;
+constexpr std::chrono::microseconds addresses_look{100};
+}  // namespace
 
 Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions& options, TimeNs deadline) {
   const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
@@ -42,6 +51,9 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
   made->area_->spread();
+  // Over a link they come a moment after the answer.
+  const TimeNs until = std::min(deadline, deadline_after(end.now(), addresses_wait_ns));
+  while (made->area_->families() == 0 && end.now() < until) std::this_thread::sleep_for(addresses_look);
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
   OFP_ASSIGN(Newcomer own, made->introduce(0));  // with a socket for notices, too
   made->join(std::move(own));

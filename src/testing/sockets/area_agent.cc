@@ -21,7 +21,6 @@ namespace event = wire::tcp_event;
 
 namespace {
 
-constexpr std::uint32_t peers_address = 0x0a090001;
 constexpr std::uint16_t first_port = 40'000, segment_bytes = 1448;
 
 std::pair<Fd, Fd> pair_of_sockets() {
@@ -44,7 +43,7 @@ FakeAreaAgent::FakeAreaAgent(const channel::SocketOptions& options)
       area_(channel::SocketArea::layout_of(options)) {
   maker_ = std::make_unique<channel::SocketArea>(memory_.bytes(), options, [](std::uint32_t) {});
   OFP_ASSERT(area_.attach(memory_.bytes()));
-  area_.introduce(1, 0);
+  area_.introduce(1, address, address6);
   std::tie(wakes_[0], programs_wake_) = pair_of_sockets();
   notices_.emplace_back();
   std::tie(notices_.back(), programs_notices_) = pair_of_sockets();
@@ -149,6 +148,7 @@ void FakeAreaAgent::take(const TcpCommand& command) {
     case TcpCommandKind::bind: {
       flows_[handle] = {};
       flows_[handle].known.port = command.port != 0 ? command.port : chosen_port;
+      families_[flows_[handle].known.port] = command.flags & wire::tcp_families;
       const TcpError error = std::exchange(next_error_, TcpError::none);
       return error == TcpError::none ? tell(handle, event::listening)
                                      : tell(handle, event::closed | event::gone, error);
@@ -157,6 +157,7 @@ void FakeAreaAgent::take(const TcpCommand& command) {
       flows_[handle] = {};
       flows_[handle].known.port = command.port;
       listeners_[command.port] = handle;
+      families_[command.port] = command.flags & wire::tcp_families;
       return tell(handle, event::listening);
     case TcpCommandKind::accept_slot:
       flows_[handle] = {};
@@ -167,10 +168,7 @@ void FakeAreaAgent::take(const TcpCommand& command) {
       flows_[handle] = {};
       flows_[handle].rings = command;
       TcpEvent& known = flows_[handle].known;
-      known.local_address = address;
       known.port = command.port != 0 ? command.port : static_cast<std::uint16_t>(first_port + handle);
-      known.remote_address = command.remote_address;
-      known.remote_port = command.remote_port;
       known.mss = segment_bytes;
       last_connected_ = handle;
       const TcpError error = std::exchange(next_error_, TcpError::none);
@@ -209,7 +207,7 @@ void FakeAreaAgent::fail_next_connection(TcpError error) {
   next_error_ = error;
 }
 
-FakeAreaAgent::Handle FakeAreaAgent::connect_to(std::uint16_t port) {
+FakeAreaAgent::Handle FakeAreaAgent::connect_to(std::uint16_t port, wire::IpAddress peer) {
   std::unique_lock lock(lock_);
   wait_for(lock, served_, fmt::format("a listener of port {}", port),
            [&] { return listeners_.contains(port) && !accept_slots_[listeners_[port]].empty(); });
@@ -217,12 +215,12 @@ FakeAreaAgent::Handle FakeAreaAgent::connect_to(std::uint16_t port) {
   accept_slots_[listener].erase(accept_slots_[listener].begin());
   TcpEvent& known = flows_[handle].known;
   known.listener = listener;
-  known.local_address = address;
   known.port = port;
-  known.remote_address = peers_address;
+  known.remote_address = peer;
   known.remote_port = static_cast<std::uint16_t>(first_port + handle);
   known.mss = segment_bytes;
   tell(handle, event::accepted);
+  known.acknowledged = 0;  // where the address was
   wake_program();
   return handle;
 }
@@ -284,6 +282,12 @@ bool FakeAreaAgent::has_commanded(TcpCommandKind kind, Handle handle) {
   const std::lock_guard lock(lock_);
   serve();
   return std::ranges::find(commands_, std::pair(kind, handle)) != commands_.end();
+}
+
+std::uint16_t FakeAreaAgent::families_of(std::uint16_t port) {
+  const std::lock_guard lock(lock_);
+  serve();
+  return families_[port];
 }
 
 std::string FakeAreaAgent::offered(Handle flow) {

@@ -24,7 +24,9 @@ namespace offpath::sockets {
 class FakeAreaAgent {
  public:
   using Handle = channel::SocketArea::Handle;
-  static constexpr std::uint32_t address = 0x0a090002;  // 10.9.0.2, the agent's own
+  // The agent's own: 10.9.0.2 and fd09::2.
+  static constexpr std::uint32_t address = 0x0a090002;
+  static constexpr wire::IpAddress address6{{0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
   static constexpr std::uint16_t chosen_port = 49'152;  // for bind with port 0
 
   explicit FakeAreaAgent(const channel::SocketOptions& options);
@@ -39,8 +41,9 @@ class FakeAreaAgent {
 
   // ---- what the network does
   void fail_next_connection(wire::TcpError error);
-  // A peer connects to a listener, once that has an accept slot for it: the connection's handle.
-  Handle connect_to(std::uint16_t port);
+  // A peer connects to a listener, once that has an accept slot for it: the connection's handle. `peer`: by default
+  // 10.9.0.1.
+  Handle connect_to(std::uint16_t port, wire::IpAddress peer = wire::ipv4(0x0a090001));
   void arrive(Handle flow, std::string_view bytes);
   void end_stream(Handle flow);  // the peer's FIN
   void fail(Handle flow, wire::TcpError error);
@@ -52,6 +55,7 @@ class FakeAreaAgent {
   void await(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] bool has_commanded(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] std::string offered(Handle flow);  // all so far, of no more than its ring has
+  [[nodiscard]] std::uint16_t families_of(std::uint16_t port);  // flags of its last bind or listen command
   // The connection that the program made last.
   [[nodiscard]] Handle last_connected();
   [[nodiscard]] std::size_t processes();  // that have joined so far, the first one included
@@ -85,6 +89,7 @@ class FakeAreaAgent {
   std::vector<std::uint32_t> processes_{0};
   std::map<Handle, Flow> flows_;
   std::map<std::uint16_t, Handle> listeners_;
+  std::map<std::uint16_t, std::uint16_t> families_;  // by port
   std::map<Handle, std::vector<Handle>> accept_slots_;
   std::vector<std::pair<wire::TcpCommandKind, Handle>> commands_;
   wire::TcpError next_error_ = wire::TcpError::none;
