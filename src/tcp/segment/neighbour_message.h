@@ -12,8 +12,8 @@ namespace offpath::tcp {
 struct NeighbourMessage {
   // ARP reply, neighbour or router advertisement; otherwise ARP request or neighbour solicitation
   bool reply = false;
-  // `sender`: of a reply, the address that it is about. `sender_mac` is zero where none is told; `sender` is unspecified
-  // where it asks whether somebody has the address that it is about to take.
+  // `sender`: of a reply, the address that it is about. `sender_mac`: zero where none is told. `sender` is unspecified
+  // in the question of a node whether somebody has the address that it is about to take.
   MacAddress sender_mac{};
   IpAddress sender;
   MacAddress target_mac{};
