@@ -119,8 +119,7 @@ wire::IpAddress SocketArea::own_address(wire::IpFamily family) const noexcept {
     auto* const at = reinterpret_cast<Word*>(memory_.data() + wire::tcp_word::agent_line + offset);
     return std::atomic_ref<Word>(*at).load(std::memory_order_relaxed);
   };
-  if (family == wire::IpFamily::v4)
-    return wire::ipv4(read(std::uint32_t{}, offsetof(wire::TcpAgentLine, address4)));
+  if (family == wire::IpFamily::v4) return wire::ipv4(read(std::uint32_t{}, offsetof(wire::TcpAgentLine, address4)));
   constexpr std::size_t first = offsetof(wire::TcpAgentLine, address6), half = sizeof(std::uint64_t);
   const std::array halves{read(std::uint64_t{}, first), read(std::uint64_t{}, first + half)};
   return {std::bit_cast<decltype(wire::IpAddress::bytes)>(halves)};

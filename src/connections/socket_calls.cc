@@ -88,10 +88,9 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   const Lock lock(*this);
   // If the program chose the port, the connection belongs to the core to which the device steers its frames; otherwise
   // the core finds a port.
-  const std::uint32_t core = local_port == 0
-                                 ? next_core()
-                                 : wire::core_of_flow(own_address(remote.address.family()), local_port, remote.address,
-                                                      remote.port, cores());
+  const std::uint32_t core = local_port == 0 ? next_core()
+                                             : wire::core_of_flow(own_address(remote.address.family()), local_port,
+                                                                  remote.address, remote.port, cores());
   if (!rings_.room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);

@@ -64,11 +64,11 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   std::uint8_t owed;
   wire::TcpError error;
   bool finishing, gone;
-  bool stopped;  // stopped before its last holder released it; the agent was told then
-  bool listens;  // it is or was a listener
+  bool stopped;                          // stopped before its last holder released it; the agent was told then
+  bool listens;                          // it is or was a listener
   std::uint16_t port, remote_port, mss;  // the peer's address: remote_address()
-  bool shutting;         // the agent was asked to shut the window, and not to open it again
-  std::uint8_t copying;  // bits of the directions in which a call copies without the lock; see Turn
+  bool shutting;                         // the agent was asked to shut the window, and not to open it again
+  std::uint8_t copying;                  // bits of the directions in which a call copies without the lock; see Turn
   union {
     std::uint32_t listener;   // of an accept slot
     std::uint32_t out_place;  // of a flow whose ring is from the pool

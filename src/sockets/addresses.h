@@ -20,7 +20,7 @@ namespace offpath::sockets {
 }
 
 // Writes as much as fits, and sets `*length` to the length of the whole address. Returns 0, or -1 with errno.
-[[nodiscard]] inline int write_address(channel::SocketArea::Endpoint endpoint, int family, sockaddr* to,
+[[nodiscard]] inline int write_address(const channel::SocketArea::Endpoint& endpoint, int family, sockaddr* to,
                                        socklen_t* length) {
   if (is_bad(length, sizeof *length)) return failed(EFAULT);
   if (static_cast<int>(*length) < 0) return failed(EINVAL);

@@ -54,7 +54,7 @@ class FakeAreaAgent {
   // Waits until it has given this command for the handle.
   void await(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] bool has_commanded(wire::TcpCommandKind kind, Handle handle);
-  [[nodiscard]] std::string offered(Handle flow);  // all so far, of no more than its ring has
+  [[nodiscard]] std::string offered(Handle flow);               // all so far, of no more than its ring has
   [[nodiscard]] std::uint16_t families_of(std::uint16_t port);  // flags of its last bind or listen command
   // The connection that the program made last.
   [[nodiscard]] Handle last_connected();
