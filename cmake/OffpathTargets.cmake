@@ -25,6 +25,8 @@ target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
 target_include_directories(offpath_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(offpath_flags
   INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -fvisibility=hidden>
+  # Assertions name files as the repository does: programs do not tell where they were built, and clones share objects.
+  $<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
   $<$<AND:$<BOOL:${OFFPATH_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -86,7 +88,7 @@ function(offpath_library name)
   # Headers take most of the compile time of a source. CMake excludes sources with options of their own.
   list(LENGTH arg_SOURCES count)
   if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${arg_SOURCES}" MATCHES "[.]c(;|$)")
-    set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   endif()
   offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
   offpath_guides_fuzzers(offpath_${name})
@@ -123,12 +125,13 @@ function(offpath_program name)
 endfunction()
 
 # offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …]
-#              [TIMEOUT seconds])
+#              [TIMEOUT seconds] [FAMILIES])
 #
 # A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
-# label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone.
+# label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone. With FAMILIES it runs a
+# second time with addresses of IPv6 (src/testing/tcp/family.h), as NAME_ipv6.
 function(offpath_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "FAMILIES" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
   offpath_no_leftovers("offpath_test(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT OFFPATH_TESTS)
     return()
@@ -156,15 +159,25 @@ function(offpath_test name)
     endif()
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
-           --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
-  set(environment ${offpath_sanitizer_environment} OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR} ${offpath_test_environment})
-  # Tests with long time limits start first, so that none runs alone at the end.
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
-                       ENVIRONMENT "${environment}")
-  if("e2e" IN_LIST arg_LABELS)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  set(runs ${name})
+  if(arg_FAMILIES)
+    list(APPEND runs ${name}_ipv6)
   endif()
+  foreach(run IN LISTS runs)
+    add_test(NAME ${run} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
+             --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${run}.xml --gtest_brief=1)
+    set(environment ${offpath_sanitizer_environment} OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR}
+      ${offpath_test_environment})
+    if(run MATCHES "_ipv6$")
+      list(APPEND environment OFFPATH_TEST_FAMILY=ipv6)
+    endif()
+    # Tests with long time limits start first, so that none runs alone at the end.
+    set_tests_properties(${run} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
+                         ENVIRONMENT "${environment}")
+    if("e2e" IN_LIST arg_LABELS)
+      set_tests_properties(${run} PROPERTIES RUN_SERIAL TRUE)
+    endif()
+  endforeach()
   add_dependencies(tests ${name})
   foreach(label IN LISTS arg_LABELS)
     add_dependencies(tests_${label} ${name})

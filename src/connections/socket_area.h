@@ -96,10 +96,10 @@ class SocketArea {
 
   // look() shows whether the agent granted it, and the port. `flags`: the families, at least one of wire::tcp_for_ipv4
   // and tcp_for_ipv6; tcp_no_delay, tcp_reuse_port, tcp_reuse_address.
-  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = wire::tcp_for_ipv4);  // 0: any port
+  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = wire::tcp_families);  // 0: any port
   // `bound`: a handle of bind() that has the port.
   [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog,
-                                      std::uint16_t flags = wire::tcp_for_ipv4, Handle bound = wire::tcp_no_handle);
+                                      std::uint16_t flags = wire::tcp_families, Handle bound = wire::tcp_no_handle);
   // From the agent's own address of the same family.
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block instead of waiting.

@@ -12,7 +12,7 @@ class BesideTheKernel : public testing::Test {
  protected:
   void SetUp() override {
     if (!namespaces().missing.empty()) GTEST_SKIP() << namespaces().missing;
-    static const bool connected = namespaces().connect("10.9.0.1/24");
+    static const bool connected = namespaces().connect("10.9.0.1/24", "fd00::a09:1/120");
     ASSERT_TRUE(connected);
   }
   // In the peer's namespace; waits for its end.

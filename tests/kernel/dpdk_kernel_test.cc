@@ -80,7 +80,7 @@ TEST_F(DpdkAndTheKernel, StreamsBothWaysOverAfPacket) {
 TEST_F(DpdkAndTheKernel, FramesWhoseChecksumNobodyCompletedAreDroppedAndCounted) {
   set_partial_checksums(true);
   Machine<MemoryOwner> machine(open(on_veth), {}, 1);
-  ASSERT_TRUE(machine.stack->listen(port, 1, 65'536));
+  ASSERT_TRUE(machine.stack->listen(IpFamily::v4, port, 1, 65'536));
   machine.run({[] {
     in_far([] {
       const Fd fd = tcp_socket();
@@ -245,7 +245,7 @@ TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
   for (std::size_t i = 0; i < said.size(); ++i) said[i] = stream_byte(4, i);
   const std::vector<std::byte> kept = said;
   Segment segment;
-  segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
+  segment.key = {{ipv4(0x0a000001), 1000}, {ipv4(0x0a000002), 2000}};
   segment.flags = flag::ack;
   FrameToSend frame = segment_frame(segment, card->capabilities().mac, driver->capabilities().mac,
                                     Bytes(said).first(12'345), Bytes(said).subspan(12'345));
@@ -253,7 +253,7 @@ TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
   ASSERT_EQ(driver->transmit({&frame, 1}, 1), 1u);
   std::ranges::fill(said, std::byte{0});
   EXPECT_TRUE(receives(*card, [&](const ReceivedFrame& arrived) {
-    Ipv4Packet packet;
+    IpPacket packet;
     Segment read;
     EXPECT_TRUE(arrived.checksum_verified);
     return read_ipv4(arrived.bytes.subspan(ethernet_header_bytes), packet) == Drop::none &&

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <random>
 
@@ -79,13 +80,18 @@ class HostileProgram {
     if (core != 0 && of_port && below(100) != 0) made.kind = wire::TcpCommandKind::accept_slot;
     made.listener = static_cast<std::uint32_t>(below(8));
     made.port = static_cast<std::uint16_t>(below(4) == 0 ? 7000 : 20'000 + below(1000));  // another's, sometimes
-    made.remote_address = static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything());
-    made.remote_port = static_cast<std::uint16_t>(anything());
     made.send_bytes = made.receive_bytes = below(100) == 0 ? static_cast<std::uint32_t>(anything()) : 65'536;
     made.send_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
     made.receive_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
     made.position = below(4) == 0 ? anything() : below(65'536);
-    made.flags = static_cast<std::uint16_t>(anything());
+    made.flags = static_cast<std::uint16_t>(below(100) == 0 ? anything() : anything() | wire::tcp_families);
+    if (made.kind == wire::TcpCommandKind::connect) {
+      auto connects = std::bit_cast<wire::TcpConnect>(made);
+      connects.remote_address = wire::ipv4(static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything()));
+      if (below(4) == 0) connects.remote_address.bytes[below(12)] = static_cast<std::uint8_t>(anything());
+      connects.remote_port = static_cast<std::uint16_t>(anything());
+      made = std::bit_cast<wire::TcpCommand>(connects);
+    }
     std::memcpy(memory.data() + wire::TcpAreaLayout::commands + layout_.of_core(core) +
                     next % layout_.command_slots * wire::TcpAreaLayout::slot_bytes,
                 &made, sizeof made);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -23,16 +24,24 @@ struct Exchanged {
   bool whole = false;  // everything was sent, and the end was seen
 };
 
-inline sockaddr_in address_of(const tcp::Endpoint& endpoint) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(endpoint.port);
-  address.sin_addr.s_addr = htonl(endpoint.address.value);
+inline sockaddr_storage address_of(const tcp::Endpoint& endpoint) {
+  sockaddr_storage address{};
+  if (endpoint.address.is_v4()) {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(endpoint.port);
+    v4.sin_addr.s_addr = htonl(endpoint.address.v4());
+  } else {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(endpoint.port);
+    std::memcpy(&v6.sin6_addr, endpoint.address.bytes.data(), endpoint.address.bytes.size());
+  }
   return address;
 }
 
 inline Fd tcp_socket() {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(tcp::tests_ipv6() ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval limit{60, 0};
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

@@ -45,13 +45,17 @@ struct NamespacePair {
     }
   }
 
-  // Interfaces `near` here, without an address, and `far` there, with this one.
-  [[nodiscard]] bool connect(const std::string& far_address) {
+  // Interfaces `near` here, without an address, and `far` there, with these, which nobody else has.
+  [[nodiscard]] bool connect(const std::string& far_address, const std::string& far_address6) {
     bool good = run(fmt::format(
         "ip link add near type veth peer name far && ip link set near up && ip link set far netns /proc/{}/fd/{}",
         ::getpid(), peer.get()));
     in_namespace(peer.get(), [&] {
-      good &= run(fmt::format("ip link set lo up && ip addr add {} dev far && ip link set far up", far_address));
+      static_cast<void>(run("sysctl -w net.ipv6.conf.far.accept_dad=0"));
+      good &=
+          run(fmt::format("ip link set lo up && ip addr add {} dev far && ip addr add {} dev far nodad && "
+                          "ip link set far up",
+                          far_address, far_address6));
     });
     // An interface that has no address answers nothing, but for IPv6's own chatter.
     static_cast<void>(run("sysctl -w net.ipv6.conf.near.disable_ipv6=1"));

@@ -15,7 +15,7 @@ namespace offpath::kernel_test {
 
 using namespace tcp;
 
-constexpr Ipv4Address self{0x0a090002}, kernel{0x0a090001};  // 10.9.0.2, 10.9.0.1
+inline const IpAddress self = test_address(0x0a090002), kernel = test_address(0x0a090001);  // 10.9.0.2, 10.9.0.1
 constexpr std::uint16_t port = 7000;
 
 template <class AnyOwner>
@@ -32,7 +32,7 @@ struct Machine {
     const bool good = bad.loss == 0 && bad.bytes_per_second == 0;
     Port& used = good ? static_cast<Port&>(*device) : *impaired;
     StackOptions options;
-    options.address = self;
+    set_test_address(options, 0x0a090002);
     options.secret = {seed, 99};
     options.time_wait_ns = second_ns;
     stack = std::make_unique<Stack>(options, used.capabilities(), *congestion, owner, monotonic_ns());
@@ -79,7 +79,7 @@ StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad
   if (device == nullptr) return ADD_FAILURE() << "there is no device", StackCounters{};
   Machine<MemoryOwner> machine(std::move(device), bad, 5);
   machine.owner.plan = {bytes, 256 << 10};
-  EXPECT_TRUE(machine.stack->listen(port, 1, 256 << 10));
+  EXPECT_TRUE(machine.stack->listen(test_family(), port, 1, 256 << 10));
   std::vector<Exchanged> results(clients);
   std::list<std::function<void()>> peers;
   for (std::size_t i = 0; i < clients; ++i)
@@ -87,7 +87,7 @@ StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad
       in_peer([&] {
         const Fd fd = tcp_socket();
         const auto local = static_cast<std::uint16_t>(20'000 + i);
-        const sockaddr_in from = address_of({kernel, local}), to = address_of({self, port});
+        const sockaddr_storage from = address_of({kernel, local}), to = address_of({self, port});
         if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0) return;
         if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return;
         results[i] = exchange(fd.get(), 2u * local, bytes, 2u * local + 1);
@@ -109,17 +109,17 @@ void expect_connected(std::unique_ptr<Port> device, const Impairments& bad, std:
   Fd listening;
   in_peer([&] {
     listening = tcp_socket();
-    const sockaddr_in at = address_of({kernel, port});
+    const sockaddr_storage at = address_of({kernel, port});
     ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
     ASSERT_EQ(::listen(listening.get(), 64), 0);
   });
   std::list<std::function<void()>> peers;
   for (std::size_t i = 0; i < count; ++i)
     peers.push_back([&, i] {
-      sockaddr_in from{};
+      sockaddr_in6 from{};
       socklen_t size = sizeof from;
       const Fd fd(::accept(listening.get(), reinterpret_cast<sockaddr*>(&from), &size));
-      const std::uint64_t name = ntohs(from.sin_port);
+      const std::uint64_t name = ntohs(from.sin6_port);
       if (fd) results[i] = exchange(fd.get(), 2 * name + 1, bytes, 2 * name);
     });
   for (std::size_t i = 0; i < count; ++i) {

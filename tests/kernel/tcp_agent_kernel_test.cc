@@ -29,9 +29,9 @@ using channel::SocketArea;
 using channel::Sockets;
 using tcp::Endpoint;
 
-constexpr Endpoint own{{0x0a090002}, 7000};
+const Endpoint own{tcp::test_address(0x0a090002), 7000};
 constexpr std::uint32_t flows = 64;  // of a program
-constexpr SocketArea::Endpoint kernel_server{0x0a090001, 7001};
+const SocketArea::Endpoint kernel_server{tcp::test_address(0x0a090001), 7001};
 
 class AgentProcess {
  public:
@@ -44,18 +44,10 @@ class AgentProcess {
     Fd ready(pipe_ends[0]);
     const std::string at = address(), tell = std::to_string(pipe_ends[1]),
                       of_cores = fmt::format("tcp.cores={}", cores);
-    std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM,
-                                          "--listen",
-                                          at.c_str(),
-                                          "--ready-fd",
-                                          tell.c_str(),
-                                          "--set",
-                                          "tcp.device=near",
-                                          "--set",
-                                          "tcp.address=10.9.0.2/24",
-                                          "--set",
-                                          of_cores.c_str(),
-                                          nullptr};
+    const char* const own_address = tcp::tests_ipv6() ? "tcp.address6=fd00::a09:2/120" : "tcp.address=10.9.0.2/24";
+    std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM, "--listen", at.c_str(),        "--ready-fd",
+                                          tell.c_str(),          "--set",    "tcp.device=near", "--set",
+                                          own_address,           "--set",    of_cores.c_str(),  nullptr};
     good_ =
         posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
     close(pipe_ends[1]);
@@ -161,7 +153,7 @@ class ProgramsAndTheKernel : public BesideTheKernel, public testing::WithParamIn
     return std::jthread([with] {
       in_far([&] {
         const Fd fd = tcp_socket();
-        const sockaddr_in to = address_of(own);
+        const sockaddr_storage to = address_of(own);
         if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) with(fd.get());
       });
     });
@@ -193,7 +185,7 @@ TEST_P(ProgramsAndTheKernel, AProgramConnects) {
   Fd listening;
   in_far([&] {
     listening = tcp_socket();
-    const sockaddr_in at = address_of({{kernel_server.address}, kernel_server.port});
+    const sockaddr_storage at = address_of({kernel_server.address, kernel_server.port});
     ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
     ASSERT_EQ(::listen(listening.get(), 8), 0);
   });

@@ -6,7 +6,8 @@
 #include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/port/packet_port.h"
-#include "tcp/segment/frame_writer.h"
+#include "tcp/port/shared_address.h"
+#include "tcp/segment/neighbour_message.h"
 
 namespace offpath::kernel_test {
 namespace {
@@ -49,10 +50,16 @@ class EchoOwner final : public Owner {
   std::vector<Echo> flows_;
 };
 
+FrameTargets own_targets() {
+  FrameTargets targets;
+  (tests_ipv6() ? targets.v6 : targets.v4) = self;
+  return targets;
+}
+
 class TcpAndTheKernel : public BesideTheKernel {
  protected:
-  static std::unique_ptr<PacketPort> veth(std::optional<Ipv4Address> address = self) {
-    auto opened = PacketPort::open_interface("near", address);
+  static std::unique_ptr<PacketPort> veth(const std::optional<FrameTargets>& targets = own_targets()) {
+    auto opened = PacketPort::open_interface("near", targets);
     if (!opened) ADD_FAILURE() << opened.error().message;
     return opened ? std::move(*opened) : nullptr;
   }
@@ -99,7 +106,7 @@ TEST_F(TcpAndTheKernel, StreamsBothWaysOverTap) {
   auto device = PacketPort::open_tap("offtap", {2, 0, 0, 0, 0, 9});
   if (!device) GTEST_SKIP() << device.error().message;
   // The kernel's end is in this thread's namespace, as the device is; threads are born there.
-  ASSERT_TRUE(run("ip addr add 10.9.0.1/24 dev offtap"));
+  ASSERT_TRUE(run("ip addr add 10.9.0.1/24 dev offtap && ip addr add fd00::a09:1/120 dev offtap nodad"));
   expect_served(std::move(*device), {}, 2, 16 << 20, [](const auto& what) { what(); });
 }
 
@@ -112,13 +119,13 @@ TEST_F(TcpAndTheKernel, EchoesEachMessageAndALongStream) {
   auto device = veth();
   ASSERT_NE(device, nullptr);
   Machine<EchoOwner> machine(std::move(device), {}, 7);
-  ASSERT_TRUE(machine.stack->listen(port, 1, EchoOwner::buffer_bytes));
+  ASSERT_TRUE(machine.stack->listen(test_family(), port, 1, EchoOwner::buffer_bytes));
   std::size_t good = 0;
   Exchanged stream;
   machine.run({[&] {
     in_far([&] {
       const Fd fd = tcp_socket();
-      const sockaddr_in to = address_of({self, port});
+      const sockaddr_storage to = address_of({self, port});
       if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return;
       for (std::uint64_t i = 0; i < 2000; ++i) {
         std::uint64_t question[8] = {i, ~i}, answer[8] = {};
@@ -141,11 +148,11 @@ TEST_F(TcpAndTheKernel, UnderstandsResetsAndSaysThem) {
   ASSERT_NE(device, nullptr);
   Machine<MemoryOwner> machine(std::move(device), {}, 8);
   machine.owner.plan = {0, 65'536};
-  ASSERT_TRUE(machine.stack->listen(port, 1, 65'536));
+  ASSERT_TRUE(machine.stack->listen(test_family(), port, 1, 65'536));
   int refused = 0;
   machine.run({[&] {
     in_far([&] {
-      const sockaddr_in to = address_of({self, port}), nobody = address_of({self, port + 1});
+      const sockaddr_storage to = address_of({self, port}), nobody = address_of({self, port + 1});
       {
         const Fd fd = tcp_socket();
         const linger at_once{1, 0};
@@ -186,42 +193,100 @@ TEST_F(TcpAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
 // Of frames that nobody but the kernel wants, none wakes the agent.
 TEST_F(TcpAndTheKernel, FramesThatAStackDoesNotReadAreLeftToTheKernel) {
   const auto expect_own_only = [&](Port& device) {
-    const auto send = [&](Ipv4Address to, std::uint8_t protocol, std::uint8_t fragment) {
-      std::vector<std::uint8_t> frame = {0x08, 0x00, 0x45,     0, 0, 40, 0, 0, fragment,
-                                         0,    64,   protocol, 0, 0, 10, 9, 0, 1};
-      for (const unsigned shift : {24u, 16u, 8u, 0u}) frame.push_back(static_cast<std::uint8_t>(to.value >> shift));
+    const auto send = [&](const IpAddress& to, std::uint8_t protocol, bool is_fragment) {
+      constexpr std::uint8_t fragment_header = 44, payload_bytes = 6;
+      std::vector<std::byte> header(ip_header_bytes(test_family()));
+      const bool has_header = tests_ipv6() && is_fragment;
+      write_ip_header({.source = kernel, .target = to, .protocol = has_header ? fragment_header : protocol},
+                      payload_bytes, header.data());
+      if (!tests_ipv6()) header[6] = std::byte{is_fragment ? std::uint8_t{0x20} : std::uint8_t{0x40}};
+      std::vector<std::uint8_t> frame =
+          tests_ipv6() ? std::vector<std::uint8_t>{0x86, 0xdd} : std::vector<std::uint8_t>{0x08, 0x00};
+      for (const std::byte byte : header) frame.push_back(static_cast<std::uint8_t>(byte));
       in_far([&] { send_raw_frame(device.capabilities().mac, frame); });
     };
-    const auto is_ipv4 = [](const ReceivedFrame& frame) {
-      return read_ethernet_header(frame.bytes.data()).type == ethertype_ipv4;
+    const auto is_segment = [](const ReceivedFrame& frame) {
+      return read_ethernet_header(frame.bytes.data()).type == (tests_ipv6() ? ethertype_ipv6 : ethertype_ipv4) &&
+             !read_neighbour_frame(frame.bytes);
     };
-    send({0x0a090003}, protocol_tcp, 0x40);
-    send(self, 17, 0x40);
-    send(self, protocol_tcp, 0x20);
+    send(test_address(0x0a090003), protocol_tcp, false);
+    send(self, 17, false);
+    send(self, protocol_tcp, true);
     FrameToSend own;
-    write_arp_frame({false, device.capabilities().mac, self, {}, kernel}, device.capabilities().mac, broadcast_mac,
-                    own);
+    const MacAddress mac = device.capabilities().mac;
+    write_neighbour_frame({false, mac, self, {}, kernel}, mac, group_mac(kernel), own);
     EXPECT_EQ(device.transmit(std::span(&own, 1), monotonic_ns()), 1u);
-    EXPECT_FALSE(receives(device, is_ipv4));
-    EXPECT_LE(device.counters().frames_in, 1u);  // the answer to the ARP message
-    send(self, protocol_tcp, 0x40);
-    EXPECT_TRUE(receives(device, is_ipv4));
+    EXPECT_FALSE(receives(device, is_segment));
+    EXPECT_LE(device.counters().frames_in, 1u);  // the answer to the question
+    send(self, protocol_tcp, false);
+    EXPECT_TRUE(receives(device, is_segment));
   };
   const auto alone = veth();
   ASSERT_NE(alone, nullptr);
   expect_own_only(*alone);
   Fanout fanout;
-  const auto of_several = PacketPort::open_interface("near", self, &fanout);
+  const auto of_several = PacketPort::open_interface("near", own_targets(), &fanout);
   ASSERT_TRUE(of_several) << of_several.error().message;
-  ASSERT_TRUE(fanout.begin(self));
+  ASSERT_TRUE(fanout.begin(own_targets()));
   expect_own_only(**of_several);
 }
 
+TEST_F(TcpAndTheKernel, LearnsThatTheKernelHasItsAddress) {
+  if (!tests_ipv6()) GTEST_SKIP() << "IPv4 addresses are not checked";
+  const auto device = veth(FrameTargets{{}, kernel});
+  ASSERT_NE(device, nullptr);
+  StackOptions options;
+  options.v6 = {kernel, 120, {}};
+  options.secret = {1, 2};
+  const auto congestion = congestion_control("cubic").value();
+  MemoryOwner owner;
+  Stack stack(options, device->capabilities(), *congestion, owner, monotonic_ns());
+  Station station(*device, stack);
+  for (const TimeNs end = monotonic_ns() + 10 * second_ns; monotonic_ns() < end && !stack.is_duplicate();)
+    if (!station.poll(monotonic_ns())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(stack.is_duplicate());
+}
+
+TEST_F(TcpAndTheKernel, TellsTheKernelThatAnAddressIsTaken) {
+  if (!tests_ipv6()) GTEST_SKIP() << "IPv4 addresses are not checked";
+  Machine<MemoryOwner> machine(veth(), {}, 9);
+  const std::string address = text_of(self) + "/120 dev far";
+  bool is_told = false;
+  machine.run({[&] {
+    in_far([&] {
+      ASSERT_TRUE(run("sysctl -w net.ipv6.conf.far.accept_dad=1 && ip addr add " + address));
+      for (int i = 0; i < 100 && !is_told; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        is_told = run("ip addr show dev far | grep dadfailed");
+      }
+      EXPECT_TRUE(run("ip addr del " + address + " && sysctl -w net.ipv6.conf.far.accept_dad=0"));
+    });
+  }});
+  EXPECT_TRUE(is_told);
+}
+
+// The kernel would answer its peers with RST.
+TEST_F(TcpAndTheKernel, SharesAnAddressWithIt) {
+  const std::string address = text_of(self) + (tests_ipv6() ? "/120" : "/24");
+  ASSERT_TRUE(run("sysctl -w net.ipv6.conf.near.disable_ipv6=0"));
+  ASSERT_TRUE(run("ip addr add " + address + " dev near" + (tests_ipv6() ? " nodad" : "")));
+  std::string missing;
+  {
+    const auto shared = SharedAddress::begin("near", self);
+    if (shared)
+      expect_served_over_veth({}, 4, 1 << 20);
+    else
+      missing = shared.error().message;
+  }
+  EXPECT_TRUE(run("ip addr del " + address + " dev near && sysctl -w net.ipv6.conf.near.disable_ipv6=1"));
+  if (!missing.empty()) GTEST_SKIP() << missing;
+}
+
 TEST(PacketPort, SaysWhatIsWrongWithAnInterface) {
-  const auto none = PacketPort::open_interface("nonesuch0", self);
+  const auto none = PacketPort::open_interface("nonesuch0", own_targets());
   ASSERT_FALSE(none);
   EXPECT_FALSE(none.error().message.empty());
-  EXPECT_FALSE(PacketPort::open_interface(std::string(100, 'x'), self));
+  EXPECT_FALSE(PacketPort::open_interface(std::string(100, 'x'), own_targets()));
   EXPECT_FALSE(PacketPort::open_tap("", {}));
 }
 

@@ -25,7 +25,7 @@ struct Service {
     listener = server->area->listen(port, 16).value();
   }
   void connect() {
-    const auto handle = client->area->connect({TestNetwork::address(1).value, port});
+    const auto handle = client->area->connect({TestNetwork::address(1), port});
     ASSERT_TRUE(handle);
     ones.emplace_back(*client->area, *handle, bytes, true, random());
   }
@@ -55,6 +55,14 @@ struct Service {
   std::list<Talker> ones, others;
 };
 
+// The command as one that connects to this peer.
+void to(wire::TcpCommand& command, const Endpoint& remote) {
+  auto connect = std::bit_cast<wire::TcpConnect>(command);
+  connect.remote_address = remote.address;
+  connect.remote_port = remote.port;
+  command = std::bit_cast<wire::TcpCommand>(connect);
+}
+
 // Whatever a stack has is steered to its core.
 void expect_at_home(const CoreWorld& world) {
   for (const auto& side : world.sides) {
@@ -62,7 +70,7 @@ void expect_at_home(const CoreWorld& world) {
     for (std::uint32_t core = 0; core < cores; ++core)
       for (const auto& each : side->all[core]->service.connections(1000))
         if (!each.listens) {
-          ASSERT_EQ(wire::core_of_flow(each.key.local.address.value, each.key.local.port, each.key.remote.address.value,
+          ASSERT_EQ(wire::core_of_flow(each.key.local.address, each.key.local.port, each.key.remote.address,
                                        each.key.remote.port, cores),
                     core);
         }
@@ -155,7 +163,7 @@ TEST(TcpCoresSim, AConnectionFromAnotherOnesPortIsRefusedOnEveryCore) {
     const auto listener = server.area->listen(port, 8).value();
     ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->connected; }, second_ns));
     for (std::uint16_t remote = 9000; remote < 9030; ++remote) {
-      const auto flow = thief.area->connect({TestNetwork::address(0).value, remote}, port).value();
+      const auto flow = thief.area->connect({TestNetwork::address(0), remote}, port).value();
       ASSERT_TRUE(world.run_until([&] { return thief.area->look(flow)->closed; }, second_ns));
       EXPECT_EQ(thief.area->look(flow)->error, wire::TcpError::address_in_use) << remote;
       thief.area->close(flow);
@@ -180,7 +188,7 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
       TestProgram& whose = &which == &listener ? server : other;
       const auto open_again = [&] {
         return &which == &listener ? whose.area->listen(port, 4)
-                                   : whose.area->connect({TestNetwork::address(0).value, 9000}, port);
+                                   : whose.area->connect({TestNetwork::address(0), 9000}, port);
       };
       if (!which) {
         if (const auto made = open_again()) which = *made;
@@ -253,12 +261,12 @@ TEST(TcpCoresSim, RubbishOnOneCoreEndsThatProgramOnAll) {
         wire::TcpCommand command{};
         command.kind = static_cast<wire::TcpCommandKind>(written < 150 ? 1 + random() % 12 : random() % 20);
         command.handle = static_cast<std::uint32_t>(random() % 16);
+        command.flags = static_cast<std::uint16_t>(random() % 8 == 0 ? 0 : wire::tcp_families);
         const bool of_port = command.kind == wire::TcpCommandKind::listen || command.kind == wire::TcpCommandKind::bind;
         if (written < 150 && !of_port) command.handle = command.handle / 3 * 3 + core;
         command.listener = static_cast<std::uint32_t>(random() % 4);
         command.port = static_cast<std::uint16_t>(random() % 2 == 0 ? port : 7001 + random() % 4);
-        command.remote_address = TestNetwork::address(0).value;
-        command.remote_port = 9;
+        if (command.kind == wire::TcpCommandKind::connect) to(command, {TestNetwork::address(0), 9});
         command.send_bytes = command.receive_bytes = 4096;
         command.send_at = command.receive_at = hostile.layout.own();
         hostile.write_command(command, of_port && written < 150 ? 0 : core);
@@ -284,8 +292,7 @@ TEST(TcpCores, HaveHandlesOfTheirOwnSoQuotasHold) {
     wire::TcpCommand command{};
     command.kind = wire::TcpCommandKind::connect;
     command.handle = 3;
-    command.remote_address = TestNetwork::address(0).value;
-    command.remote_port = 80;
+    to(command, {TestNetwork::address(0), 80});
     command.send_bytes = command.receive_bytes = 4096;
     command.send_at = command.receive_at = program.layout.own();
     program.write_command(command, another ? 0 : 1);
@@ -316,8 +323,8 @@ TEST(TcpCores, AListenerWithoutHandlesForAcceptSlotsCostsNothing) {
   // All handles of one core are taken, and then an accept slot is used up.
   std::vector<SocketArea::Handle> taken;
   for (std::uint16_t local = 1; taken.size() < flows; ++local) {
-    if (wire::core_of_flow(TestNetwork::address(1).value, local, TestNetwork::address(0).value, 80, 2) != 1) continue;
-    const auto handle = area.connect({TestNetwork::address(0).value, 80}, local);
+    if (wire::core_of_flow(TestNetwork::address(1), local, TestNetwork::address(0), 80, 2) != 1) continue;
+    const auto handle = area.connect({TestNetwork::address(0), 80}, local);
     if (!handle && handle.error().code == Error::no_space) break;
     if (handle)
       taken.push_back(*handle);
@@ -336,10 +343,10 @@ TEST(TcpCores, TakeConnectionsFromAPortOfTheProgramsByItsNumbers) {
   Service service(world, 100, 1);
   ASSERT_TRUE(world.run_until([&] { return service.listens(); }, second_ns, [&] { return service.act(); }));
   for (std::uint16_t local = 2000; local < 2012; ++local) {
-    const auto handle = service.client->area->connect({TestNetwork::address(1).value, port}, local);
+    const auto handle = service.client->area->connect({TestNetwork::address(1), port}, local);
     ASSERT_TRUE(handle);
     EXPECT_EQ(service.client->area->core_of(*handle),
-              wire::core_of_flow(TestNetwork::address(0).value, local, TestNetwork::address(1).value, port, 3));
+              wire::core_of_flow(TestNetwork::address(0), local, TestNetwork::address(1), port, 3));
     service.ones.emplace_back(*service.client->area, *handle, 100, true, local);
   }
   ASSERT_TRUE(world.run_until([&] { return service.done(); }, 100 * second_ns, [&] { return service.act(); }));
@@ -362,9 +369,8 @@ TEST(TcpCores, AcceptConnectionsInTheOrderInWhichTheyBegan) {
     std::vector<std::uint16_t> begun, accepted;
     std::uint16_t local = 2000;
     for (const std::uint32_t core : {1u, 0u, 0u}) {
-      while (wire::core_of_flow(TestNetwork::address(0).value, ++local, TestNetwork::address(1).value, port, 2) != core)
-        continue;
-      const auto handle = client.connect({TestNetwork::address(1).value, port}, local);
+      while (wire::core_of_flow(TestNetwork::address(0), ++local, TestNetwork::address(1), port, 2) != core) continue;
+      const auto handle = client.connect({TestNetwork::address(1), port}, local);
       ASSERT_TRUE(handle);
       ASSERT_TRUE(world.run_until([&] { return client.look(*handle)->connected; }, second_ns, perhaps_late));
       begun.push_back(local);
@@ -387,9 +393,9 @@ TEST(TcpCores, SleepAndWakeEachForItself) {
   std::vector<std::uint32_t> woken;
   SocketArea sleeper(program.memory, {64, 16'384, 16'384}, [&](std::uint32_t core) { woken.push_back(core); }, 0);
   for (const auto& core : world.sides[1]->all) ASSERT_TRUE(core->service.fall_asleep());
-  const auto first = sleeper.connect({TestNetwork::address(0).value, 80}).value();
+  const auto first = sleeper.connect({TestNetwork::address(0), 80}).value();
   EXPECT_EQ(woken, std::vector{sleeper.core_of(first)});
-  const auto second = sleeper.connect({TestNetwork::address(0).value, 80}).value();
+  const auto second = sleeper.connect({TestNetwork::address(0), 80}).value();
   EXPECT_EQ(woken, (std::vector{sleeper.core_of(first), sleeper.core_of(second)}))
       << "connections take the cores in turn";
   EXPECT_NE(sleeper.core_of(first), sleeper.core_of(second));

@@ -56,7 +56,7 @@ void run_world(std::uint64_t seed, Tried& tried) {
   const std::size_t flows = world.size_up_to(6);
   const unsigned bits = flows < 4 ? 22 : 16;
   network.ends[1].owner.plan = {world.size_up_to(bits), 1000 + world.size_up_to(18)};
-  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, network.ends[1].owner.plan.buffer_bytes));
+  ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, network.ends[1].owner.plan.buffer_bytes));
   std::vector<TestFlow*> made;
   std::set<const TestFlow*> aborted;
   for (std::size_t i = 0; i < flows; ++i) {
@@ -110,7 +110,7 @@ TEST(TcpSim, ThousandsOfConnectionsAtOnce) {
   options.stack.half_open_max = 512;
   TestNetwork network(options);
   network.ends[1].owner.plan = {300, 2000};
-  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 2000));
+  ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 2000));
   for (int i = 0; i < 4096; ++i) network.connect(0, port, {700, 2000});
   ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 600 * second_ns));
   EXPECT_EQ(network.ends[1].owner.flows.size(), 4096u);
@@ -159,7 +159,7 @@ struct Attacked {
 
   explicit Attacked(const TestNetworkOptions& options) : network(options) {
     network.ends[1].owner.plan = {3'000'000, 100'000};
-    EXPECT_TRUE(network.ends[1].stack->listen(port, 1, 100'000));
+    EXPECT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 100'000));
     flow = &network.connect(0, port, {3'000'000, 100'000});
   }
   void expect_unharmed() {
@@ -184,7 +184,7 @@ TEST(TcpSim, ABottleneckThatMarksDropsNothing) {
                                     .queue_bytes = 200'000,
                                     .mark_bytes = marks ? 30'000u : 0u};
     TestNetwork network(options);
-    ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 1 << 20));
+    ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 1 << 20));
     network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 1 << 20};
     const TimeNs began = network.now;
     network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
@@ -219,7 +219,7 @@ TEST(TcpSim, APathThatReordersDoublesOrDelaysIsFilledAllTheSame) {
     options.back = {.delay_ns = far.delay_ns};
     TestNetwork network(options);
     network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 1 << 20};
-    ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 1 << 20));
+    ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 1 << 20));
     const TimeNs began = network.now;
     network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
     ASSERT_TRUE(
@@ -240,7 +240,7 @@ TEST(TcpSim, AQueueThatOverflowsInSlowStartIsRepairedWithoutATimeout) {
   options.ports.segmentation_bytes = 65'536;
   TestNetwork network(options);
   network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 4 << 20};
-  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 4 << 20));
+  ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 4 << 20));
   network.connect(0, port, {.sends = 4 << 20, .buffer_bytes = 1 << 20});
   ASSERT_TRUE(
       network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
@@ -256,7 +256,7 @@ TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
   Liar liar(world.network);
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
-    const Endpoint from{{0x0a000003 + static_cast<std::uint32_t>(random() % 200)},
+    const Endpoint from{test_address(0x0a000003 + static_cast<std::uint32_t>(random() % 200)),
                         static_cast<std::uint16_t>(1 + random() % 65'535)};
     liar.say({{TestNetwork::address(1), port}, from}, Sequence(static_cast<std::uint32_t>(random())), Sequence(0),
              flag::syn);
@@ -282,7 +282,7 @@ TEST(TcpSim, CookiesThatNobodyWasGivenOpenNothing) {
   world.network.run(10 * millisecond_ns);
   std::mt19937 random(2);
   for (int i = 0; i < 100'000; ++i)
-    liar.say({{TestNetwork::address(1), port}, {{0x0a000005}, 1234}}, Sequence(77),
+    liar.say({{TestNetwork::address(1), port}, {test_address(0x0a000005), 1234}}, Sequence(77),
              Sequence(static_cast<std::uint32_t>(random())), flag::ack);
   EXPECT_LE(world.network.ends[1].owner.flows.size(), 1u);
   world.expect_unharmed();

@@ -91,7 +91,8 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
   server.plan = {random.size_up_to(16), 1000 + random.size_up_to(16)};
   if (random.chance(0.3)) server.flows_max = flows / 2;  // no accept slot, for a while
   // Whoever was aborted, and whose reset was lost, is found out.
-  ASSERT_TRUE(network.ends[1].stack->listen(port, 1, server.plan.buffer_bytes, {.keepalive_idle_ns = 60 * second_ns}));
+  ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, server.plan.buffer_bytes,
+                                            {.keepalive_idle_ns = 60 * second_ns}));
   std::vector<TestFlow*> made;
   std::set<const TestFlow*> aborted;
   for (std::size_t i = 0; i < flows; ++i) {
@@ -175,7 +176,7 @@ TEST(TcpSlowPathSim, EstablishedConnectionsSurviveEveryDeath) {
     options.there.delay_ns = options.back.delay_ns = millisecond_ns;
     SlowPathNetwork network(options);
     network.ends[1].owner.plan = {200'000, 16'384};
-    ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 16'384));
+    ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, 16'384));
     std::vector<TestFlow*> made;
     for (int i = 0; i < 8; ++i) made.push_back(&network.connect(0, port, {200'000, 16'384}));
     ASSERT_TRUE(network.run_until(

@@ -238,10 +238,15 @@ constexpr ConfigKey keys[] = {
      "Arguments for DPDK's EAL, one each, such as --no-huge,-m,64,--no-pci for a virtual device without huge pages. "
      "For dpdk:DEVICE only."},
     {"tcp.address", ConfigType::text, "",
-     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. Empty: address and gateway of the "
-     "interface. If the kernel has the address too, the agent handles its TCP and the kernel everything else (Linux "
-     "6.6)."},
+     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. Empty, and tcp.address6 as well: address "
+     "and gateway of the interface. If the kernel has the address too, the agent handles its TCP and the kernel "
+     "everything else (Linux 6.6)."},
     {"tcp.gateway", ConfigType::text, "", "The gateway to other networks. Empty: other networks are not reached."},
+    {"tcp.address6", ConfigType::text, "",
+     "The device's IPv6 address with its prefix length, such as 2001:db8::2/64, beside tcp.address or alone. It is "
+     "used one second after the start, if no other node of the link has it. Empty: no IPv6. Not for DPDK devices."},
+    {"tcp.gateway6", ConfigType::text, "",
+     "The gateway to other networks of IPv6, such as fe80::1. Empty: the router that advertises itself."},
     {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if smaller than the device's. 0: the device's.", 0,
      65'535},
     {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},

@@ -160,9 +160,10 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   ASSERT_TRUE(settings->tcp.has_value());
   EXPECT_EQ(settings->tcp->device, "offpath0");
   EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::tap);
-  EXPECT_EQ(settings->tcp->stack.address.value, 0x0a090002u);
-  EXPECT_EQ(settings->tcp->stack.prefix_length, 23);
-  EXPECT_EQ(settings->tcp->stack.gateway.value, 0x0a090101u);
+  EXPECT_EQ(settings->tcp->stack.v4.address, tcp::ipv4(0x0a090002));
+  EXPECT_TRUE(settings->tcp->stack.v6.address.is_unspecified());
+  EXPECT_EQ(settings->tcp->stack.v4.prefix_length, 23);
+  EXPECT_EQ(settings->tcp->stack.v4.gateway, tcp::ipv4(0x0a090101));
   EXPECT_EQ(settings->tcp->limits.flows_of_program_max, 7u);
   EXPECT_EQ(settings->tcp->limits.receive_bytes_max, 4ull << 30);
   EXPECT_EQ(settings->tcp->limits.receive_bytes_of_user_max, 1ull << 30);
@@ -184,10 +185,40 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   }
   EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
   // An existing interface has an address of its own; a TAP device that the agent creates has none.
-  EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
+  EXPECT_TRUE(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.v4.address.is_unspecified());
   EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it needs tcp.address"),
             std::string::npos);
   EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is not an address"), std::string::npos);
+}
+
+TEST(SettingsTest, AnAddressOfIpv6StandsBesideTheOtherOneOrAlone) {
+  for (const char* device : {"eth9", "tap:offpath0"}) {
+    const auto alone = settings_of(
+        fmt::format("[tcp]\ndevice = '{}'\naddress6 = '2001:db8::2/64'\ngateway6 = 'fe80::1'\nmtu = 1280", device));
+    ASSERT_TRUE(alone.has_value()) << alone.error().message;
+    EXPECT_TRUE(alone->tcp->stack.v4.address.is_unspecified());
+    EXPECT_EQ(tcp::text_of(alone->tcp->stack.v6.address), "2001:db8::2");
+    EXPECT_EQ(alone->tcp->stack.v6.prefix_length, 64);
+    EXPECT_EQ(tcp::text_of(alone->tcp->stack.v6.gateway), "fe80::1");
+  }
+  const auto both = settings_of(
+      "[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/24'\naddress6 = '2001:db8::2/64'\ngateway6 = '2001:db8::1'");
+  ASSERT_TRUE(both.has_value()) << both.error().message;
+  EXPECT_EQ(both->tcp->stack.v4.address, tcp::ipv4(0x0a090002));
+  EXPECT_FALSE(both->tcp->stack.v6.address.is_unspecified());
+  for (const char* wrong :
+       {"address6 = '2001:db8::2'", "address6 = '2001:db8::2/129'", "address6 = '2001:db8::2/0'", "address6 = '::1/64'",
+        "address6 = 'ff02::1/64'", "address6 = '::/64'", "address6 = '10.9.0.2/24'", "address6 = '::ffff:10.9.0.2/100'",
+        "address = '2001:db8::2/24'", "gateway6 = 'fe80::1'", "address6 = '2001:db8::2/64'\ngateway6 = '2001:db9::1'",
+        "address6 = '2001:db8::2/64'\ngateway6 = '2001:db8::2'", "address6 = '2001:db8::2/64'\ngateway6 = '10.9.0.1'",
+        "address6 = '2001:db8::2/64'\nmtu = 1279"}) {
+    const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
+    EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
+  }
+  EXPECT_NE(error_of("[tcp]\ndevice = 'dpdk:0000:03:00.0'\naddress6 = '2001:db8::2/64'").find("IPv4 alone"),
+            std::string::npos);
+  EXPECT_NE(error_of("[tcp]\naddress6 = '2001:db8::2/64'\n").find("tcp.address6: it needs tcp.device"),
+            std::string::npos);
 }
 
 TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {

@@ -6,50 +6,76 @@
 #include "agent/config/core_list.h"
 #include "link/address.h"
 #include "tcp/congestion/congestion.h"
+#include "tcp/segment/ipv6.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::agent {
 
 namespace {
 
-Status parse_address(const Config& config, TcpSettings& settings) {
-  const std::string& text = config.text("tcp.address");
-  if (text.empty() && settings.kind == TcpSettings::Kind::interface) return {};  // the interface's own
-  tcp::StackOptions& stack = settings.stack;
+// The keys of one family.
+struct FamilyKeys {
+  tcp::IpFamily family;
+  const char *address, *gateway, *example;
+  unsigned prefix_most;
+};
+constexpr FamilyKeys keys_of_v4{tcp::IpFamily::v4, "tcp.address", "tcp.gateway", "10.0.0.2/24", 31},
+    keys_of_v6{tcp::IpFamily::v6, "tcp.address6", "tcp.gateway6", "2001:db8::2/64", 128};
+
+Status parse_address(const Config& config, const FamilyKeys& keys, tcp::IpInterface& own) {
+  const std::string& text = config.text(keys.address);
   const std::size_t slash = text.find('/');
-  const auto address = tcp::ipv4_address(std::string_view(text).substr(0, slash));
+  const auto address = tcp::ip_address(std::string_view(text).substr(0, slash));
   unsigned prefix = 0;
   const char* const end = text.data() + text.size();
   const bool good = slash != std::string::npos && [&] {
     const auto [rest, error] = std::from_chars(text.data() + slash + 1, end, prefix);
-    return error == std::errc() && rest == end && prefix >= 1 && prefix <= 31;
+    return error == std::errc() && rest == end && prefix >= 1 && prefix <= keys.prefix_most;
   }();
-  if (!address || !good || !address->is_unicast())
-    return bad_value(config, "tcp.address", "'{}' is not an address with a prefix length, such as 10.0.0.2/24", text);
-  stack.address = *address;
-  stack.prefix_length = static_cast<std::uint8_t>(prefix);
+  if (!address || !good || address->family() != keys.family || !tcp::is_unicast(*address))
+    return bad_value(config, keys.address, "'{}' is not an address with a prefix length, such as {}", text,
+                     keys.example);
+  own.address = *address;
+  own.prefix_length = static_cast<std::uint8_t>(prefix);
   return {};
 }
 
-Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
-  const std::string& text = config.text("tcp.gateway");
+Status parse_gateway(const Config& config, const FamilyKeys& keys, tcp::IpInterface& own) {
+  const std::string& text = config.text(keys.gateway);
   if (text.empty()) return {};
-  if (stack.address.value == 0)
-    return bad_value(config, "tcp.gateway", "it needs tcp.address; without that both are taken from the interface");
-  const auto gateway = tcp::ipv4_address(text);
-  if (!gateway) return bad_value(config, "tcp.gateway", "{}", gateway.error().message);
-  const unsigned shift = 32u - stack.prefix_length;
-  if (gateway->value >> shift != stack.address.value >> shift || *gateway == stack.address)
-    return bad_value(config, "tcp.gateway", "{} is not another address in the network of {}", text,
-                     config.text("tcp.address"));
-  stack.gateway = *gateway;
+  if (own.address.is_unspecified())
+    return bad_value(config, keys.gateway, "it needs {}{}", keys.address,
+                     keys.family == tcp::IpFamily::v4 ? "; without that both are taken from the interface" : "");
+  const auto gateway = tcp::ip_address(text);
+  if (!gateway) return bad_value(config, keys.gateway, "{}", gateway.error().message);
+  // Routers of IPv6 have link-local addresses.
+  const bool is_here = tcp::share_prefix(*gateway, own.address, own.prefix_length) ||
+                       (keys.family == tcp::IpFamily::v6 && tcp::is_link_local(*gateway));
+  if (!is_here || !tcp::is_unicast(*gateway) || *gateway == own.address)
+    return bad_value(config, keys.gateway, "{} is not another address in the network of {}", text,
+                     config.text(keys.address));
+  own.gateway = *gateway;
   return {};
+}
+
+Status parse_addresses(const Config& config, TcpSettings& settings) {
+  const bool has_v6 = !config.text("tcp.address6").empty();
+  // Without any address it is the interface's own.
+  const bool may_lack_v4 = has_v6 || settings.kind == TcpSettings::Kind::interface;
+  if (!config.text("tcp.address").empty() || !may_lack_v4)
+    OFP_TRY(parse_address(config, keys_of_v4, settings.stack.v4));
+  if (has_v6) OFP_TRY(parse_address(config, keys_of_v6, settings.stack.v6));
+  if (has_v6 && settings.kind == TcpSettings::Kind::dpdk)
+    return bad_value(config, "tcp.address6", "a DPDK device serves IPv4 alone");
+  OFP_TRY(parse_gateway(config, keys_of_v4, settings.stack.v4));
+  return parse_gateway(config, keys_of_v6, settings.stack.v6);
 }
 
 // Everything about the network is that agent's.
 Status check_relay(const Config& config, const TcpSettings& settings) {
-  if (!config.text("tcp.address").empty())
-    return bad_value(config, "tcp.address", "agent:ADDRESS takes the address of the agent that has the network");
+  for (const char* const key : {"tcp.address", "tcp.address6"})
+    if (!config.text(key).empty())
+      return bad_value(config, key, "agent:ADDRESS takes the address of the agent that has the network");
   const auto address = link::Address::parse(settings.device);
   if (!address) return bad_value(config, "tcp.device", "{}", address.error().message);
   if (address->kind == link::Address::Kind::unix_socket)
@@ -105,12 +131,16 @@ Status parse_cores(const Config& config, TcpSettings& settings) {
 
 }  // namespace
 
+std::uint16_t mtu_least(const tcp::StackOptions& stack) noexcept {
+  return stack.v6.address.is_unspecified() ? std::uint16_t{576} : tcp::ipv6_mtu_least;
+}
+
 Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   TcpSettings settings;
   settings.device = config.text("tcp.device");
   if (settings.device.empty()) {
-    if (!config.text("tcp.address").empty())
-      return bad_value(config, "tcp.address", "it needs tcp.device, which is not set");
+    for (const char* const key : {"tcp.address", "tcp.address6"})
+      if (!config.text(key).empty()) return bad_value(config, key, "it needs tcp.device, which is not set");
     return std::nullopt;
   }
   OFP_TRY(parse_device(config, settings));
@@ -119,10 +149,10 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
     OFP_TRY(check_relay(config, settings));
     return settings;
   }
-  OFP_TRY(parse_address(config, settings));
-  OFP_TRY(parse_gateway(config, settings.stack));
+  OFP_TRY(parse_addresses(config, settings));
   settings.mtu = static_cast<std::uint16_t>(config.integer("tcp.mtu"));
-  if (settings.mtu != 0 && settings.mtu < 576) return bad_value(config, "tcp.mtu", "{} is less than 576", settings.mtu);
+  if (const std::uint16_t least = mtu_least(settings.stack); settings.mtu != 0 && settings.mtu < least)
+    return bad_value(config, "tcp.mtu", "{} is less than {}", settings.mtu, least);
   settings.congestion = config.text("tcp.congestion");
   if (const auto known = tcp::congestion_control(settings.congestion); !known)
     return bad_value(config, "tcp.congestion", "{}", known.error().message);

@@ -24,9 +24,12 @@ struct TcpSettings {
   std::uint32_t cores = 1;         // loops
   std::vector<unsigned> pin;       // cores for the loops beside the agent's own; empty: any
   loop::LoopOptions loop;          // options of these loops
-  tcp::StackOptions stack;         // for all cores together, without its secret; address 0: that of the interface
+  tcp::StackOptions stack;         // for all cores together, without its secret; no address: that of the interface
   tcp::TcpServiceLimits limits;
 };
+
+// The least MTU that a device of such a stack may have.
+[[nodiscard]] std::uint16_t mtu_least(const tcp::StackOptions& stack) noexcept;
 
 // Empty: no device is configured, and programs' connections are the kernel's.
 [[nodiscard]] Result<std::optional<TcpSettings>> read_tcp(const Config& config);

@@ -136,7 +136,7 @@ void TcpCore::say(const tcp::CoreMessage& message) {
   orders_.post([this, message](TimeNs now) { service_.on_message(message, now); });
 }
 
-void TcpCore::overhear(const tcp::ArpMessage& message) {
+void TcpCore::overhear(const tcp::NeighbourMessage& message) {
   static_cast<void>(orders_.post_if_room([this, message](TimeNs now) { stack_.overhear(message, now); }));
 }
 

@@ -44,7 +44,7 @@ class TcpCore final : public loop::Poller {
                    std::shared_ptr<const Fd> wake);  // replaces the descriptor of a known process
   void remove_process(std::uint64_t program, std::uint32_t process);
   void say(const tcp::CoreMessage& message);
-  void overhear(const tcp::ArpMessage& message);  // lost if there is no room, as frames are
+  void overhear(const tcp::NeighbourMessage& message);  // lost if there is no room, as frames are
   void ask_status(std::function<void(TcpStatus, TimeNs now)> answer);
   void wake() noexcept { loop_->waker().wake(); }  // a program has commands for it
   [[nodiscard]] loop::Poller& told() noexcept { return told_.mailbox(); }

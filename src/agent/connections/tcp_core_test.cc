@@ -16,6 +16,7 @@
 #include "connections/socket_area.h"
 #include "tcp/port/overheard_port.h"
 #include "tcp/segment/segmentation.h"
+#include "testing/tcp/family.h"
 #include "testing/tcp/steering.h"
 
 namespace offpath::agent {
@@ -111,7 +112,7 @@ class Agent final : public loop::Poller {
         congestion_(tcp::congestion_control("cubic").value()),
         service_({}, 0, cores) {
     settings_.cores = cores;
-    settings_.stack.address = {0x0a090000u + number};
+    tcp::set_test_address(settings_.stack, 0x0a090000u + number);
     settings_.loop.spin_ns = 20 * microsecond_ns;
     for (std::uint32_t core = 1; core < cores; ++core)
       cores_.push_back(
@@ -121,7 +122,7 @@ class Agent final : public loop::Poller {
                         monotonic_ns())
               .value());
     port_ = std::make_unique<WirePort>(in, out, 0, number);
-    overheard_ = std::make_unique<tcp::OverheardPort>(*port_, [this](const tcp::ArpMessage& message) {
+    overheard_ = std::make_unique<tcp::OverheardPort>(*port_, [this](const tcp::NeighbourMessage& message) {
       for (const auto& core : cores_) core->overhear(message);
     });
     stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), port_->capabilities(), *congestion_, service_,
@@ -312,7 +313,8 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   });
   std::vector<SocketArea::Handle> flows;
   for (std::uint32_t i = 0; i < connections; ++i)
-    flows.push_back(client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value());
+    flows.push_back(
+        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value());
   for (std::uint32_t round = 0; round < 20; ++round)
     for (const SocketArea::Handle flow : flows) {
       const std::array<std::byte, 2> said{static_cast<std::byte>(flow), static_cast<std::byte>(round)};
@@ -354,7 +356,8 @@ TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
   client.join_again();
   std::array<std::uint32_t, 2> of_cores{};
   for (int i = 0; i < 8; ++i) {
-    const auto flow = client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value();
+    const auto flow =
+        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
     ++of_cores[client.area->core_of(flow)];
     std::array<std::byte, 1> byte;
     const auto got = client.patiently([&] { return client.area->receive(flow, byte); });
@@ -376,7 +379,8 @@ TEST(TcpCores, ForgetAProgramThatEndsWhileTheyWork) {
     while (!server->area->look(listener)->connected) ASSERT_TRUE(server->wait()) << "its port is free on every core";
     std::vector<SocketArea::Handle> flows;
     for (int i = 0; i < 8; ++i)
-      flows.push_back(client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value());
+      flows.push_back(
+          client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value());
     for (const SocketArea::Handle flow : flows)
       ASSERT_TRUE(client.patiently([&] { return client.area->send(flow, std::array<std::byte, 1>{}); }));
     server_agent.ask([&server_agent, number](TimeNs now) { server_agent.close(number, now); });

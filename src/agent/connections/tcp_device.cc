@@ -12,23 +12,27 @@ namespace offpath::agent {
 
 namespace {
 
-// A locally administered address (bit 2) that contains the IPv4 address, so it is unique in the network.
-tcp::MacAddress mac_of(tcp::Ipv4Address address) noexcept {
-  const auto byte = [address](unsigned shift) { return static_cast<std::uint8_t>(address.value >> shift); };
-  return {2, 0, byte(24), byte(16), byte(8), byte(0)};
+// A locally administered address (bit 2) that contains the end of the IP address, so it is unique in the network.
+tcp::MacAddress mac_of(const tcp::StackOptions& stack) noexcept {
+  const auto& bytes = (stack.v4.address.is_unspecified() ? stack.v6 : stack.v4).address.bytes;
+  return {2, 0, bytes[12], bytes[13], bytes[14], bytes[15]};
+}
+
+tcp::FrameTargets targets_of(const TcpSettings& settings) noexcept {
+  return {settings.stack.v4.address, settings.stack.v6.address, settings.cores > 1};
 }
 
 Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
   switch (settings.kind) {
     case TcpSettings::Kind::tap:
-      return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
+      return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack));
     case TcpSettings::Kind::dpdk:
       return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
     case TcpSettings::Kind::agent:  // has no device here (tcp_relay.h)
     case TcpSettings::Kind::interface:
       break;
   }
-  return tcp::PacketPort::open_interface(settings.device, settings.stack.address);
+  return tcp::PacketPort::open_interface(settings.device, targets_of(settings));
 }
 
 }  // namespace
@@ -42,17 +46,17 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   }
   tcp::Fanout fanout;
   for (std::uint32_t core = 0; core < settings.cores; ++core) {
-    OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, settings.stack.address, &fanout));
+    OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, targets_of(settings), &fanout));
     devices.push_back(std::move(queue));
   }
-  OFP_TRY(fanout.begin(settings.stack.address));
+  OFP_TRY(fanout.begin(targets_of(settings)));
   return devices;
 }
 
 Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
                                               std::span<const tcp::InterfaceAddress> there) {
-  const auto first =
-      std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
+  const auto first = std::ranges::find_if(
+      there, [](const tcp::InterfaceAddress& each) { return each.address.is_v4() && tcp::is_unicast(each.address); });
   if (first == there.end())
     return fail(Error::invalid, "tcp.device: {} has no usable IPv4 address: set tcp.address", interface);
   if (first->prefix_length == 0)
@@ -61,25 +65,27 @@ Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
   return *first;
 }
 
-Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
-  if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
+Result<std::vector<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
+  std::vector<tcp::SharedAddress> shared;
+  if (settings.kind != TcpSettings::Kind::interface) return shared;
   if (::if_nametoindex(settings.device.c_str()) == 0)
     return fail(Error::not_found, "tcp.device: there is no interface {}; ip link lists the interfaces",
                 settings.device);
   OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
-  if (settings.stack.address.value == 0) {
+  tcp::IpInterface &v4 = settings.stack.v4, &v6 = settings.stack.v6;
+  if (v4.address.is_unspecified() && v6.address.is_unspecified()) {
     OFP_ASSIGN(const tcp::InterfaceAddress first, address_to_take(settings.device, there));
-    settings.stack.address = first.address;
-    settings.stack.prefix_length = first.prefix_length;
     OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
-    settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
-    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel handles everything but TCP",
-        tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,
-        gateway ? " by " + tcp::text_of(*gateway) : "");
+    v4 = {first.address, first.prefix_length, gateway.value_or(tcp::IpAddress{})};
+    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel handles everything but TCP", tcp::text_of(v4.address),
+        v4.prefix_length, settings.device, gateway ? " by " + tcp::text_of(*gateway) : "");
   }
-  if (std::ranges::find(there, settings.stack.address, &tcp::InterfaceAddress::address) == there.end())
-    return std::nullopt;
-  OFP_ASSIGN(auto shared, tcp::SharedAddress::begin(settings.device, settings.stack.address));
+  for (const tcp::IpAddress& own : {v4.address, v6.address}) {
+    if (std::ranges::find(there, own, &tcp::InterfaceAddress::address) == there.end()) continue;
+    OFP_ASSIGN(auto one, tcp::SharedAddress::begin(settings.device, own));
+    shared.push_back(std::move(one));
+    if (own == v6.address) settings.stack.start.address_checks = 0;  // the kernel has checked it
+  }
   return shared;
 }
 

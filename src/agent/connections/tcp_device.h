@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,14 +16,14 @@ namespace offpath::agent {
 // Uses the privileges that this kind of device needs (docs/internals/tcp.md); afterwards none are needed.
 [[nodiscard]] Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings);
 
-// The address of an interface that programs' connections use. An error if it has no unicast address, or only one
+// The IPv4 address of an interface that programs' connections use. An error if it has no unicast address, or only one
 // without a network.
 [[nodiscard]] Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
                                                             std::span<const tcp::InterfaceAddress> there);
 
-// Takes address and gateway from the interface where settings have none. If the kernel has the address itself, it
-// leaves TCP there to the agent as long as the returned object lives. Called before a stack is made. Error::not_found:
+// Takes address and gateway from the interface where settings have none. If the kernel has an address itself, it leaves
+// TCP there to the agent as long as the returned objects live. Called before a stack is made. Error::not_found:
 // no such interface. Error::invalid: no address is configured, and the interface has none.
-[[nodiscard]] Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings);
+[[nodiscard]] Result<std::vector<tcp::SharedAddress>> settle_address(TcpSettings& settings);
 
 }  // namespace offpath::agent

@@ -9,14 +9,16 @@ namespace {
 using tcp::InterfaceAddress;
 
 TEST(TcpDevice, TakesTheFirstAddressThatAMachineCanHave) {
-  const InterfaceAddress there[] = {{{0x7f000001}, 8}, {{0x0a000002}, 32}, {{0x0a000003}, 24}};
+  const tcp::IpAddress of_ipv6 = tcp::ip_address("2001:db8::1").value();
+  const InterfaceAddress there[] = {
+      {tcp::ipv4(0x7f000001), 8}, {of_ipv6, 64}, {tcp::ipv4(0x0a000002), 32}, {tcp::ipv4(0x0a000003), 24}};
   const auto taken = address_to_take("eth0", there);
   ASSERT_TRUE(taken) << taken.error().message;
-  EXPECT_EQ(*taken, there[1]);
+  EXPECT_EQ(*taken, there[2]);
 }
 
 TEST(TcpDevice, SaysWhatToNameWhereThereIsNoneToTake) {
-  const InterfaceAddress everywhere[] = {{{0x0a000002}, 0}}, loopback[] = {{{0x7f000001}, 8}};
+  const InterfaceAddress everywhere[] = {{tcp::ipv4(0x0a000002), 0}}, loopback[] = {{tcp::ipv4(0x7f000001), 8}};
   for (const std::span<const InterfaceAddress> there :
        {std::span<const InterfaceAddress>(everywhere), std::span<const InterfaceAddress>(loopback), {}}) {
     const auto taken = address_to_take("eth0", there);

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "agent/connections/area_request.h"
 #include "agent/connections/tcp_device.h"
+#include "base/log.h"
 #include "link/control/authentication.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
@@ -28,10 +30,13 @@ Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const T
 }
 
 Status TcpPrograms::prepare(TimeNs now) {
-  OFP_ASSIGN(shared_address_, settle_address(settings_));
+  OFP_ASSIGN(shared_addresses_, settle_address(settings_));
   OFP_ASSIGN(auto devices, open_devices(settings_));
   device_ = std::move(devices.front());
   other_devices_.assign(std::make_move_iterator(devices.begin() + 1), std::make_move_iterator(devices.end()));
+  const std::uint16_t mtu = capabilities_of(*device_, settings_).mtu, least = mtu_least(settings_.stack);
+  if (mtu < least)
+    return fail(Error::unsupported, "tcp.address6: the MTU of {} is {}; IPv6 needs {}", settings_.device, mtu, least);
   OFP_ASSIGN(congestion_, tcp::congestion_control(settings_.congestion));
   stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), capabilities_of(*device_, settings_), *congestion_,
                                         service_, now);
@@ -44,7 +49,7 @@ Status TcpPrograms::prepare(TimeNs now) {
   }
   if (settings_.cores > 1) {
     OFP_TRY(make_cores(now));
-    overheard_port_ = std::make_unique<tcp::OverheardPort>(*port, [this](const tcp::ArpMessage& message) {
+    overheard_port_ = std::make_unique<tcp::OverheardPort>(*port, [this](const tcp::NeighbourMessage& message) {
       for (const auto& core : cores_) core->overhear(message);
     });
     port = overheard_port_.get();
@@ -204,6 +209,9 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs no
 // ---- polling
 
 void TcpPrograms::react(TimeNs now) {
+  if (stack_->is_duplicate() && !std::exchange(told_duplicate_, true))
+    log(LogLevel::warning, "tcp.address6: another node of the link has {}, so the agent does not use it",
+        tcp::text_of(stack_->options().v6.address));
   slow_path_worked_ |= slow_path_.poll(now);  // before programs' events are written: connections that it hands over are
                                               // announced in this round
   if (!trace_) return static_cast<void>(service_.react(now));

@@ -24,7 +24,17 @@ void add_counters(Counters& all, const Counters& more) {
 TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port, const tcp::TcpService& service,
                     const loop::Loop& loop) {
   TcpStatus status;
-  status.address = tcp::text_of(stack.options().address);
+  const auto own = [&](tcp::IpFamily family) {
+    const tcp::IpAddress& address = stack.options().own(family).address;
+    return address.is_unspecified() ? std::string() : tcp::text_of(address);
+  };
+  status.address = own(tcp::IpFamily::v4);
+  status.address6 = own(tcp::IpFamily::v6);
+  status.address6_state = status.address6.empty() ? ""
+                          : stack.is_duplicate()  ? "duplicate"
+                          : stack.may_use_ipv6()  ? "usable"
+                                                  : "tentative";
+  status.router6 = stack.router().is_unspecified() ? "" : tcp::text_of(stack.router());
   status.link_up = port.link_up();
   status.flows = stack.flows();
   status.half_open = stack.half_open();

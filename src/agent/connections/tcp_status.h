@@ -21,8 +21,10 @@ struct TcpStatus {
                   dropped_in = 0;  // dropped_in: frames for which the kernel had no room
     loop::LoopCounters loop{};
   };
-  std::string device, address;
-  bool link_up = true;  // as reported by the port
+  std::string device, address, address6;  // addresses: empty where there is none of that family
+  std::string address6_state;             // tentative, usable, or duplicate: another node has it
+  std::string router6;                    // that advertised itself; empty: none
+  bool link_up = true;                    // as reported by the port
   std::size_t flows = 0, half_open = 0;
   tcp::StackCounters stack;
   LatencyHistogram acknowledged{};

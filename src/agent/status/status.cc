@@ -280,6 +280,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   if (!status.tcp) return;
   const TcpStatus& tcp = *status.tcp;
   json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address);
+  json.member("address6", tcp.address6).member("address6_state", tcp.address6_state).member("router6", tcp.router6);
   write_figures(json, tcp_figures, tcp);
   write_figures(json, stack_figures, tcp.stack);
   write_figures(json, tcp_service_figures, tcp.service);

@@ -10,7 +10,7 @@
 #include "tcp/flow/slow_path.h"
 #include "tcp/flow/stack_options.h"
 #include "tcp/port/port.h"
-#include "tcp/segment/ipv4.h"
+#include "tcp/segment/ipv6.h"
 #include "tcp/segment/segment.h"
 
 namespace offpath::tcp {
@@ -44,13 +44,22 @@ struct StackContext {
     while (scale < window_scale_max && (std::uint64_t{65'535} << scale) < options.window_max) ++scale;
     return scale;
   }
-  [[nodiscard]] std::uint16_t own_mss() const noexcept {
-    return static_cast<std::uint16_t>(port.mtu - ipv4_header_bytes - tcp_header_bytes);
+  // Payload of a segment without options, in packets of the port or in smaller ones.
+  [[nodiscard]] std::uint16_t own_mss(IpFamily family) const noexcept { return mss_of_mtu(family, port.mtu); }
+  [[nodiscard]] static std::uint16_t mss_of_mtu(IpFamily family, std::uint16_t mtu) noexcept {
+    return static_cast<std::uint16_t>(mtu - ip_header_bytes(family) - tcp_header_bytes);
   }
-  // 0: there is no route.
-  [[nodiscard]] Ipv4Address next_hop(Ipv4Address address) const noexcept {
-    const std::uint32_t mask = options.prefix_length == 0 ? 0 : ~0u << (32 - options.prefix_length);
-    return (address.value & mask) == (options.address.value & mask) ? address : options.gateway;
+  [[nodiscard]] std::uint16_t path_mtu_least(IpFamily family) const noexcept {
+    return family == IpFamily::v4 ? options.path_mtu_least : ipv6_mtu_least;
+  }
+  // Unspecified: there is no route.
+  [[nodiscard]] IpAddress next_hop(const IpAddress& address) const noexcept {
+    const IpInterface& own = options.own(address.family());
+    if (own.address.is_unspecified() || (!address.is_v4() && is_duplicate)) return {};
+    const bool is_here =
+        share_prefix(address, own.address, own.prefix_length) || (!address.is_v4() && is_link_local(address));
+    if (is_here) return address;
+    return own.gateway.is_unspecified() && !address.is_v4() ? router : own.gateway;
   }
   // The number of connections begun by peers, this one included, over all stacks that share the count.
   [[nodiscard]] std::uint64_t count_begun() const noexcept {
@@ -60,6 +69,8 @@ struct StackContext {
   StackOptions options;
   PortCapabilities port;
   const CongestionControl& congestion;
+  IpAddress router{};         // of IPv6, that advertised itself; unspecified: none
+  bool is_duplicate = false;  // somebody else has the IPv6 address
   HashKey sequence_key, timestamp_key;
   StackCounters counters{};
   LatencyHistogram acknowledged{};  // from a segment's departure to its acknowledgement, one for each round trip

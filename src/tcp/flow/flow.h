@@ -92,8 +92,10 @@ struct FlowSlow {
   std::uint32_t tail_flight = 0;       // bytes in flight then
   TimeNs judge_at = never;             // when a segment will have been late for too long
   ReorderWindow reordering{};
-  SequenceRange duplicate{};      // arrived twice: to be reported; empty: nothing is
-  TimeNs idle_since = 0;          // all that was sent was acknowledged then, and nothing was sent since; 0: not yet
+  SequenceRange duplicate{};  // arrived twice: to be reported; empty: nothing is
+  TimeNs idle_since = 0;      // all that was sent was acknowledged then, and nothing was sent since; 0: not yet
+  Sequence recovery_point{};  // of a flow that is repairing
+  std::uint32_t challenged_ms = 0;
   Sequence slowed_down_until{};   // the end of the data in flight when the window shrank last
   std::uint32_t flight_sent = 0;  // bytes in flight when all that may leave had left
   std::uint16_t mss_before = 0;   // it was too much for the path; 0: it never was
@@ -125,7 +127,7 @@ struct Flow : wire::TcpPositionsOut, wire::TcpPositionsIn {
   bool is_ready : 1 = false, is_changed : 1 = false;  // in these lists
   bool wants_ack : 1 = false, wants_syn : 1 = false, wants_probe : 1 = false;
   bool fin_wanted : 1 = false, fin_sent : 1 = false;
-  bool repairing : 1 = false, timed_out : 1 = false;  // until recovery_point is acknowledged; after a timeout
+  bool repairing : 1 = false, timed_out : 1 = false;  // until FlowSlow::recovery_point is acknowledged; after a timeout
   bool resend_now : 1 = false;                        // whatever the window says
   bool tail_due : 1 = false, wants_tail : 1 = false,
                   tail_out : 1 = false;  // the timer is a tail probe's; send one; one is on its way
@@ -138,11 +140,11 @@ struct Flow : wire::TcpPositionsOut, wire::TcpPositionsIn {
   std::uint16_t neighbour = 0xffff;  // where its next hop was found last (neighbours.h)
 
   // Send.
-  Sequence una, next, window_sequence, window_ack, recovery_point, timed;
+  Sequence una, next, window_sequence, window_ack, timed;
   std::uint32_t send_window = 0;
   // Receive.
   Sequence receive_next, receive_edge, ack_sent;
-  std::uint32_t challenged_ms = 0, heard_ms = 0;
+  std::uint32_t heard_ms = 0;
   std::uint32_t recent_timestamp = 0, timestamp_offset = 0;
 
   RttEstimator rtt;

@@ -380,17 +380,23 @@ TEST(TimerWheel, WhatIsNotSetIsNeverDue) {
 TEST(FlowTable, FindsWhatAMapFinds) {
   std::mt19937 random(3);
   FlowTable table({1, 2});
+  std::map<std::uint32_t, FlowKey> keys;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> map;
   for (std::uint32_t step = 0; step < 50'000; ++step) {
     const std::uint32_t address = random() % 50, port = 1 + random() % 40;
-    const FlowKey key{{{1}, 80}, {{address}, static_cast<std::uint16_t>(port)}};
+    // Of both families, whose last bytes are the same.
+    IpAddress remote = ipv4(address);
+    if (address % 2 != 0) remote.bytes[0] = 0xfd;
+    const FlowKey key{{ipv4(1), 80}, {remote, static_cast<std::uint16_t>(port)}};
     const auto known = map.find({address, port});
-    ASSERT_EQ(table.find(key), known == map.end() ? FlowTable::nobody : known->second);
+    ASSERT_EQ(table.find(key, [&](std::uint32_t flow) { return keys[flow]; }),
+              known == map.end() ? FlowTable::nobody : known->second);
     if (random() % 2) {
-      ASSERT_EQ(table.erase(key), known != map.end());
+      ASSERT_EQ(table.erase(key, known == map.end() ? step : known->second), known != map.end());
       if (known != map.end()) map.erase(known);
     } else if (known == map.end()) {
       table.insert(key, step);
+      keys[step] = key;
       map[{address, port}] = step;
     }
     ASSERT_EQ(table.size(), map.size());
@@ -426,7 +432,7 @@ TEST(KeyedHash, IsThatOfItsAuthors) {
   EXPECT_EQ(keyed_hash(key, bytes), 0x726fdb47dd0e0e31u);
   for (int i = 0; i < 15; ++i) bytes.push_back(static_cast<std::byte>(i));
   EXPECT_EQ(keyed_hash(key, bytes), 0xa129ca6149be45e5u);
-  const FlowKey flow{{{1}, 2}, {{3}, 4}};
+  const FlowKey flow{{ipv4(1), 2}, {ipv4(3), 4}};
   std::vector<std::byte> same(24);
   store(same.data(), std::uint64_t{1} << 32 | 3);
   store(same.data() + 8, std::uint64_t{2} << 16 | 4);

@@ -1,23 +1,17 @@
 #include "tcp/flow/flow_table.h"
 
-#include "base/status.h"
-
 namespace offpath::tcp {
 
-std::size_t FlowTable::place(const FlowKey& key) const noexcept {
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t at = home(key);
-  while (slots_[at].flow != nobody && slots_[at].key != key) at = (at + 1) & mask;
-  return at;
+void FlowTable::place(const Slot& slot) noexcept {
+  std::size_t at = home(slot.hash);
+  while (slots_[at].flow != nobody) at = next(at);
+  slots_[at] = slot;
 }
 
-std::uint32_t FlowTable::find(const FlowKey& key) const noexcept { return slots_[place(key)].flow; }
-
 void FlowTable::insert(const FlowKey& key, std::uint32_t flow) {
+  OFP_ASSERT(flow != nobody);
   if (3 * (size_ + 1) > 2 * slots_.size()) grow();
-  Slot& slot = slots_[place(key)];
-  OFP_ASSERT(slot.flow == nobody && flow != nobody);
-  slot = {key, flow};
+  place({hash_of(key), flow});
   ++size_;
 }
 
@@ -25,16 +19,17 @@ void FlowTable::grow() {
   std::vector<Slot> old(2 * slots_.size());
   old.swap(slots_);
   for (const Slot& slot : old)
-    if (slot.flow != nobody) slots_[place(slot.key)] = slot;
+    if (slot.flow != nobody) place(slot);
 }
 
 // Later entries move up, so no slot has to be marked as once taken.
-bool FlowTable::erase(const FlowKey& key) noexcept {
+bool FlowTable::erase(const FlowKey& key, std::uint32_t flow) noexcept {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t free = place(key);
+  std::size_t free = home(hash_of(key));
+  while (slots_[free].flow != nobody && slots_[free].flow != flow) free = next(free);
   if (slots_[free].flow == nobody) return false;
-  for (std::size_t at = (free + 1) & mask; slots_[at].flow != nobody; at = (at + 1) & mask) {
-    const std::size_t wanted = home(slots_[at].key);
+  for (std::size_t at = next(free); slots_[at].flow != nobody; at = next(at)) {
+    const std::size_t wanted = home(slots_[at].hash);
     if (((at - wanted) & mask) < ((at - free) & mask)) continue;  // it would be before its home
     slots_[free] = slots_[at];
     free = at;

@@ -34,7 +34,7 @@ Flow* Flows::new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t recei
   flow.receive_scale = context_.own_scale();
   flow.timestamp_offset = static_cast<std::uint32_t>(keyed_hash(context_.timestamp_key, key));
   flow.heard_ms = context_.timestamp(0, now);
-  flow.mss = static_cast<std::uint16_t>(context_.own_mss() - 12);
+  flow.mss = static_cast<std::uint16_t>(context_.own_mss(key.family()) - 12);
   table_.insert(key, index);
   return &flow;
 }
@@ -61,7 +61,7 @@ void Flows::arm(Flow& flow) {
 }
 
 void Flows::withdraw(Flow& flow) {
-  table_.erase(flow.key);
+  table_.erase(flow.key, flow.index);
   free_flow(flow);
 }
 
@@ -91,7 +91,7 @@ void Flows::end(Flow& flow, FlowError error) {
   if (flow.elsewhere || other_.fast != nullptr) other_.ended(flow, error);
   const bool told = flow.changes & change::closed || flow.state == FlowState::time_wait;
   flow.state = FlowState::closed;
-  table_.erase(flow.key);
+  table_.erase(flow.key, flow.index);
   wheel_.cancel(flow.index);
   flow.retransmit_due = flow.ack_due = never;
   flow.paced_until = 0;
@@ -186,8 +186,8 @@ void Flows::enter(Flow& flow, FlowState state, TimeNs now) {
 void Flows::challenge(Flow& flow, TimeNs now) {
   const std::uint32_t now_ms = context_.timestamp(0, now) | 1;  // 0: never
   const auto every = static_cast<std::uint32_t>(context_.options.challenge_every_ns / millisecond_ns);
-  if (flow.challenged_ms != 0 && now_ms - flow.challenged_ms < every) return;
-  flow.challenged_ms = now_ms;
+  if (flow.slow->challenged_ms != 0 && now_ms - flow.slow->challenged_ms < every) return;
+  flow.slow->challenged_ms = now_ms;
   ++context_.counters.challenges;
   flow.wants_ack = true;
   make_ready(flow);
@@ -227,8 +227,10 @@ TimeNs Flows::give_up_at(const Flow& flow) const noexcept {
 void Flows::wake_waiting(TimeNs now) {
   while (const auto woken = routes_.next_woken()) {
     Flow& flow = flows_[woken->flow];
+    if (flow.state == FlowState::closed) continue;
     // The flow that waited may be gone, and its number another's.
-    if (flow.state == FlowState::closed || context_.next_hop(flow.key.remote.address) != woken->address) continue;
+    const IpAddress hop = context_.next_hop(flow.key.remote.address);
+    if (hop != woken->address && (woken->found || !hop.is_unspecified())) continue;
     if (woken->found) {
       make_ready(flow);
     } else if (flow.state == FlowState::syn_sent) {

@@ -29,7 +29,9 @@ class Flows {
 
   // ---- finding
   [[nodiscard]] Flow* find(FlowId id) noexcept;  // null: the flow is gone
-  [[nodiscard]] std::uint32_t index_of(const FlowKey& key) const noexcept { return table_.find(key); }
+  [[nodiscard]] std::uint32_t index_of(const FlowKey& key) const noexcept {
+    return table_.find(key, [this](std::uint32_t index) -> const FlowKey& { return flows_[index].key; });
+  }
   [[nodiscard]] Flow& at(std::uint32_t index) noexcept { return flows_[index]; }
   [[nodiscard]] static FlowId id_of(const Flow& flow) noexcept { return {flow.index, flow.generation}; }
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }

@@ -13,11 +13,12 @@ constexpr TimeNs start = second_ns;
 
 TEST(StackContext, RoutesByPrefixAndGateway) {
   StackOptions options;
-  options.gateway = {0x0a0000fe};
+  const IpAddress gateway = test_address(0x0a0000fe);
+  options.v4.gateway = options.v6.gateway = gateway;
   const StackParts parts(options);
-  EXPECT_EQ(parts.context.next_hop({0x0a000063}), (Ipv4Address{0x0a000063}));
-  EXPECT_EQ(parts.context.next_hop({0x0b000001}), options.gateway);
-  EXPECT_EQ(parts.context.own_mss(), 1460);
+  EXPECT_EQ(parts.context.next_hop(test_address(0x0a000063)), test_address(0x0a000063));
+  EXPECT_EQ(parts.context.next_hop(test_address(0x0b000001)), gateway);
+  EXPECT_EQ(parts.context.own_mss(test_family()), 1460);
   EXPECT_EQ(parts.context.own_scale(), 7);
 }
 

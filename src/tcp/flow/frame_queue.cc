@@ -22,7 +22,8 @@ void FrameQueue::send(const Segment& segment, const MacAddress& to) {
   FrameToSend* frame = stray();
   if (frame == nullptr) return;
   ++context_.counters.segments_out;
-  write_segment_frame(segment, {}, context_.own_mss(), context_.port.mac, to, context_.port.checksum, *frame);
+  write_segment_frame(segment, {}, context_.own_mss(segment.key.family()), context_.port.mac, to,
+                      context_.port.checksum, *frame);
 }
 
 void FrameQueue::refuse(const Segment& segment, const MacAddress& from) {

@@ -2,9 +2,22 @@
 
 #include <algorithm>
 
+#include "tcp/segment/neighbour_discovery.h"
+
 namespace offpath::tcp {
 
-Neighbours::Entry& Neighbours::add(Ipv4Address address) {
+namespace {
+
+constexpr MacAddress all_nodes_mac = multicast_mac(all_nodes);
+
+}  // namespace
+
+Neighbours::Entry* Neighbours::get(const IpAddress& address) noexcept {
+  const auto found = places_.find(address);
+  return found == places_.end() ? nullptr : &entries_[found->second];
+}
+
+Neighbours::Entry& Neighbours::add(const IpAddress& address) {
   if (free_.empty()) {
     OFP_ASSERT(entries_.size() < no_place);
     free_.push_back(static_cast<std::uint16_t>(entries_.size()));
@@ -12,30 +25,30 @@ Neighbours::Entry& Neighbours::add(Ipv4Address address) {
   }
   const std::uint16_t place = free_.back();
   free_.pop_back();
-  places_.emplace(address.value, place);
+  places_.emplace(address, place);
   entries_[place] = {};
   entries_[place].address = address;
   return entries_[place];
 }
 
 void Neighbours::remove(Entry& entry) {
-  const auto found = places_.find(entry.address.value);
+  const auto found = places_.find(entry.address);
   free_.push_back(found->second);
   places_.erase(found);
   entry.address = {};
 }
 
-const MacAddress* Neighbours::find(Ipv4Address address, std::uint16_t& place, std::uint32_t flow, std::uint64_t user,
-                                   TimeNs now) {
-  if (address.value == 0) return nullptr;  // which is no place's
+const MacAddress* Neighbours::find(const IpAddress& address, std::uint16_t& place, std::uint32_t flow,
+                                   std::uint64_t user, TimeNs now) {
+  if (address.is_unspecified()) return nullptr;  // which is no place's
   if (place >= entries_.size() || entries_[place].address != address) {
-    auto found = places_.find(address.value);
+    auto found = places_.find(address);
     if (found == places_.end()) {
       if (!make_room_of(user, now) || !make_room(now, true)) return nullptr;
       Entry& made = add(address);
       made.user = user;
       made.since = now;
-      found = places_.find(address.value);
+      found = places_.find(address);
     }
     place = found->second;
   }
@@ -50,8 +63,8 @@ const MacAddress* Neighbours::find(Ipv4Address address, std::uint16_t& place, st
   return nullptr;
 }
 
-const MacAddress* Neighbours::known(Ipv4Address address) const noexcept {
-  const auto found = places_.find(address.value);
+const MacAddress* Neighbours::known(const IpAddress& address) const noexcept {
+  const auto found = places_.find(address);
   return found != places_.end() && entries_[found->second].known ? &entries_[found->second].mac : nullptr;
 }
 
@@ -59,38 +72,74 @@ void Neighbours::ask(Entry& entry, TimeNs now) {
   ++entry.asked;
   entry.ask_at = now + limits_.retry_ns;
   next_due_ = std::min(next_due_, entry.ask_at);
-  // One that was known is asked itself (RFC 1122, 2.3.2.1).
+  // One that was known is asked itself (RFC 1122, 2.3.2.1; RFC 4861, 7.3.3).
   if (messages_.size() < messages_max)
-    messages_.push_back({{false, mac_, self_, {}, entry.address}, entry.known ? entry.mac : broadcast_mac});
+    messages_.push_back(
+        {{false, mac_, self(entry.address), {}, entry.address}, entry.known ? entry.mac : group_mac(entry.address)});
 }
 
-bool Neighbours::is_believed(const ArpMessage& message) const noexcept {
-  return message.sender.is_unicast() && message.sender != self_ && is_station(message.sender_mac);
+bool Neighbours::is_believed(const NeighbourMessage& message) const noexcept {
+  return is_unicast(message.sender) && message.sender != self(message.sender) && is_station(message.sender_mac);
 }
 
-void Neighbours::overhear(const ArpMessage& message, TimeNs now) {
+void Neighbours::overhear(const NeighbourMessage& message, TimeNs now) {
+  const bool is_arp = message.sender.is_v4();
+  if (!is_arp && message.reply && !message.router_s) return learn_advertisement(message, now);
   if (!is_believed(message)) return;
+  if (!is_arp) return learn_solicitation(message, now);
   // Whoever asks for us will be answered, and most likely spoken to.
-  learn(message.sender, message.sender_mac, message.target == self_ && !message.reply, now);
+  learn(message.sender, message.sender_mac, message.target == self4_ && !message.reply, now);
 }
 
-void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
+void Neighbours::on_message(const NeighbourMessage& message, TimeNs now) {
   overhear(message, now);
-  if (!is_believed(message)) return;
-  if (message.target == self_ && !message.reply && messages_.size() < messages_max)
-    messages_.push_back({{true, mac_, self_, message.sender_mac, message.sender}, message.sender_mac});
+  const IpAddress& own = self(message.target);
+  if (message.reply || own.is_unspecified() || message.target != own || messages_.size() >= messages_max) return;
+  // One that is about to take our address is told before all others.
+  const bool asks_all = !own.is_v4() && message.sender.is_unspecified();
+  if (!asks_all && !is_believed(message)) return;
+  messages_.push_back(
+      {{true, mac_, own, message.sender_mac, message.sender}, asks_all ? all_nodes_mac : message.sender_mac});
 }
 
-void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
-  const auto found = places_.find(address.value);
-  if (found == places_.end() && (!wanted || !make_room(now, false))) return;
-  Entry& entry = found == places_.end() ? add(address) : entries_[found->second];
+void Neighbours::set(Entry& entry, const MacAddress& mac, TimeNs fresh_until) {
   entry.mac = mac;
   entry.known = true;
-  entry.fresh_until = now + limits_.fresh_ns;
+  entry.fresh_until = fresh_until;
   entry.ask_at = never;
   entry.asked = 0;
   wake(entry, true);
+}
+
+void Neighbours::learn(const IpAddress& address, const MacAddress& mac, bool wanted, TimeNs now) {
+  Entry* entry = get(address);
+  if (entry == nullptr && (!wanted || !make_room(now, false))) return;
+  if (entry == nullptr) entry = &add(address);
+  set(*entry, mac, now + limits_.fresh_ns);
+}
+
+// RFC 4861, 7.2.3 and 6.3.4: it proves no way back, so what is new is stale, and what is known stays as it is.
+void Neighbours::learn_solicitation(const NeighbourMessage& message, TimeNs now) {
+  Entry* entry = get(message.sender);
+  const bool wanted = message.router_s || message.target == self6_;
+  if (entry == nullptr && (!wanted || !make_room(now, false))) return;
+  if (entry == nullptr) entry = &add(message.sender);
+  if (!entry->known || entry->mac != message.sender_mac) set(*entry, message.sender_mac, now);
+}
+
+// RFC 4861, 7.2.5.
+void Neighbours::learn_advertisement(const NeighbourMessage& message, TimeNs now) {
+  Entry* const entry = get(message.sender);
+  if (entry == nullptr || message.sender == self6_) return;
+  const bool tells_mac = message.sender_mac != MacAddress{};
+  if (tells_mac ? !is_station(message.sender_mac) : !entry->known) return;
+  const bool is_other = entry->known && tells_mac && entry->mac != message.sender_mac;
+  if (is_other && !message.overrides) {
+    entry->fresh_until = std::min(entry->fresh_until, now);
+    return;
+  }
+  if (!message.solicited && entry->known && !is_other) return;
+  set(*entry, tells_mac ? message.sender_mac : entry->mac, message.solicited ? now + limits_.fresh_ns : now);
 }
 
 // Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
@@ -98,7 +147,7 @@ bool Neighbours::make_room(TimeNs now, bool for_use) {
   if (places_.size() < limits_.neighbours_max) return true;
   const auto evict = [&](const auto& may) {
     const auto found = std::ranges::find_if(entries_, [&](const Entry& each) {
-      return each.address.value != 0 && each.known && each.ask_at == never && may(each);
+      return !each.address.is_unspecified() && each.known && each.ask_at == never && may(each);
     });
     if (found == entries_.end()) return false;
     remove(*found);
@@ -115,7 +164,7 @@ bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
   if (user == other_stack) return true;
   const auto is_its = [&](const Entry& entry) { return entry.user == user; };
   const auto unknown = std::ranges::count_if(
-      entries_, [&](const Entry& each) { return each.address.value != 0 && !each.known && is_its(each); });
+      entries_, [&](const Entry& each) { return !each.address.is_unspecified() && !each.known && is_its(each); });
   return static_cast<std::size_t>(unknown) < limits_.unknown_of_user_max || evict_unknown(now, is_its);
 }
 
@@ -124,7 +173,7 @@ template <class May>
 bool Neighbours::evict_unknown(TimeNs now, const May& may) {
   Entry* oldest = nullptr;
   for (Entry& entry : entries_) {
-    if (entry.address.value == 0 || entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
+    if (entry.address.is_unspecified() || entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
     if (oldest == nullptr || entry.since < oldest->since) oldest = &entry;
   }
   if (oldest == nullptr) return false;
@@ -143,7 +192,7 @@ void Neighbours::on_time(TimeNs now) {
   if (now < next_due_) return;
   next_due_ = never;
   for (Entry& entry : entries_) {
-    if (entry.address.value == 0) continue;
+    if (entry.address.is_unspecified()) continue;
     if (entry.ask_at <= now && entry.asked >= limits_.tries) {
       wake(entry, false);
       remove(entry);

@@ -1,15 +1,19 @@
-// The hardware addresses of neighbours (RFC 826): asked for when they are needed, asked for again before they are
-// forgotten. A state machine; reads no clock, sends nothing: what is to be sent is taken from it.
+// The hardware addresses of neighbours, of both families: asked for when they are needed, asked for again before they
+// are forgotten (RFC 826; RFC 4861, 7). A state machine; reads no clock, sends nothing: what is to be sent is taken
+// from it.
+//
+// RFC 4861's states: INCOMPLETE is an entry that is not known; REACHABLE is known and fresh; STALE known and old; PROBE
+// known, old and asked. A stale one that is used is asked at once: there is no DELAY.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
-#include "tcp/segment/arp.h"
+#include "tcp/segment/neighbour_message.h"
 
 namespace offpath::tcp {
 
@@ -25,35 +29,36 @@ struct NeighbourLimits {
 
 class Neighbours {
  public:
-  Neighbours(Ipv4Address self, const MacAddress& mac, const NeighbourLimits& limits)
-      : self_(self), mac_(mac), limits_(limits) {}
+  // `self4`, `self6`: this node's own addresses; unspecified: it has none of that family.
+  Neighbours(const IpAddress& self4, const IpAddress& self6, const MacAddress& mac, const NeighbourLimits& limits)
+      : self4_(self4), self6_(self6), mac_(mac), limits_(limits) {}
 
   // Null: it is not known, and is asked for if there is room for that. `flow` will be in woken() when it is known, or
   // not found. `user`: who wants it, or one of the two below.
   // `place`: where it was found last, or any value; where it is now. Whoever keeps it is spared a search.
-  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint16_t& place, std::uint32_t flow,
+  [[nodiscard]] const MacAddress* find(const IpAddress& address, std::uint16_t& place, std::uint32_t flow,
                                        std::uint64_t user, TimeNs now);
-  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now) {
+  [[nodiscard]] const MacAddress* find(const IpAddress& address, std::uint32_t flow, std::uint64_t user, TimeNs now) {
     std::uint16_t place = no_place;
     return find(address, place, flow, user, now);
   }
 
-  void on_message(const ArpMessage& message, TimeNs now);
-  void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
+  void on_message(const NeighbourMessage& message, TimeNs now);
+  void overhear(const NeighbourMessage& message, TimeNs now);  // one that somebody else with this address answers
   // Heard from somebody else who asks, of a station; `wanted`: although nobody has asked for it here.
-  void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now);
-  [[nodiscard]] const MacAddress* known(Ipv4Address address) const noexcept;  // null: it is not; nobody is asked
+  void learn(const IpAddress& address, const MacAddress& mac, bool wanted, TimeNs now);
+  [[nodiscard]] const MacAddress* known(const IpAddress& address) const noexcept;  // null: it is not; nobody is asked
   void on_time(TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept { return next_due_; }
 
   struct Send {
-    ArpMessage message;
+    NeighbourMessage message;
     MacAddress to;
   };
   [[nodiscard]] std::optional<Send> next_message();
   struct Woken {
     std::uint32_t flow;  // whose number may be another's by now, which waits for another neighbour
-    Ipv4Address address;
+    IpAddress address;
     bool found;
   };
   [[nodiscard]] std::optional<Woken> next_woken();
@@ -66,7 +71,7 @@ class Neighbours {
 
  private:
   struct Entry {
-    Ipv4Address address{};  // 0: it is nobody's
+    IpAddress address{};  // unspecified: it is nobody's
     MacAddress mac{};
     bool known = false;
     bool used = false;           // somebody here wanted it; otherwise it has only asked for us
@@ -77,8 +82,16 @@ class Neighbours {
     std::uint32_t asked = 0;
     std::vector<std::uint32_t> waiting{};
   };
-  [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
-  [[nodiscard]] Entry& add(Ipv4Address address);
+  [[nodiscard]] const IpAddress& self(const IpAddress& neighbour) const noexcept {
+    return neighbour.is_v4() ? self4_ : self6_;
+  }
+  [[nodiscard]] bool is_believed(const NeighbourMessage& message) const noexcept;
+  [[nodiscard]] Entry* get(const IpAddress& address) noexcept;  // null: there is none
+  [[nodiscard]] Entry& add(const IpAddress& address);
+  void set(Entry& entry, const MacAddress& mac, TimeNs fresh_until);
+  // By neighbour discovery: a solicitation says where its sender is, an advertisement whether it can be reached.
+  void learn_solicitation(const NeighbourMessage& message, TimeNs now);
+  void learn_advertisement(const NeighbourMessage& message, TimeNs now);
   void remove(Entry& entry);
   void ask(Entry& entry, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now, bool for_use);
@@ -88,12 +101,15 @@ class Neighbours {
   void wake(Entry& entry, bool found);
 
   static constexpr std::size_t messages_max = 256;
-  Ipv4Address self_;
+  struct Order {
+    bool operator()(const IpAddress& one, const IpAddress& other) const noexcept { return one.bytes < other.bytes; }
+  };
+  IpAddress self4_, self6_;
   MacAddress mac_;
   NeighbourLimits limits_;
   std::deque<Entry> entries_;  // by place: an address is handed out, which stays where it is
   std::vector<std::uint16_t> free_;
-  std::unordered_map<std::uint32_t, std::uint16_t> places_;  // by address
+  std::map<IpAddress, std::uint16_t, Order> places_;  // by address; bounded, and nobody can choose how deep it is
   std::size_t waiting_ = 0;
   std::deque<Send> messages_;
   std::deque<Woken> woken_;

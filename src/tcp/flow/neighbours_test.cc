@@ -4,24 +4,28 @@
 #include <gtest/gtest.h>
 
 #include "tcp/stack/half_open.h"
+#include "testing/tcp/family.h"
 
 namespace offpath::tcp {
 namespace {
 
-constexpr Ipv4Address self{0x0a000001}, other{0x0a000002};
+const IpAddress self = test_address(0x0a000001), other = test_address(0x0a000002);
+const IpAddress self4 = tests_ipv6() ? IpAddress{} : self, self6 = tests_ipv6() ? self : IpAddress{};
 constexpr std::uint64_t user = 1000;
 constexpr MacAddress own_mac{2, 0, 0, 0, 0, 1}, other_mac{2, 0, 0, 0, 0, 2};
 
-ArpMessage reply_of(Ipv4Address address, const MacAddress& mac) { return {true, mac, address, own_mac, self}; }
+NeighbourMessage reply_of(const IpAddress& address, const MacAddress& mac) {
+  return {true, mac, address, own_mac, self};
+}
 
 TEST(Neighbours, AreAskedForAndWakeWhoeverWaits) {
-  Neighbours neighbours(self, own_mac, {});
+  Neighbours neighbours(self4, self6, own_mac, {});
   EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
   EXPECT_EQ(neighbours.find(other, 8, user, 0), nullptr);
   const auto asked = neighbours.next_message();
   ASSERT_TRUE(asked);
-  EXPECT_EQ(asked->to, broadcast_mac);
-  EXPECT_EQ(asked->message, (ArpMessage{false, own_mac, self, {}, other}));
+  EXPECT_EQ(asked->to, group_mac(other));
+  EXPECT_EQ(asked->message, (NeighbourMessage{false, own_mac, self, {}, other}));
   EXPECT_FALSE(neighbours.next_message());  // once
   neighbours.on_message(reply_of(other, other_mac), millisecond_ns);
   for (const std::uint32_t flow : {7u, 8u}) {
@@ -38,7 +42,7 @@ TEST(Neighbours, AreAskedForAndWakeWhoeverWaits) {
 TEST(Neighbours, AreFoundByTheirPlaceAsLongAsItIsTheirs) {
   NeighbourLimits limits;
   limits.neighbours_max = 1;
-  Neighbours neighbours(self, own_mac, limits);
+  Neighbours neighbours(self4, self6, own_mac, limits);
   std::uint16_t place = Neighbours::no_place;
   EXPECT_EQ(neighbours.find(other, place, 7, user, 0), nullptr);
   EXPECT_EQ(place, 0u);
@@ -46,7 +50,7 @@ TEST(Neighbours, AreFoundByTheirPlaceAsLongAsItIsTheirs) {
   ASSERT_NE(neighbours.find(other, place, 7, user, 0), nullptr);
   EXPECT_EQ(*neighbours.find(other, place, 7, user, 0), other_mac);
   // It grows old, and another one takes its place.
-  constexpr Ipv4Address third{0x0a000003};
+  const IpAddress third = test_address(0x0a000003);
   constexpr MacAddress third_mac{2, 0, 0, 0, 0, 3};
   std::uint16_t others_place = 17;  // of nobody
   EXPECT_EQ(neighbours.find(third, others_place, 8, user, 100 * second_ns), nullptr);
@@ -58,7 +62,7 @@ TEST(Neighbours, AreFoundByTheirPlaceAsLongAsItIsTheirs) {
 }
 
 TEST(Neighbours, AreGivenUpAfterThreeTries) {
-  Neighbours neighbours(self, own_mac, {});
+  Neighbours neighbours(self4, self6, own_mac, {});
   EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
   int asked = 0;
   for (TimeNs now = 0; now < 10 * second_ns; now += 100 * millisecond_ns) {
@@ -74,7 +78,7 @@ TEST(Neighbours, AreGivenUpAfterThreeTries) {
 }
 
 TEST(Neighbours, AreAskedAgainThemselvesWhenTheyAreOldAndUsed) {
-  Neighbours neighbours(self, own_mac, {});
+  Neighbours neighbours(self4, self6, own_mac, {});
   EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
   static_cast<void>(neighbours.next_message());
   neighbours.on_message(reply_of(other, other_mac), 0);
@@ -91,16 +95,16 @@ TEST(Neighbours, AreAskedAgainThemselvesWhenTheyAreOldAndUsed) {
 }
 
 TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
-  Neighbours neighbours(self, own_mac, {});
+  Neighbours neighbours(self4, self6, own_mac, {});
   neighbours.on_message({false, other_mac, other, {}, self}, 0);
   const auto answer = neighbours.next_message();
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->to, other_mac);
-  EXPECT_EQ(answer->message, (ArpMessage{true, own_mac, self, other_mac, other}));
+  EXPECT_EQ(answer->message, (NeighbourMessage{true, own_mac, self, other_mac, other}));
   EXPECT_NE(neighbours.find(other, 1, user, 0), nullptr);
-  neighbours.on_message(reply_of({0x0a000009}, other_mac), 0);            // nobody had asked
-  neighbours.on_message({false, other_mac, {0x0a00000a}, {}, other}, 0);  // for somebody else
-  neighbours.on_message({false, other_mac, self, {}, self}, 0);           // in our name
+  neighbours.on_message(reply_of(test_address(0x0a000009), other_mac), 0);            // nobody had asked
+  neighbours.on_message({false, other_mac, test_address(0x0a00000a), {}, other}, 0);  // for somebody else
+  neighbours.on_message({false, other_mac, self, {}, self}, 0);                       // in our name
   EXPECT_EQ(neighbours.size(), 1u);
   EXPECT_FALSE(neighbours.next_message());
 }
@@ -109,7 +113,7 @@ constexpr MacAddress no_stations[] = {broadcast_mac, {1, 0, 0, 0, 0, 2}, {0x33, 
 
 TEST(Neighbours, AreNoGroupsAndNotNobody) {
   for (const MacAddress& mac : no_stations) {
-    Neighbours neighbours(self, own_mac, {});
+    Neighbours neighbours(self4, self6, own_mac, {});
     EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
     ASSERT_TRUE(neighbours.next_message());
     neighbours.on_message(reply_of(other, mac), 0);
@@ -129,32 +133,33 @@ TEST(Neighbours, AreNoMoreThanTheirBound) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;
   limits.waiting_max = 15;
-  Neighbours neighbours(self, own_mac, limits);
+  Neighbours neighbours(self4, self6, own_mac, limits);
   for (std::uint32_t i = 0; i < 1000; ++i) {
-    neighbours.on_message({false, other_mac, {0x0a000100 + i}, {}, self}, 0);
-    static_cast<void>(neighbours.find({0x0a010000 + i}, i, user, 0));
+    neighbours.on_message({false, other_mac, test_address(0x0a000100 + i), {}, self}, 0);
+    static_cast<void>(neighbours.find(test_address(0x0a010000 + i), i, user, 0));
   }
   EXPECT_EQ(neighbours.size(), 10u);
-  for (std::uint32_t i = 0; i < 10; ++i) neighbours.on_message(reply_of({0x0a010000 + i}, other_mac), 0);
-  EXPECT_EQ(neighbours.find({0x0a000304}, 1, user, second_ns), nullptr);
-  EXPECT_NE(neighbours.find({0x0a010000}, 1, user, second_ns), nullptr);
+  for (std::uint32_t i = 0; i < 10; ++i) neighbours.on_message(reply_of(test_address(0x0a010000 + i), other_mac), 0);
+  EXPECT_EQ(neighbours.find(test_address(0x0a000304), 1, user, second_ns), nullptr);
+  EXPECT_NE(neighbours.find(test_address(0x0a010000), 1, user, second_ns), nullptr);
   // Those that have grown old make room.
   for (std::uint32_t i = 0; i < 5; ++i)
-    neighbours.on_message({false, other_mac, {0x0a000300 + i}, {}, self}, 100 * second_ns);
+    neighbours.on_message({false, other_mac, test_address(0x0a000300 + i), {}, self}, 100 * second_ns);
   EXPECT_EQ(neighbours.size(), 10u);
-  EXPECT_NE(neighbours.find({0x0a000304}, 1, user, 100 * second_ns), nullptr);
+  EXPECT_NE(neighbours.find(test_address(0x0a000304), 1, user, 100 * second_ns), nullptr);
 }
 
 // Anybody can ask for us in as many names as there are addresses.
 TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;
-  Neighbours neighbours(self, own_mac, limits);
-  const Ipv4Address in_use{0x0a000099};
+  Neighbours neighbours(self4, self6, own_mac, limits);
+  const IpAddress in_use = test_address(0x0a000099);
   EXPECT_EQ(neighbours.find(in_use, 7, user, 0), nullptr);
   neighbours.on_message(reply_of(in_use, other_mac), 0);
   const auto flood = [&](std::uint32_t from, TimeNs now) {
-    for (std::uint32_t i = 0; i < 100; ++i) neighbours.on_message({false, other_mac, {from + i}, {}, self}, now);
+    for (std::uint32_t i = 0; i < 100; ++i)
+      neighbours.on_message({false, other_mac, test_address(from + i), {}, self}, now);
   };
   flood(0x0a000100, second_ns);
   while (neighbours.next_message()) {
@@ -175,9 +180,9 @@ TEST(Neighbours, ThatOneUserAsksForInVainLeaveOthersRoom) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;
   limits.unknown_of_user_max = 4;
-  Neighbours neighbours(self, own_mac, limits);
+  Neighbours neighbours(self4, self6, own_mac, limits);
   const auto flood = [&](std::uint64_t of, std::uint32_t from, TimeNs now) {
-    for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(neighbours.find({from + i}, i, of, now), nullptr);
+    for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(neighbours.find(test_address(from + i), i, of, now), nullptr);
   };
   flood(user, 0x0a000100, 0);
   EXPECT_EQ(neighbours.size(), 4u);
@@ -192,8 +197,8 @@ TEST(Neighbours, ThatHaveNotAnsweredTheFirstRequestMakeRoomTheOldestFirst) {
   NeighbourLimits limits;
   limits.neighbours_max = 4;
   limits.unknown_of_user_max = 2;
-  Neighbours neighbours(self, own_mac, limits);
-  const auto absent = [](std::uint32_t i) { return Ipv4Address{0x0a000100 + i}; };
+  Neighbours neighbours(self4, self6, own_mac, limits);
+  const auto absent = [](std::uint32_t i) { return test_address(0x0a000100 + i); };
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(neighbours.find(absent(i), i, user, i), nullptr);
   while (neighbours.next_message()) {
   }
@@ -216,13 +221,13 @@ TEST(Neighbours, ThatHaveNotAnsweredTheFirstRequestMakeRoomTheOldestFirst) {
   EXPECT_EQ(neighbours.next_woken()->flow, 1u);
 }
 
-constexpr FlowKey key{{self, 80}, {other, 1234}};
+const FlowKey key{{self, 80}, {other, 1234}};
 
 TEST(SynCookies, TellTheMssForTwoMinutesAndOnlyThePeer) {
   const SynCookies cookies({1, 2});
   const TimeNs now = 1000 * second_ns;
   const Sequence irs(77);
-  for (const std::uint16_t mss : {std::uint16_t{216}, std::uint16_t{536}, std::uint16_t{1460}, std::uint16_t{8960}}) {
+  for (const std::uint16_t mss : {std::uint16_t{216}, std::uint16_t{536}, std::uint16_t{1460}, std::uint16_t{8940}}) {
     const Sequence cookie = cookies.make(key, irs, mss, now);
     EXPECT_EQ(cookies.check(key, irs, cookie, now + 50 * second_ns), mss);
     EXPECT_FALSE(cookies.check(key, irs, cookie, now + SynCookies::valid_ns));

@@ -1,57 +1,73 @@
-// Next hops of flows: which neighbour a flow's frames go to, and the ARP messages that find it. A stack with a slow
-// path asks that one instead of sending ARP.
+// Next hops of flows: which neighbour a flow's frames go to, and the messages that find it. A stack with a slow path
+// asks that one instead of sending them. While the stack's own IPv6 address is checked (own_address.h), its flows wait
+// as if for a neighbour.
 #pragma once
 
+#include <deque>
 #include <optional>
 
 #include "tcp/flow/context.h"
 #include "tcp/flow/frame_queue.h"
 #include "tcp/flow/neighbours.h"
+#include "tcp/flow/own_address.h"
 
 namespace offpath::tcp {
 
 class Routes {
  public:
-  Routes(StackContext& context, const OtherStack& other, FrameQueue& frames)
+  Routes(StackContext& context, const OtherStack& other, FrameQueue& frames, TimeNs now)
       : context_(context),
         other_(other),
         frames_(frames),
-        neighbours_(context.options.address, context.port.mac, context.options.neighbours) {}
+        own_(context, now),
+        neighbours_(context.options.v4.address, context.options.v6.address, context.port.mac,
+                    context.options.neighbours) {}
 
   // The hardware address of a flow's next hop. Null: it is being asked for, and the flow will be in next_woken().
   [[nodiscard]] const MacAddress* await(Flow& flow, TimeNs now) {
-    return neighbours_.find(context_.next_hop(flow.key.remote.address), flow.neighbour, flow.index, other_.asker(flow),
-                            now);
+    const IpAddress hop = context_.next_hop(flow.key.remote.address);
+    if (!may_use(flow.key.remote.address)) return wait_for_own(flow, hop);
+    return neighbours_.find(hop, flow.neighbour, flow.index, other_.asker(flow), now);
   }
   // The same, without waking the flow.
   [[nodiscard]] const MacAddress* find(const Flow& flow, TimeNs now) {
-    return neighbours_.find(context_.next_hop(flow.key.remote.address), Neighbours::no_flow, other_.asker(flow), now);
+    return find(context_.next_hop(flow.key.remote.address), other_.asker(flow), now);
   }
   // For an answer to a peer that has only begun to connect.
-  [[nodiscard]] const MacAddress* find_peer(Ipv4Address address, TimeNs now) {
-    return neighbours_.find(context_.next_hop(address), Neighbours::no_flow, Neighbours::peers, now);
+  [[nodiscard]] const MacAddress* find_peer(const IpAddress& address, TimeNs now) {
+    return find(context_.next_hop(address), Neighbours::peers, now);
   }
   // For the stack that this one works for.
-  [[nodiscard]] const MacAddress* find_for_other(Ipv4Address address, TimeNs now) {
-    return neighbours_.find(address, Neighbours::no_flow, Neighbours::other_stack, now);
+  [[nodiscard]] const MacAddress* find_for_other(const IpAddress& address, TimeNs now) {
+    return find(address, Neighbours::other_stack, now);
   }
-  [[nodiscard]] const MacAddress* known(Ipv4Address address) const noexcept { return neighbours_.known(address); }
+  [[nodiscard]] const MacAddress* known(const IpAddress& address) const noexcept { return neighbours_.known(address); }
 
-  void receive(const ArpMessage& message, TimeNs now);
-  void overhear(const ArpMessage& message, TimeNs now) { neighbours_.overhear(message, now); }
-  void learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
+  // Whether datagrams of an address's family are exchanged by now.
+  [[nodiscard]] bool may_use(const IpAddress& address) const noexcept { return address.is_v4() || own_.is_usable(); }
+  void receive(const NeighbourMessage& message, TimeNs now);
+  void overhear(const NeighbourMessage& message, TimeNs now);
+  void take_query(TimeNs within_ns, TimeNs now) { own_.take_query(within_ns, now); }
+  void learn(const IpAddress& address, const MacAddress& mac, bool wanted, TimeNs now) {
     neighbours_.learn(address, mac, wanted, now);
   }
-  void on_time(TimeNs now) { neighbours_.on_time(now); }
-  [[nodiscard]] TimeNs next_due() const noexcept { return neighbours_.next_due(); }
-  [[nodiscard]] std::optional<Neighbours::Woken> next_woken() { return neighbours_.next_woken(); }
+  void on_time(TimeNs now);
+  [[nodiscard]] TimeNs next_due() const noexcept { return std::min(neighbours_.next_due(), own_.next_due()); }
+  [[nodiscard]] std::optional<Neighbours::Woken> next_woken();
   void send_messages();
 
  private:
+  [[nodiscard]] const MacAddress* find(const IpAddress& hop, std::uint64_t asker, TimeNs now) {
+    return may_use(hop) ? neighbours_.find(hop, Neighbours::no_flow, asker, now) : nullptr;
+  }
+  [[nodiscard]] const MacAddress* wait_for_own(const Flow& flow, const IpAddress& hop);
+
   StackContext& context_;
   const OtherStack& other_;
   FrameQueue& frames_;
+  OwnAddress own_;
   Neighbours neighbours_;
+  std::deque<Neighbours::Woken> waiting_;  // for the check of the own address
 };
 
 }  // namespace offpath::tcp

@@ -8,22 +8,36 @@
 #include "tcp/flow/flow.h"
 #include "tcp/flow/neighbours.h"
 #include "tcp/segment/drop.h"
+#include "tcp/segment/ip_packet.h"
 #include "tcp/segment/keyed_hash.h"
 
 namespace offpath::tcp {
 
-struct StackOptions {
-  Ipv4Address address{};
+// How a stack is reached in one family.
+struct IpInterface {
+  IpAddress address{};  // unspecified: not at all
   std::uint8_t prefix_length = 24;
-  Ipv4Address gateway{};  // 0: there is none
-  HashKey secret{};       // random, of this stack alone; in a simulation, of its seed
+  IpAddress gateway{};  // unspecified: there is none; of IPv6, routers may say that they are
+};
+
+// What a stack with an IPv6 address says at its start: how many messages of a kind, at most.
+struct Ipv6Start {
+  std::uint8_t address_checks = 1;   // one a second: another node that has the address answers (RFC 4862, 5.1)
+  std::uint8_t router_requests = 3;  // one in four seconds, where no gateway is configured (RFC 4861, 6.3.7)
+  std::uint8_t group_reports = 2;    // one a second, for switches (RFC 3810, 6.1)
+};
+
+struct StackOptions {
+  IpInterface v4{}, v6{};
+  HashKey secret{};  // random, of this stack alone; in a simulation, of its seed
 
   std::uint32_t
       core = 0,
-      // which of several stacks with this address it is: wire/areas/flow_steering.h says which flows are its own
+      // which of several stacks with these addresses it is: wire/areas/flow_steering.h says which flows are its own
       cores = 1;
-  // Connections that peers have begun so far. Copies of these options share it, and so all stacks with this address: a
-  // peer that begins one connection after another is seen to, whichever stacks they are steered to.
+  Ipv6Start start{};
+  // Connections that peers have begun so far. Copies of these options share it, and so all stacks with these addresses:
+  // a peer that begins one connection after another is seen to, whichever stacks they are steered to.
   std::shared_ptr<std::atomic<std::uint64_t>> peers_begun = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::uint32_t flows_max = 65'536;
   std::uint32_t half_open_max = 1024;
@@ -39,10 +53,12 @@ struct StackOptions {
   std::uint8_t syn_retries = 6, syn_ack_retries = 5, retries = 15;
   TimeNs challenge_every_ns = 500 * millisecond_ns;  // of one flow: answers to what cannot be (RFC 5961)
   std::uint16_t mss_least = 216;                     // whatever peers say
-  // whatever routers say: what is less is rarer than forged messages (RFC 5927, 7.2)
+  // of IPv4, whatever routers say: what is less is rarer than forged messages (RFC 5927, 7.2)
   std::uint16_t path_mtu_least = 576;
   TimeNs path_mtu_ns = 600 * second_ns;  // and for so long (RFC 1191, 6.3)
   NeighbourLimits neighbours{};
+
+  [[nodiscard]] const IpInterface& own(IpFamily family) const noexcept { return family == IpFamily::v4 ? v4 : v6; }
 };
 
 struct StackCounters {

@@ -2,12 +2,12 @@
 
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 
-#include "tcp/port/packet_filter.h"
+#include "tcp/port/filter_program.h"
+#include "tcp/segment/ipv6.h"
 #include "wire/areas/flow_steering.h"
 
 namespace offpath::tcp {
@@ -15,69 +15,109 @@ namespace offpath::tcp {
 namespace {
 
 constexpr int unique_id = 0x2000;  // PACKET_FANOUT_FLAG_UNIQUEID, which older headers lack
-constexpr std::uint32_t icmp_header_bytes = 8;
+constexpr std::uint32_t icmp_header_bytes = 8, icmpv6_informational = 0x80;  // a bit of its type
+
+using namespace wire::steering;
+using Label = FilterProgram::Label;
+
+// Puts the exclusive or of the IPv4 addresses into M[0], and that of the ports into A. X is the offset of the header
+// that decides: 0, or behind the ICMP header.
+void read_ipv4_flow(FilterProgram& program, Label& core_0) {
+  Label of_tcp;
+  const auto header_bytes = [&] {  // into A, of the IPv4 header at X
+    program.add(BPF_LD | BPF_B | BPF_IND, filter_network);
+    program.add(BPF_ALU | BPF_AND | BPF_K, 15);
+    program.add(BPF_ALU | BPF_LSH | BPF_K, 2);
+  };
+  program.add(BPF_LDX | BPF_W | BPF_IMM, 0);
+  program.load(BPF_B, filter_network + 9);
+  program.jump_unless(protocol_icmp, of_tcp);
+  header_bytes();
+  program.add(BPF_ALU | BPF_ADD | BPF_K, icmp_header_bytes);
+  program.add(BPF_MISC | BPF_TAX);
+  program.add(BPF_LD | BPF_B | BPF_IND, filter_network + 9);
+  program.place(of_tcp);
+  program.jump_unless(protocol_tcp, core_0);
+  program.add(BPF_LD | BPF_W | BPF_IND, filter_network + 12);
+  program.add(BPF_ST, 0);
+  program.add(BPF_LD | BPF_W | BPF_IND, filter_network + 16);
+  program.add(BPF_ST, 1);
+  header_bytes();
+  program.add(BPF_ALU | BPF_ADD | BPF_X);
+  program.add(BPF_MISC | BPF_TAX);
+  program.add(BPF_LD | BPF_H | BPF_IND, filter_network);
+  program.add(BPF_ST, 2);
+  program.add(BPF_LD | BPF_H | BPF_IND, filter_network + 2);
+  program.add(BPF_ST, 3);
+  program.add(BPF_LD | BPF_MEM, 0);
+  program.add(BPF_LDX | BPF_W | BPF_MEM, 1);
+  program.add(BPF_ALU | BPF_XOR | BPF_X);
+  program.add(BPF_ST, 0);
+  program.add(BPF_LD | BPF_MEM, 3);
+  program.add(BPF_LDX | BPF_W | BPF_MEM, 2);
+  program.add(BPF_ALU | BPF_XOR | BPF_X);
+}
+
+// The same of the IPv6 header at this place, which has TCP's behind it.
+void read_ipv6_flow(FilterProgram& program, std::uint32_t header_at) {
+  constexpr std::uint32_t addresses = 8, words = 8;
+  program.load(BPF_W, header_at + addresses);
+  for (std::uint32_t word = 1; word < words; ++word) {
+    program.add(BPF_MISC | BPF_TAX);
+    program.load(BPF_W, header_at + addresses + 4 * word);
+    program.add(BPF_ALU | BPF_XOR | BPF_X);
+  }
+  program.add(BPF_ST, 0);
+  program.load(BPF_H, header_at + ipv6_header_bytes);
+  program.add(BPF_MISC | BPF_TAX);
+  program.load(BPF_H, header_at + ipv6_header_bytes + 2);
+  program.add(BPF_ALU | BPF_XOR | BPF_X);
+}
 
 }  // namespace
 
-// X is the offset of the IPv4 header that decides: 0, or behind the ICMP header. M[0] is the hash.
 std::vector<sock_filter> steering_program(std::uint32_t cores) {
-  using namespace wire::steering;
-  std::vector<sock_filter> program;
-  std::vector<std::size_t> to_core_0;  // conditional jumps to core 0, patched at the end
-  const auto add = [&](int code, std::uint32_t k = 0) { program.push_back(statement(code, k)); };
-  const auto unless = [&](std::uint32_t k) {
-    to_core_0.push_back(program.size());
-    program.push_back(if_equal(k, 0, 0));
-  };
-  const auto header_bytes = [&] {  // into A, of the IPv4 header at X
-    add(BPF_LD | BPF_B | BPF_IND, filter_network);
-    add(BPF_ALU | BPF_AND | BPF_K, 15);
-    add(BPF_ALU | BPF_LSH | BPF_K, 2);
-  };
-  const auto multiply = [&](std::uint32_t by) { add(BPF_ALU | BPF_MUL | BPF_K, by); };
+  FilterProgram program;
+  Label core_0, v6, quotes, hash;
+  constexpr std::uint32_t next_header = 6, quoted = filter_network + ipv6_header_bytes + icmp_header_bytes;
+  const auto multiply = [&](std::uint32_t by) { program.add(BPF_ALU | BPF_MUL | BPF_K, by); };
   const auto fold = [&](unsigned shift) {  // A ^= A >> shift
-    add(BPF_MISC | BPF_TAX);
-    add(BPF_ALU | BPF_RSH | BPF_K, shift);
-    add(BPF_ALU | BPF_XOR | BPF_X);
+    program.add(BPF_MISC | BPF_TAX);
+    program.add(BPF_ALU | BPF_RSH | BPF_K, shift);
+    program.add(BPF_ALU | BPF_XOR | BPF_X);
   };
-  add(BPF_LD | BPF_W | BPF_ABS, filter_ancillary + SKF_AD_PROTOCOL);
-  unless(ETH_P_IP);
-  add(BPF_LDX | BPF_W | BPF_IMM, 0);
-  add(BPF_LD | BPF_B | BPF_ABS, filter_network + 9);
-  constexpr std::uint8_t of_icmp = 6;
-  program.push_back(if_equal(IPPROTO_ICMP, 0, of_icmp));
-  header_bytes();
-  add(BPF_ALU | BPF_ADD | BPF_K, icmp_header_bytes);
-  add(BPF_MISC | BPF_TAX);
-  add(BPF_LD | BPF_B | BPF_IND, filter_network + 9);
-  unless(IPPROTO_TCP);
-  add(BPF_LD | BPF_W | BPF_IND, filter_network + 12);
-  add(BPF_ST, 0);
-  add(BPF_LD | BPF_W | BPF_IND, filter_network + 16);
-  add(BPF_ST, 1);
-  header_bytes();
-  add(BPF_ALU | BPF_ADD | BPF_X);
-  add(BPF_MISC | BPF_TAX);
-  add(BPF_LD | BPF_H | BPF_IND, filter_network);
-  add(BPF_ST, 2);
-  add(BPF_LD | BPF_H | BPF_IND, filter_network + 2);
-  add(BPF_LDX | BPF_W | BPF_MEM, 2);
-  add(BPF_ALU | BPF_XOR | BPF_X);
+  program.load(BPF_W, filter_ancillary + SKF_AD_PROTOCOL);
+  program.jump_if(ETH_P_IPV6, v6);
+  program.jump_unless(ETH_P_IP, core_0);
+  read_ipv4_flow(program, core_0);
+  program.jump(hash);
+  program.place(v6);
+  program.load(BPF_B, filter_network + next_header);
+  program.jump_if(protocol_icmpv6, quotes);
+  program.jump_unless(protocol_tcp, core_0);
+  read_ipv6_flow(program, filter_network);
+  program.jump(hash);
+  program.place(quotes);
+  program.load(BPF_B, filter_network + ipv6_header_bytes);
+  program.add(BPF_ALU | BPF_AND | BPF_K, icmpv6_informational);
+  program.jump_unless(0, core_0);
+  program.load(BPF_B, quoted + next_header);
+  program.jump_unless(protocol_tcp, core_0);
+  read_ipv6_flow(program, quoted);
+  program.place(hash);
   multiply(ports_multiplier);
-  add(BPF_LDX | BPF_W | BPF_MEM, 0);
-  add(BPF_ALU | BPF_XOR | BPF_X);
-  add(BPF_LDX | BPF_W | BPF_MEM, 1);
-  add(BPF_ALU | BPF_XOR | BPF_X);
+  program.add(BPF_LDX | BPF_W | BPF_MEM, 0);
+  program.add(BPF_ALU | BPF_XOR | BPF_X);
   fold(first_shift);
   multiply(first_multiplier);
   fold(second_shift);
   multiply(second_multiplier);
   fold(third_shift);
-  add(BPF_ALU | BPF_MOD | BPF_K, cores);
-  add(BPF_RET | BPF_A);
-  for (const std::size_t at : to_core_0) program[at].jf = static_cast<std::uint8_t>(program.size() - at - 1);
-  add(BPF_RET | BPF_K, 0);
-  return program;
+  program.add(BPF_ALU | BPF_MOD | BPF_K, cores);
+  program.add(BPF_RET | BPF_A);
+  program.place(core_0);
+  program.add(BPF_RET | BPF_K, 0);
+  return program.take();
 }
 
 Status Fanout::join(int fd) {
@@ -95,12 +135,12 @@ Status Fanout::join(int fd) {
   return {};
 }
 
-Status Fanout::begin(std::optional<Ipv4Address> address) {
+Status Fanout::begin(const std::optional<FrameTargets>& targets) {
   auto steering = steering_program(static_cast<std::uint32_t>(members_.size()));
   const sock_fprog program{static_cast<unsigned short>(steering.size()), steering.data()};
   if (::setsockopt(members_.front(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0)
     return fail_errno(errno, "PACKET_FANOUT_DATA");
-  for (const int fd : members_) OFP_TRY(take_frames(fd, address));
+  for (const int fd : members_) OFP_TRY(take_frames(fd, targets));
   return {};
 }
 

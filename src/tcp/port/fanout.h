@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tcp/segment/address.h"
+#include "tcp/port/packet_filter.h"
 
 namespace offpath::tcp {
 
@@ -23,7 +23,7 @@ class Fanout {
   // Adds the next core's socket, which is bound and takes nothing so far (packet_filter.h).
   [[nodiscard]] Status join(int fd);
   // All sockets have joined: each takes the frames steered to it from now on (packet_filter.h).
-  [[nodiscard]] Status begin(std::optional<Ipv4Address> address);
+  [[nodiscard]] Status begin(const std::optional<FrameTargets>& targets);
 
  private:
   int group_ = -1;  // assigned by the kernel

@@ -1,4 +1,4 @@
-// The kernel's IPv4 configuration of an interface, for an agent that adopts it.
+// The kernel's configuration of an interface, for an agent that adopts it: its addresses, and IPv4's gateway.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 namespace offpath::tcp {
 
 struct InterfaceAddress {
-  Ipv4Address address;
+  IpAddress address;
   std::uint8_t prefix_length = 0;
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) noexcept = default;
 };
@@ -22,9 +22,9 @@ struct InterfaceAddress {
 [[nodiscard]] Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& interface);
 // By the routes of this network namespace; nullopt if there is no default route through a gateway. Error::io:
 // /proc/net/route cannot be read.
-[[nodiscard]] Result<std::optional<Ipv4Address>> gateway_of_interface(const std::string& interface);
+[[nodiscard]] Result<std::optional<IpAddress>> gateway_of_interface(const std::string& interface);
 // The gateway of the interface's default route with the smallest metric; `routes` is text as in /proc/net/route
 // (proc(5)).
-[[nodiscard]] std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view interface);
+[[nodiscard]] std::optional<IpAddress> gateway_in(std::string_view routes, std::string_view interface);
 
 }  // namespace offpath::tcp

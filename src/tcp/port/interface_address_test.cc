@@ -23,7 +23,7 @@ TEST(InterfaceAddress, TheGatewayIsThatOfTheDefaultRouteWithTheSmallestMetric) {
       "eth2\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n"
       "eth3\t0000000A\t0102090A\t0003\t0\t0\t0\t000000FF\t0\t0\t0\n"
       "eth4 00000000 01\n";
-  EXPECT_EQ(gateway_in(routes, "eth1"), (Ipv4Address{0x0a090109}));
+  EXPECT_EQ(gateway_in(routes, "eth1"), ipv4(0x0a090109));
   EXPECT_EQ(gateway_in(routes, "eth2"), std::nullopt);  // a route without a gateway
   EXPECT_EQ(gateway_in(routes, "eth3"), std::nullopt);  // to one network only
   EXPECT_EQ(gateway_in(routes, "eth4"), std::nullopt);

@@ -1,27 +1,23 @@
-// A port that passes every received ARP message on: for the cores to which ARP frames are not steered.
+// A port that passes on what received frames say of neighbours: for the cores to which such frames are not steered.
 #pragma once
 
 #include <functional>
 #include <utility>
 
 #include "tcp/port/port_decorator.h"
-#include "tcp/segment/arp.h"
-#include "tcp/segment/ethernet.h"
+#include "tcp/segment/neighbour_message.h"
 
 namespace offpath::tcp {
 
 class OverheardPort final : public PortDecorator {
  public:
-  using Tell = std::function<void(const ArpMessage&)>;
+  using Tell = std::function<void(const NeighbourMessage&)>;
   OverheardPort(Port& inner, Tell tell) : PortDecorator(inner), tell_(std::move(tell)) {}  // `inner` outlives it
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override {
     const std::size_t count = inner_.receive(frames, now);
-    for (const ReceivedFrame& frame : frames.first(count)) {
-      if (frame.bytes.size() < ethernet_header_bytes || read_ethernet_header(frame.bytes.data()).type != ethertype_arp)
-        continue;
-      if (const auto message = read_arp(frame.bytes.subspan(ethernet_header_bytes))) tell_(*message);
-    }
+    for (const ReceivedFrame& frame : frames.first(count))
+      if (const auto message = read_neighbour_frame(frame.bytes)) tell_(*message);
     return count;
   }
 

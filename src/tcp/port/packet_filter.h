@@ -4,7 +4,6 @@
 
 #include <linux/filter.h>
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -13,26 +12,21 @@
 
 namespace offpath::tcp {
 
-// Ancillary data, which is not in the frame: SKF_AD_ + ….
-inline constexpr auto filter_ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
-// Offsets counted from the network header.
-inline constexpr auto filter_network = static_cast<std::uint32_t>(SKF_NET_OFF);
-
-[[nodiscard]] constexpr sock_filter statement(int code, std::uint32_t k) noexcept {
-  return {static_cast<std::uint16_t>(code), 0, 0, k};
-}
-[[nodiscard]] constexpr sock_filter if_equal(std::uint32_t k, std::uint8_t jump, std::uint8_t otherwise) noexcept {
-  return {static_cast<std::uint16_t>(BPF_JMP | BPF_JEQ | BPF_K), jump, otherwise, k};
-}
+// What a socket's frames are for.
+struct FrameTargets {
+  IpAddress v4{}, v6{};  // a stack's own; unspecified: none of that family
+  // Only frames whose core steering_program() knows from the flow, which are those without IPv6 extension headers.
+  bool steered = false;
+};
 
 // Frames that a socket takes: none that this machine sends, and of tagged ones only those with a priority tag (VLAN 0).
-// With `address`: ARP, and whole datagrams to that address that the stack reads, which are TCP and ICMP "destination
-// unreachable". Without `address`: frames of every kind. Fragments are dropped because the stack does not reassemble
-// them.
-[[nodiscard]] std::vector<sock_filter> taking_program(std::optional<Ipv4Address> address);
+// With `targets`: ARP, IPv6's neighbour discovery, and whole datagrams to those addresses that the stack reads, which
+// are TCP and ICMP about what did not arrive. Without: frames of every kind. Fragments are dropped because the stack
+// does not reassemble them.
+[[nodiscard]] std::vector<sock_filter> taking_program(const std::optional<FrameTargets>& targets);
 
 // Each replaces the socket's filter.
 [[nodiscard]] Status take_nothing(int socket);
-[[nodiscard]] Status take_frames(int socket, std::optional<Ipv4Address> address);
+[[nodiscard]] Status take_frames(int socket, const std::optional<FrameTargets>& targets);
 
 }  // namespace offpath::tcp

@@ -15,6 +15,8 @@
 #include <cstring>
 
 #include "tcp/port/packet_filter.h"
+#include "tcp/segment/ethernet.h"
+#include "tcp/segment/neighbour_discovery.h"
 #include "tcp/segment/segment.h"
 
 namespace offpath::tcp {
@@ -31,7 +33,7 @@ struct VirtioHeader {
 constexpr std::size_t virtio_bytes = sizeof(VirtioHeader);
 static_assert(virtio_bytes == 10);
 constexpr std::uint8_t needs_checksum = 1, checksum_is_valid = 2;  // flags
-constexpr std::uint8_t gso_tcp_ipv4 = 1, gso_ecn = 0x80;
+constexpr std::uint8_t gso_tcp_ipv4 = 1, gso_tcp_ipv6 = 4, gso_ecn = 0x80;
 constexpr std::size_t tcp_flags_offset = 13;
 
 Result<ifreq> request_of(const std::string& name) {
@@ -59,7 +61,7 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
     header.checksum_offset = tcp_checksum_offset;
   }
   if (frame.segment_bytes != 0) {
-    header.gso_type = gso_tcp_ipv4;
+    header.gso_type = read_ethernet_header(frame.header.data()).type == ethertype_ipv4 ? gso_tcp_ipv4 : gso_tcp_ipv6;
     // CWR is set in the first segment only.
     if ((frame.header[frame.tcp_offset + tcp_flags_offset] & std::byte{flag::cwr}) != std::byte{0})
       header.gso_type |= gso_ecn;
@@ -67,6 +69,20 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
     header.header_bytes = frame.header_bytes;
   }
   return header;
+}
+
+// The interface receives what is sent to these groups as long as the socket is open.
+Status join_groups(int socket, int interface, const IpAddress& address) {
+  for (const MacAddress& group : {group_mac(address), multicast_mac(all_nodes)}) {
+    packet_mreq wanted{};
+    wanted.mr_ifindex = interface;
+    wanted.mr_type = PACKET_MR_MULTICAST;
+    wanted.mr_alen = group.size();
+    std::ranges::copy(group, wanted.mr_address);
+    if (::setsockopt(socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof wanted) != 0)
+      return fail_errno(errno, "PACKET_ADD_MEMBERSHIP");
+  }
+  return {};
 }
 
 // One sendmsg: virtio-net header, headers, payload.
@@ -89,7 +105,8 @@ struct Message {
 }  // namespace
 
 Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name,
-                                                               std::optional<Ipv4Address> address, Fanout* fanout) {
+                                                               const std::optional<FrameTargets>& targets,
+                                                               Fanout* fanout) {
   OFP_ASSIGN(const ifreq named, request_of(name));
   Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));  // takes nothing before it is bound
   if (!fd && errno == EAFNOSUPPORT) return fail(Error::denied, "this process may not open packet sockets");
@@ -113,11 +130,12 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   place.sll_family = AF_PACKET;
   place.sll_protocol = htons(ETH_P_ALL);
   place.sll_ifindex = index.ifr_ifindex;
-  OFP_TRY(fanout == nullptr ? take_frames(fd.get(), address)
+  OFP_TRY(fanout == nullptr ? take_frames(fd.get(), targets)
                             : take_nothing(fd.get()));  // one of several sockets takes nothing until all have joined
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0)
     return fail_errno(errno, "bind to " + name);
   if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
+  if (targets && !targets->v6.is_unspecified()) OFP_TRY(join_groups(fd.get(), index.ifr_ifindex, targets->v6));
   PortCapabilities capabilities;
   std::copy_n(hardware.ifr_hwaddr.sa_data, 6, reinterpret_cast<char*>(capabilities.mac.data()));
   capabilities.mtu = mtu;
@@ -135,7 +153,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_tap(const std::string& name
   if (::ioctl(fd.get(), TUNSETIFF, &device) != 0) return fail_errno(errno, "TUNSETIFF of " + name);
   const int header_bytes = virtio_bytes;
   if (::ioctl(fd.get(), TUNSETVNETHDRSZ, &header_bytes) != 0) return fail_errno(errno, "TUNSETVNETHDRSZ of " + name);
-  if (::ioctl(fd.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) != 0)
+  if (::ioctl(fd.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) != 0)
     return fail_errno(errno, "TUNSETOFFLOAD of " + name);
   Fd control(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!control) return fail_errno(errno, "socket");

@@ -20,10 +20,11 @@ namespace offpath::tcp {
 
 class PacketPort final : public Port {
  public:
-  // An existing interface, whose hardware address the stack uses. Needs CAP_NET_RAW. `address` selects the frames that
-  // are taken (packet_filter.h). `fanout`: joins this group, in which each frame reaches one member (fanout.h).
+  // An existing interface, whose hardware address the stack uses. Needs CAP_NET_RAW. `targets` selects the frames that
+  // are taken (packet_filter.h), and the groups of an IPv6 address that the interface joins. `fanout`: joins this group,
+  // in which each frame reaches one member (fanout.h).
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name,
-                                                                          std::optional<Ipv4Address> address,
+                                                                          const std::optional<FrameTargets>& targets,
                                                                           Fanout* fanout = nullptr);
   // A TAP device of this name, created if necessary, and set up. The kernel has the other end, with an address of its
   // own; the stack's address is `mac`. Needs CAP_NET_ADMIN.

@@ -19,13 +19,17 @@ namespace {
 
 FrameToSend frame_of(Bytes first, Bytes second, std::uint16_t segment_bytes, std::uint8_t flags) {
   Segment segment;
-  segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
+  segment.key = {{test_address(0x0a000001), 1000}, {test_address(0x0a000002), 2000}};
   segment.sequence = Sequence(0xfffffff0);
   segment.flags = flags;
   segment.options.timestamps = Timestamps{1, 2};
   FrameToSend frame = segment_frame(segment, {2, 0, 0, 0, 0, 2}, {2, 0, 0, 0, 0, 1}, first, second);
   frame.segment_bytes = segment_bytes;
   return frame;
+}
+
+Drop read_frame(Bytes frame, IpPacket& packet) {
+  return read_ip(read_ethernet_header(frame.data()).type, frame.subspan(ethernet_header_bytes), packet);
 }
 
 std::vector<std::byte> some_bytes(std::size_t size) {
@@ -46,9 +50,9 @@ TEST(MemoryPort, CutsFramesAsACardDoes) {
   ASSERT_EQ(two->receive(frames, 0), 5u);
   std::vector<std::byte> together;
   for (std::size_t i = 0; i < 5; ++i) {
-    Ipv4Packet packet;
+    IpPacket packet;
     Segment segment;
-    ASSERT_EQ(read_ipv4(frames[i].bytes.subspan(ethernet_header_bytes), packet), Drop::none);
+    ASSERT_EQ(read_frame(frames[i].bytes, packet), Drop::none);
     ASSERT_EQ(read_segment(packet, false, segment), Drop::none) << i;
     EXPECT_EQ(segment.sequence, Sequence(0xfffffff0) + static_cast<std::uint32_t>(together.size()));
     EXPECT_EQ(segment.has(flag::fin), i == 4);
@@ -89,10 +93,9 @@ Seen send_through(const Impairments& impairments, std::uint64_t seed, std::size_
     for (std::size_t count; (count = two->receive(frames, now)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {
         ++seen.count;
-        Ipv4Packet packet;
+        IpPacket packet;
         Segment segment;
-        if (read_ipv4(frames[i].bytes.subspan(ethernet_header_bytes), packet) != Drop::none ||
-            read_segment(packet, false, segment) != Drop::none) {
+        if (read_frame(frames[i].bytes, packet) != Drop::none || read_segment(packet, false, segment) != Drop::none) {
           ++seen.damaged;
           continue;
         }
@@ -221,7 +224,7 @@ TEST(Station, StaysAwakeForAPortThatHasFramesAlready) {
   const auto congestion = congestion_control("cubic").value();
   MemoryOwner owner;
   StackOptions options;
-  options.address = {0x0a000001};
+  set_test_address(options, 0x0a000001);
   Stack stack(options, port.capabilities(), *congestion, owner, 0);
   for (Port* used : {static_cast<Port*>(&port), static_cast<Port*>(&impaired)}) {
     Station station(*used, stack);

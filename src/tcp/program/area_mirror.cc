@@ -276,19 +276,21 @@ void AreaMirror::publish() {
 // ---- events
 
 bool AreaMirror::has_to_write() const noexcept {
-  return word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
+  return !introduced_ || word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
          word(area_word::commands_taken) - taken_pushed_ >= layout_.command_slots / 4;
 }
 
 void AreaMirror::begin_chain(TimeNs now, bool arms) {
   Chain chain;
   std::vector<Piece> pieces;
+  if (!std::exchange(introduced_, true))
+    pieces.push_back({area_word::addresses, memory_.data() + area_word::addresses, area_word::addresses_bytes});
   constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
   const std::uint64_t posted = word(area_word::events), first = events_pushed_;
   std::uint64_t bytes = 0;
   bool acknowledges = true;  // nothing else
   while (events_pushed_ != posted && bytes < chain_bytes_max) {
-    TcpEvent event;
+    TcpEvent event{};
     std::memcpy(&event, memory_.data() + layout_.events() + events_pushed_ % layout_.event_slots * slot, sizeof event);
     bytes += add_event(event, chain, pieces);
     acknowledges &= event.what == wire::tcp_event::acknowledged;
@@ -399,8 +401,9 @@ void AreaMirror::take_rings(Flow& flow, const TcpEvent& event) {
     } else if (tcp_ring::says(event.rings, way, tcp_ring::refused)) {
       step.next = {};
     }
-    const bool is_over =
-        way == TcpWay::out ? event.acknowledged >= step.from : tcp_ring::says(event.rings, way, tcp_ring::returned);
+    const bool acknowledges = (event.what & wire::tcp_event::accepted) == 0;
+    const bool is_over = way == TcpWay::out ? acknowledges && event.acknowledged >= step.from
+                                            : tcp_ring::says(event.rings, way, tcp_ring::returned);
     if (step.before.size == 0 || !is_over) continue;
     drop(step.before, step.before.size);
     step.before = {};

@@ -179,6 +179,7 @@ class AreaMirror {
   std::map<std::uint32_t, std::uint64_t> woken_;  // how often each process was woken
   std::vector<std::uint32_t> to_wake_;
   bool tells_room_ = false;  // a process waits for room in the ring of commands
+  bool introduced_ = false;  // the agent's addresses were written
 
   Watch watch_ = Watch::watching;
   std::uint64_t flag_ = 0;  // what the program's area says, or will: 1, the agent sleeps; 2, and waits for room

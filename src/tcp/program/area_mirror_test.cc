@@ -111,6 +111,16 @@ TEST_F(Linked, ProgramsExchangeBytes) {
   }
 }
 
+TEST_F(Linked, ProgramsLearnTheAgentsAddressesBeforeAnythingElse) {
+  EXPECT_TRUE(client().own_address(test_family()).is_unspecified());
+  world.run(10 * latency);
+  EXPECT_EQ(client().own_address(test_family()), TestNetwork::address(0));
+  EXPECT_EQ(client().families(), wire::tcp_for(test_family()));
+  connect();
+  EXPECT_EQ(client().look(near)->local.address, TestNetwork::address(0));
+  EXPECT_EQ(client().look(near)->remote.address, TestNetwork::address(1));
+}
+
 TEST_F(Linked, NothingCrossesTheLinkWhileTheProgramRests) {
   connect();
   rest();
@@ -408,7 +418,7 @@ TEST(AreaMirrorAlone, PushesNoMoreThanTheRingHasRoomForInOneEvent) {
   TestProgram program({4, 4096, 4096});
   reinterpret_cast<wire::TcpAgentLine*>(program.memory.data() + wire::tcp_word::agent_line)->linked = 1;
   program.area->spread();
-  const SocketArea::Handle handle = program.area->connect({0x0a000001, 80}).value();
+  const SocketArea::Handle handle = program.area->connect({test_address(0x0a000001), 80}).value();
   std::vector<std::byte> copy(program.layout.bytes);
   AreaMirror mirror(program.layout, copy);
   TimeNs now = second_ns;

@@ -439,8 +439,6 @@ TEST_F(HostileRings, EndTheirProgramUnderAFirstRing) {
   EXPECT_EQ(ends(larger), "");
   TcpCommand first = about(TcpCommandKind::connect);
   first.handle = near + 1;
-  first.remote_address = TestNetwork::address(1).value;
-  first.remote_port = port;
   first.receive_at = larger.receive_at;
   first.send_at = larger.receive_at - first_bytes;
   first.send_bytes = first.receive_bytes = first_bytes;

@@ -29,9 +29,11 @@ bool ProgramArea::attach(MutableBytes memory) noexcept {
   return !memory_.empty();
 }
 
-void ProgramArea::introduce(std::uint32_t cores, std::uint32_t address) noexcept {
+void ProgramArea::introduce(std::uint32_t cores, const IpAddress& address4, const IpAddress& address6) noexcept {
   set_word(wire::tcp_word::cores, cores);
-  set_word(wire::tcp_word::address, address);
+  auto& line = *reinterpret_cast<wire::TcpAgentLine*>(memory_.data() + wire::tcp_word::agent_line);
+  line.address4 = address4.is_unspecified() ? 0 : address4.v4();
+  line.address6 = address6;
 }
 
 Result<bool> ProgramArea::take(wire::TcpCommand& command) {

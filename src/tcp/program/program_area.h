@@ -9,6 +9,7 @@
 
 #include "base/sleep_flag.h"
 #include "base/status.h"
+#include "tcp/segment/address.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::tcp {
@@ -26,7 +27,7 @@ class ProgramArea {
   [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
 
   // Core 0 writes the agent's parameters before the program may use the area.
-  void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
+  void introduce(std::uint32_t cores, const IpAddress& address4, const IpAddress& address6) noexcept;
 
   // Whether the program has no room for another command; a link's reserve is not counted.
   [[nodiscard]] bool commands_full() const noexcept {

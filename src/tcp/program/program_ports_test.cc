@@ -6,6 +6,9 @@ namespace {
 
 using wire::TcpError;
 
+constexpr std::uint16_t reuse_port = wire::tcp_reuse_port | wire::tcp_families,
+                        reuse_address = wire::tcp_reuse_address | wire::tcp_families;
+
 class ProgramPorts : public TwoPrograms {
  protected:
   // Its outcome.
@@ -45,7 +48,7 @@ TEST_F(ProgramPorts, ABoundPortIsOneHandlesUntilItIsClosed) {
   }
   EXPECT_EQ(outcome(other, other.area->connect(TestPrograms::endpoint(0, port), port)), TcpError::address_in_use);
   EXPECT_EQ(connect_to({}), std::nullopt);  // nobody listens
-  const auto listens = server.area->listen(port, 1, 0, bound).value();
+  const auto listens = server.area->listen(port, 1, wire::tcp_families, bound).value();
   EXPECT_EQ(outcome(server, listens), TcpError::none);
   server.area->close(bound);
   world.run(millisecond_ns);
@@ -79,9 +82,9 @@ TEST_F(ProgramPorts, PrivilegedOnesAreForRoot) {
 TEST_F(ProgramPorts, ListenersOfOneProgramShareAPort) {
   std::vector<SocketArea::Handle> listeners;
   for (int i = 0; i < 3; ++i) {
-    const auto bound = server.area->bind(port, wire::tcp_reuse_port).value();
+    const auto bound = server.area->bind(port, reuse_port).value();
     EXPECT_EQ(outcome(server, bound), TcpError::none);
-    listeners.push_back(server.area->listen(port, 4, wire::tcp_reuse_port, bound).value());
+    listeners.push_back(server.area->listen(port, 4, reuse_port, bound).value());
     EXPECT_EQ(outcome(server, listeners.back()), TcpError::none);
     server.area->close(bound);
   }
@@ -90,7 +93,7 @@ TEST_F(ProgramPorts, ListenersOfOneProgramShareAPort) {
   for (int i = 0; i < 6; ++i) ++connections[connect_to(listeners).value()];
   EXPECT_EQ(connections, std::vector<int>({2, 2, 2}));
   EXPECT_EQ(outcome(server, server.area->bind(port)), TcpError::address_in_use);  // without the option
-  EXPECT_EQ(outcome(strange, strange.area->bind(port, wire::tcp_reuse_port)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(strange, strange.area->bind(port, reuse_port)), TcpError::address_in_use);
   for (std::size_t left = 3; left > 0; --left) {
     server.area->close(listeners.front());
     listeners.erase(listeners.begin());
@@ -99,10 +102,31 @@ TEST_F(ProgramPorts, ListenersOfOneProgramShareAPort) {
   }
 }
 
+// As a server's sockets of IPv4, and of IPv6 with IPV6_V6ONLY.
+TEST_F(ProgramPorts, OfOneFamilyAreNotTheOthers) {
+  const std::uint16_t mine = wire::tcp_for(test_family()), others = wire::tcp_families & ~mine;
+  const auto ours = server.area->listen(port, 4, mine).value(), theirs = other.area->listen(port, 4, others).value();
+  EXPECT_EQ(outcome(server, ours), TcpError::none);
+  EXPECT_EQ(outcome(other, theirs), TcpError::none);
+  for (const std::uint16_t families : {wire::tcp_for_ipv4, wire::tcp_for_ipv6, wire::tcp_families})
+    EXPECT_EQ(outcome(strange, strange.area->bind(port, families)), TcpError::address_in_use) << families;
+  EXPECT_EQ(connect_to({ours}), 0u);
+  server.area->close(ours);
+  world.run(second_ns);
+  EXPECT_FALSE(connect_to({}));
+  // With one for both, whoever comes is its.
+  const auto both = server.area->listen(port, 4, mine).value();
+  EXPECT_EQ(outcome(server, both), TcpError::none);
+  EXPECT_EQ(outcome(strange, strange.area->listen(port + 1, 4, wire::tcp_families)), TcpError::none);
+  EXPECT_EQ(outcome(server, server.area->bind(port + 1, mine)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(server, server.area->bind(port + 1, others)), TcpError::address_in_use);
+  EXPECT_EQ(connect_to({both}), 0u);
+}
+
 // As the workers of one server that have not opened their first socket before they were forked.
 TEST_F(ProgramPorts, ProgramsOfOneUserShareAPort) {
-  const auto one = server.area->listen(port, 4, wire::tcp_reuse_port).value();
-  const auto two = other.area->listen(port, 4, wire::tcp_reuse_port).value();
+  const auto one = server.area->listen(port, 4, reuse_port).value();
+  const auto two = other.area->listen(port, 4, reuse_port).value();
   EXPECT_EQ(outcome(server, one), TcpError::none);
   EXPECT_EQ(outcome(other, two), TcpError::none);
   const auto accepted_by = [&]() -> TestProgram* {
@@ -133,21 +157,21 @@ TEST_F(ProgramPorts, UsersBeyondALinkDoNotShareTheirPorts) {
     return world.add(1, {64, 65'536, 65'536}, {.user = 0, .linked = true, .user_there = user_there});
   };
   TestProgram &one = linked(1), &same = linked(1), &two = linked(2);
-  EXPECT_EQ(outcome(one, one.area->bind(port, wire::tcp_reuse_port)), TcpError::none);
-  EXPECT_EQ(outcome(same, same.area->bind(port, wire::tcp_reuse_port)), TcpError::none);
-  EXPECT_EQ(outcome(two, two.area->bind(port, wire::tcp_reuse_port)), TcpError::address_in_use);
-  EXPECT_EQ(outcome(other, other.area->bind(port, wire::tcp_reuse_port)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(one, one.area->bind(port, reuse_port)), TcpError::none);
+  EXPECT_EQ(outcome(same, same.area->bind(port, reuse_port)), TcpError::none);
+  EXPECT_EQ(outcome(two, two.area->bind(port, reuse_port)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(other, other.area->bind(port, reuse_port)), TcpError::address_in_use);
 }
 
 // SO_REUSEADDR: as long as nobody listens.
 TEST_F(ProgramPorts, ABoundPortMayBeBoundAgainUntilSomebodyListens) {
-  const auto one = server.area->bind(port, wire::tcp_reuse_address).value();
-  const auto two = other.area->bind(port, wire::tcp_reuse_address).value();
+  const auto one = server.area->bind(port, reuse_address).value();
+  const auto two = other.area->bind(port, reuse_address).value();
   EXPECT_EQ(outcome(server, one), TcpError::none);
   EXPECT_EQ(outcome(other, two), TcpError::none);
-  EXPECT_EQ(outcome(server, server.area->listen(port, 1, wire::tcp_reuse_address, one)), TcpError::none);
-  EXPECT_EQ(outcome(other, other.area->listen(port, 1, wire::tcp_reuse_address, two)), TcpError::address_in_use);
-  EXPECT_EQ(outcome(other, other.area->bind(port, wire::tcp_reuse_address)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(server, server.area->listen(port, 1, reuse_address, one)), TcpError::none);
+  EXPECT_EQ(outcome(other, other.area->listen(port, 1, reuse_address, two)), TcpError::address_in_use);
+  EXPECT_EQ(outcome(other, other.area->bind(port, reuse_address)), TcpError::address_in_use);
 }
 
 // One that takes less would be given more than it has room for.
@@ -155,7 +179,7 @@ TEST_F(ProgramPorts, ListenersThatShareAPortHaveRingsOfOneSize) {
   wire::TcpCommand command{};
   command.kind = wire::TcpCommandKind::listen;
   command.port = port;
-  command.flags = wire::tcp_reuse_port;
+  command.flags = reuse_port;
   command.receive_bytes = 65'536;
   server.write_command(command);
   command.handle = 1;

@@ -88,10 +88,10 @@ class RingsOfTwoCores : public testing::Test {
   }
   // A connection of the client on this core over which the server sends so much.
   void receive(std::uint32_t core, std::uint64_t count) {
-    SocketArea::Handle near = client.area->connect({TestNetwork::address(1).value, port}).value();
+    SocketArea::Handle near = client.area->connect({TestNetwork::address(1), port}).value();
     while (client.area->core_of(near) != core) {
       client.area->abort(near);
-      near = client.area->connect({TestNetwork::address(1).value, port}).value();
+      near = client.area->connect({TestNetwork::address(1), port}).value();
     }
     std::optional<SocketArea::Handle> far;
     std::uint64_t sent = 0, read = 0;
@@ -146,7 +146,7 @@ TEST_F(RingsOfTwoCores, AreChargedByOneOfThem) {
 TEST_F(RingsOfTwoCores, EndTheirProgramIfItNamesThemOnBoth) {
   std::array<SocketArea::Handle, 2> flows{};
   for (std::uint32_t core = 0; core < 2; ++core) do
-      flows[core] = client.area->connect({TestNetwork::address(1).value, port}).value();
+      flows[core] = client.area->connect({TestNetwork::address(1), port}).value();
     while (client.area->core_of(flows[core]) != core);
   settle(second_ns);
   for (const auto flow : flows) ASSERT_TRUE(client.area->look(flow)->connected);

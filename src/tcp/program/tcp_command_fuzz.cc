@@ -44,7 +44,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         command.handle %= 20;
         if (data[0] & 8) command.send_at = command.receive_at = hostile.layout.own();
         if (data[0] & 16) command.send_bytes = command.receive_bytes = 4096;
-        if (data[0] & 32) command.remote_address = TestNetwork::address(1).value, command.remote_port = 7000;
+        if (data[0] & 32) {
+          auto connects = std::bit_cast<wire::TcpConnect>(command);
+          connects.remote_address = data[1] & 1 ? TestNetwork::address(1) : solicited_node(connects.remote_address);
+          connects.remote_port = 7000;
+          command = std::bit_cast<wire::TcpCommand>(connects);
+        }
         hostile.write_command(command);
     }
   }

@@ -3,6 +3,7 @@
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "wire/areas/flow_steering.h"
 
@@ -74,6 +75,8 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
   if (command.handle >= program.held.size()) program.held.resize(command.handle + 1);
   Held& held = program.held[command.handle];
   const bool of_port = command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::bind;
+  if (of_port && (command.flags & wire::tcp_families) == 0)
+    return fail(Error::protocol, "handle {}: a port for connections of no family", command.handle);
   const bool begins = of_port || command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect;
   if (of_port ? core_ != 0 : begins && command.handle % cores_ != core_)
     return fail(Error::protocol, "command {} for handle {} was given to core {} of {}, which is not its core",
@@ -88,7 +91,7 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
     case TcpCommandKind::accept_slot:
       return add_accept_slot(program, held, command);
     case TcpCommandKind::connect:
-      return connect(program, held, command, now);
+      return connect(program, held, command, std::bit_cast<wire::TcpConnect>(command), now);
     case TcpCommandKind::offer:
     case TcpCommandKind::allow:
     case TcpCommandKind::finish:
@@ -146,13 +149,13 @@ Status TcpService::listen(Program& program, Held& held, const TcpCommand& comman
                 command.receive_bytes);
   held.port = command.port;
   held.reuse = command.flags & reuse_flags;
+  held.families = command.flags & wire::tcp_families;
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, command.handle, event::closed | event::gone, error);
     return {};
   };
   if (command.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
-  if (command.port == 0 || !may_have(program, command.port, held.reuse, command.listener))
-    return refuse(TcpError::address_in_use);
+  if (command.port == 0 || !may_have(program, held, command.listener)) return refuse(TcpError::address_in_use);
   held.ring(TcpWay::in).bytes = command.receive_bytes;
   if (!listen_here(program, command.handle, options_of(command))) return refuse(TcpError::address_in_use);
   held.is = Held::Is::listener;
@@ -163,10 +166,11 @@ Status TcpService::listen(Program& program, Held& held, const TcpCommand& comman
 void TcpService::bind(Program& program, Held& held, const TcpCommand& command) {
   held.port = command.port != 0 ? command.port : free_port();
   held.reuse = command.flags & reuse_flags;
+  held.families = command.flags & wire::tcp_families;
   const auto refuse = [&](TcpError error) { tell(program, command.handle, event::closed | event::gone, error); };
   if (held.port == 0) return refuse(TcpError::address_in_use);
   if (held.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
-  if (!may_have(program, held.port, held.reuse, wire::tcp_no_handle)) return refuse(TcpError::address_in_use);
+  if (!may_have(program, held, wire::tcp_no_handle)) return refuse(TcpError::address_in_use);
   held.is = Held::Is::bound;
   ports_[held.port].push_back({&program, command.handle});
   tell(program, command.handle, event::listening);
@@ -193,18 +197,19 @@ Status TcpService::add_accept_slot(Program& program, Held& held, const TcpComman
   return {};
 }
 
-Status TcpService::connect(Program& program, Held& held, const TcpCommand& command, TimeNs now) {
+Status TcpService::connect(Program& program, Held& held, const TcpCommand& command, const wire::TcpConnect& to,
+                           TimeNs now) {
   OFP_TRY(take_rings(program, held, command));
-  const Ipv4Address own = stack_->options().address;
-  if (command.port != 0 &&
-      wire::core_of_flow(own.value, command.port, command.remote_address, command.remote_port, cores_) != core_)
+  const Endpoint remote{to.remote_address, to.remote_port};
+  const IpAddress& own = stack_->options().own(remote.address.family()).address;
+  if (command.port != 0 && wire::core_of_flow(own, command.port, remote.address, remote.port, cores_) != core_)
     return fail(Error::protocol, "a connection from port {} to {} was given to core {} of {}, which is not its core",
-                command.port, text_of(Endpoint{{command.remote_address}, command.remote_port}), core_, cores_);
+                command.port, text_of(remote), core_, cores_);
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, command.handle, event::closed | event::gone, error);
     return {};
   };
-  held.key = {{own, command.port}, {{command.remote_address}, command.remote_port}};
+  held.key = {{own, command.port}, remote};
   held.options = options_of(command);
   if (!charge(program, held)) {
     ++counters_.without_memory;

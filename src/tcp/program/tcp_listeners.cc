@@ -9,6 +9,7 @@ namespace offpath::tcp {
 namespace {
 using wire::TcpError;
 namespace event = wire::tcp_event;
+constexpr IpFamily families[] = {IpFamily::v4, IpFamily::v6};
 }  // namespace
 
 void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
@@ -19,6 +20,7 @@ void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptio
               .program = program.number,
               .handle = handle,
               .port = held.port,
+              .families = held.families,
               .receive_bytes = held.ring(wire::TcpWay::in).bytes,
               .options = options});
 }
@@ -68,6 +70,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     }
     held.is = Held::Is::listener;
     held.port = message.port;
+    held.families = message.families;
     held.ring(wire::TcpWay::in).bytes = message.receive_bytes;
     // The port was free at core 0, and this core has processed every earlier message.
     OFP_ASSERT(listen_here(*program, message.handle, message.options));
@@ -91,19 +94,20 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
 // ---- ports that several handles want
 
 // As in the kernel: a port is shared with SO_REUSEPORT, by one owner's programs, and with SO_REUSEADDR as long as
-// nobody listens on it.
-bool TcpService::may_have(const Program& program, std::uint16_t port, std::uint16_t reuse, std::uint32_t except) const {
+// nobody listens on it. Each family has its own ports.
+bool TcpService::may_have(const Program& program, const Held& wanted, std::uint32_t except) const {
   constexpr std::size_t sharers_max = 256;
   const auto admits = [&](const Sharer& other) {
     if (other.program == &program && other.handle == except) return true;
-    const std::uint16_t both = other.held().reuse & reuse;
+    if ((other.held().families & wanted.families) == 0) return true;
+    const std::uint16_t both = other.held().reuse & wanted.reuse;
     if ((both & wire::tcp_reuse_port) != 0 && other.program->who.owner() == program.who.owner()) return true;
     return (both & wire::tcp_reuse_address) != 0 && other.held().is == Held::Is::bound;
   };
-  const auto found = ports_.find(port);
+  const auto found = ports_.find(wanted.port);
   if (found != ports_.end() && (found->second.size() >= sharers_max || !std::ranges::all_of(found->second, admits)))
     return false;
-  return !is_claimed_by_others(program, port);
+  return !is_claimed_by_others(program, wanted.port);
 }
 
 std::uint16_t TcpService::free_port() {
@@ -118,10 +122,12 @@ std::uint16_t TcpService::free_port() {
   return 0;
 }
 
-const TcpService::Sharer* TcpService::listener_at(std::uint16_t port) const noexcept {
+const TcpService::Sharer* TcpService::listener_at(IpFamily family, std::uint16_t port) const noexcept {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return nullptr;
-  const auto listens = [](const Sharer& each) { return each.held().is == Held::Is::listener; };
+  const auto listens = [family](const Sharer& each) {
+    return each.held().is == Held::Is::listener && each.held().is_for(family);
+  };
   const auto first = std::ranges::find_if(found->second, listens);
   return first == found->second.end() ? nullptr : &*first;
 }
@@ -129,11 +135,16 @@ const TcpService::Sharer* TcpService::listener_at(std::uint16_t port) const noex
 // False: the port's listeners have receive rings of another size.
 bool TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
-  if (const Sharer* const other = listener_at(held.port)) {
-    if (other->held().ring(wire::TcpWay::in).bytes != held.ring(wire::TcpWay::in).bytes) return false;
-  } else if (!stack_->listen(held.port, tag_of(program, handle), held.ring(wire::TcpWay::in).bytes, options)) {
-    return false;
-  }
+  const std::uint32_t bytes = held.ring(wire::TcpWay::in).bytes;
+  const auto differs = [&](IpFamily family) {
+    const Sharer* const other = held.is_for(family) ? listener_at(family, held.port) : nullptr;
+    return other != nullptr && other->held().ring(wire::TcpWay::in).bytes != bytes;
+  };
+  if (std::ranges::any_of(families, differs)) return false;
+  for (const IpFamily family : families)
+    if (held.is_for(family) && listener_at(family, held.port) == nullptr &&
+        !stack_->listen(family, held.port, tag_of(program, handle), bytes, options))
+      return false;
   ports_[held.port].push_back({&program, handle});
   return true;
 }
@@ -142,15 +153,19 @@ void TcpService::leave_port(Program& program, std::uint32_t handle) {
   const Held& held = program.held[handle];
   const auto found = ports_.find(held.port);
   if (found == ports_.end() || std::erase(found->second, Sharer{&program, handle}) == 0) return;
-  const Sharer* const other = listener_at(held.port);
-  if (held.is == Held::Is::listener && other == nullptr) stack_->stop_listening(held.port);
-  if (held.is == Held::Is::listener && other != nullptr)
-    stack_->retag_listener(held.port, tag_of(*other->program, other->handle));
+  for (const IpFamily family : families) {
+    if (held.is != Held::Is::listener || !held.is_for(family)) continue;
+    const Sharer* const other = listener_at(family, held.port);
+    if (other == nullptr)
+      stack_->stop_listening(family, held.port);
+    else
+      stack_->retag_listener(family, held.port, tag_of(*other->program, other->handle));
+  }
   if (found->second.empty()) ports_.erase(found);
 }
 
 // Listeners that share a port take connections in turn.
-std::optional<TcpService::Sharer> TcpService::slot_of(std::uint16_t port) {
+std::optional<TcpService::Sharer> TcpService::slot_of(IpFamily family, std::uint16_t port) {
   const auto found = ports_.find(port);
   if (found == ports_.end()) return std::nullopt;
   std::vector<Sharer>& sharers = found->second;
@@ -159,6 +174,7 @@ std::optional<TcpService::Sharer> TcpService::slot_of(std::uint16_t port) {
     std::rotate(sharers.begin(), sharers.begin() + 1, sharers.end());
     Program& program = *sharers.back().program;
     Held& listener = sharers.back().held();
+    if (!listener.is_for(family)) continue;
     any |= !listener.accept_slots.empty();
     // Where the first one cannot be charged, the others would cost as much.
     const auto slot = listener.accept_slots.begin();

@@ -72,8 +72,7 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
       programs_.try_emplace(number, number, layout, core_, who, std::move(memory), std::move(blocks)).first->second;
   program.place = take_place(program);
   OFP_ASSERT(program.area.attach(program.memory()));
-  // With several cores, the address takes part in steering flows to them.
-  if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
+  if (core_ == 0) program.area.introduce(cores_, stack_->options().v4.address, stack_->options().v6.address);
   return {};
 }
 
@@ -241,7 +240,7 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
                          .core = 0,
                          .listens = true,
                          .state = FlowState::closed,
-                         .key = {{{}, held.port}, {}},
+                         .key = {{held.families == wire::tcp_for_ipv4 ? ipv4(0) : IpAddress{}, held.port}, {}},
                          .received = 0,
                          .offered = 0,
                          .acknowledged = 0,
@@ -268,7 +267,7 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
   const Program* const listens = program_of(listener_tag);
   if (listens == nullptr) return std::nullopt;
-  const auto slot = slot_of(listens->held[listener_tag & 0xffff].port);
+  const auto slot = slot_of(key.family(), listens->held[listener_tag & 0xffff].port);
   if (!slot) return std::nullopt;
   Held& held = slot->held();
   held.is = Held::Is::flow;
@@ -379,10 +378,13 @@ bool TcpService::write_events(Program& program) {
     told.port = held.key.local.port != 0 ? held.key.local.port : held.port;
     told.handle = handle;
     told.received = held.received;
-    told.acknowledged = held.acknowledged;
-    told.local_address = held.key.local.address.value;
-    told.remote_address = held.key.remote.address.value;
-    told.remote_port = held.key.remote.port;
+    const bool accepted = (told.what & event::accepted) != 0;
+    if (accepted) {
+      told.remote_address = held.key.remote.address;
+      told.remote_port = held.key.remote.port;
+    } else {
+      told.acknowledged = held.acknowledged;
+    }
     told.listener = held.listener;
     told.shut = held.shut;
     told.rings = held.ring_events;
@@ -390,7 +392,7 @@ bool TcpService::write_events(Program& program) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
       told.window = flow->congestion.window;
-      if ((told.what & event::accepted) != 0) told.begun = flow->slow->begun;
+      if (accepted) told.begun = flow->slow->begun;
     }
     // No process waits for an acknowledgement that leaves too little room to be called writable.
     const bool wakes = told.what != event::acknowledged || held.is_writable(held.ring(TcpWay::out).bytes);
@@ -406,7 +408,10 @@ bool TcpService::write_events(Program& program) {
     held.listed = false;
     held.events = held.shut = 0;
     held.ring_events = 0;
-    if ((told.what & event::gone) != 0) held = Held();
+    if ((told.what & event::gone) != 0)
+      held = Held();
+    else if (accepted && held.acknowledged > 0)
+      tell(program, handle, event::acknowledged);  // of a program that sends before it knows of the connection
   }
   return worked;
 }

@@ -160,12 +160,12 @@ class TcpService final : public Owner {
     enum class Is : std::uint8_t { free, bound, listener, stopping, accept_slot, claiming, flow } is = Is::free;
     std::uint8_t events = 0;
     wire::TcpError error = wire::TcpError::none;
-    bool listed = false;                // in Program::listed
-    std::uint8_t moving = 0;            // bits of the directions whose ring before holds bytes still
-    std::uint8_t shut = 0;              // bits of wire::tcp_shut not yet delivered
-    bool claims = false;                // core 0 keeps its port for it
-    bool finishes = false;              // claiming: FIN follows as soon as the flow exists
-    std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
+    bool listed = false;                              // in Program::listed
+    std::uint8_t moving = 0;                          // bits of the directions whose ring before holds bytes still
+    std::uint8_t shut = 0;                            // bits of wire::tcp_shut not yet delivered
+    bool claims = false;                              // core 0 keeps its port for it
+    bool finishes = false;                            // claiming: FIN follows as soon as the flow exists
+    std::uint16_t port = 0, reuse = 0, families = 0;  // of a port, flags of its command
     // acknowledged and allowed, lower halves, when the ring of the direction was measured
     std::array<std::uint32_t, 2> marks{};
     std::array<Ring, 2> rings{}, firsts{};  // by direction; firsts: those that its first command named
@@ -181,6 +181,7 @@ class TcpService final : public Owner {
     std::array<Move, 2> moves{};
     std::uint32_t ring_events = 0;  // bits of wire::tcp_ring not yet delivered
 
+    [[nodiscard]] bool is_for(IpFamily family) const noexcept { return (families & wire::tcp_for(family)) != 0; }
     [[nodiscard]] Ring& ring(wire::TcpWay way) noexcept { return rings[static_cast<std::size_t>(way)]; }
     [[nodiscard]] const Ring& ring(wire::TcpWay way) const noexcept { return rings[static_cast<std::size_t>(way)]; }
     [[nodiscard]] static std::uint8_t bit(wire::TcpWay way) noexcept {
@@ -247,7 +248,8 @@ class TcpService final : public Owner {
   [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpCommand& command);
   void bind(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status add_accept_slot(Program& program, Held& held, const wire::TcpCommand& command);
-  [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
+  [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpCommand& command,
+                               const wire::TcpConnect& to, TimeNs now);
   void connect_now(Program& program, std::uint32_t handle, TimeNs now);
   [[nodiscard]] Status for_claiming(Held& held, const wire::TcpCommand& command) const;
   [[nodiscard]] static Status check_position(const Held& held, const wire::TcpCommand& command);
@@ -282,13 +284,12 @@ class TcpService final : public Owner {
   void stop_here(Program& program, std::uint32_t handle);
   [[nodiscard]] bool listen_here(Program& program, std::uint32_t handle, const FlowOptions& options);
   void leave_port(Program& program, std::uint32_t handle);
-  // Whether a handle with these flags may have the port; `except` has it already.
-  [[nodiscard]] bool may_have(const Program& program, std::uint16_t port, std::uint16_t reuse,
-                              std::uint32_t except) const;
+  // Whether a handle may have the port that it names; `except` has it already.
+  [[nodiscard]] bool may_have(const Program& program, const Held& wanted, std::uint32_t except) const;
   [[nodiscard]] std::uint16_t free_port();  // 0: there is none
   // The listener on this port that the stack knows; null: nobody listens.
-  [[nodiscard]] const Sharer* listener_at(std::uint16_t port) const noexcept;
-  [[nodiscard]] std::optional<Sharer> slot_of(std::uint16_t port);
+  [[nodiscard]] const Sharer* listener_at(IpFamily family, std::uint16_t port) const noexcept;
+  [[nodiscard]] std::optional<Sharer> slot_of(IpFamily family, std::uint16_t port);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
   // Whether the program may connect from this port, which is then kept for it.

@@ -207,10 +207,11 @@ TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
 
 TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
   connect();
-  TcpCommand good{};
-  good.kind = TcpCommandKind::connect;
-  good.remote_address = TestNetwork::address(1).value;
-  good.remote_port = port;
+  wire::TcpConnect connects{};
+  connects.kind = TcpCommandKind::connect;
+  connects.remote_address = TestNetwork::address(1);
+  connects.remote_port = port;
+  auto good = std::bit_cast<TcpCommand>(connects);
   good.send_at = good.receive_at = client.layout.bytes - 65'536;
   good.send_bytes = good.receive_bytes = 65'536;
   good.handle = 5;
@@ -238,7 +239,9 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
       changed([](auto& w) { w.send_bytes = 65'535; }),
       changed([](auto& w) { w.receive_bytes = 1u << 31; }),
       changed([](auto& w) { w.kind = TcpCommandKind::accept_slot, w.listener = 1000; }),
-      changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.receive_bytes = 1; }),
+      changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.receive_bytes = 1, w.flags = 48; }),
+      changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.flags = 0; }),  // for no family
+      changed([](auto& w) { w.kind = TcpCommandKind::bind, w.port = 9999, w.flags = wire::tcp_reuse_port; }),
       then([&](auto& w) { w = good; }),  // in use
       then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = 65'537; }),
       then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = ~0ull; }),

@@ -2,8 +2,6 @@
 
 #include <arpa/inet.h>
 
-#include <algorithm>
-
 namespace offpath::tcp {
 
 Result<IpAddress> ip_address(std::string_view text) {
@@ -25,7 +23,9 @@ std::string text_of(const IpAddress& address) {
 }
 
 std::string text_of(const Endpoint& endpoint) {
-  return fmt::format(endpoint.address.is_v4() ? "{}:{}" : "[{}]:{}", text_of(endpoint.address), endpoint.port);
+  const std::string address = text_of(endpoint.address);
+  return endpoint.address.is_v4() ? fmt::format("{}:{}", address, endpoint.port)
+                                  : fmt::format("[{}]:{}", address, endpoint.port);
 }
 
 }  // namespace offpath::tcp

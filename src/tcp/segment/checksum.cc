@@ -42,13 +42,20 @@ void Checksum::add(Bytes bytes) noexcept {
   odd_ ^= bytes.size() % 2 == 1;
 }
 
-void Checksum::add_pseudo_header(Ipv4Address source, Ipv4Address target, std::uint8_t protocol,
+void Checksum::add_pseudo_header(const IpAddress& source, const IpAddress& target, std::uint8_t protocol,
                                  std::uint32_t bytes) noexcept {
-  std::byte header[12];
-  store_be32(header, source.value);
-  store_be32(header + 4, target.value);
-  store_be16(header + 8, protocol);
-  store_be16(header + 10, static_cast<std::uint16_t>(bytes));
+  std::byte header[40];
+  if (target.is_v4()) {
+    store_be32(header, source.v4());
+    store_be32(header + 4, target.v4());
+    store_be16(header + 8, protocol);
+    store_be16(header + 10, static_cast<std::uint16_t>(bytes));
+    return add(Bytes(header, 12));
+  }
+  store(header, source);
+  store(header + 16, target);
+  store_be32(header + 32, bytes);
+  store_be32(header + 36, protocol);
   add(header);
 }
 

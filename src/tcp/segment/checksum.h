@@ -12,8 +12,10 @@ class Checksum {
  public:
   // Adds bytes that follow those added before, also after an odd number of them.
   void add(Bytes bytes) noexcept;
-  // The pseudo header, which TCP's checksum covers besides the segment (RFC 9293, 3.1).
-  void add_pseudo_header(Ipv4Address source, Ipv4Address target, std::uint8_t protocol, std::uint32_t bytes) noexcept;
+  // The pseudo header of the addresses' family, which checksums of TCP and ICMPv6 cover, too (RFC 9293, 3.1; RFC 8200,
+  // 8.1).
+  void add_pseudo_header(const IpAddress& source, const IpAddress& target, std::uint8_t protocol,
+                         std::uint32_t bytes) noexcept;
 
   // The checksum field, in the machine's byte order: store it with store_be16. It is 0 over bytes that contain their
   // own correct checksum.

@@ -11,15 +11,15 @@ namespace offpath::tcp {
   X(none, "taken")                                                    \
   X(truncated, "shorter than its headers say")                        \
   X(other_station, "for another hardware address")                    \
-  X(other_protocol, "neither ARP nor IPv4 with TCP or ICMP")          \
-  X(bad_ip_header, "an IPv4 header that makes no sense")              \
+  X(other_protocol, "neither ARP nor IP with TCP or ICMP")            \
+  X(bad_ip_header, "an IP header that makes no sense")                \
   X(bad_ip_checksum, "a wrong checksum of the IPv4 header")           \
   X(fragment, "a fragment of a datagram")                             \
-  X(other_address, "for another IPv4 address")                        \
+  X(other_address, "for another IP address")                          \
   X(bad_source, "from an address that nobody can have")               \
   X(bad_tcp_header, "a TCP header that makes no sense")               \
   X(bad_tcp_checksum, "a wrong TCP checksum")                         \
-  X(bad_arp, "ARP that makes no sense")                               \
+  X(bad_arp, "ARP or neighbour discovery that makes no sense")        \
   X(bad_icmp, "ICMP that makes no sense, or is about no flow of ours") \
   X(no_room, "beyond a bound")
 // clang-format on

@@ -19,7 +19,7 @@ struct ReceivedFrame {
 // With `checksum_partial`, TCP's checksum field holds the sum of the pseudo header and the port completes it. With
 // `segment_bytes`, the port cuts the payload into segments of that size, each with headers of its own.
 struct FrameToSend {
-  static constexpr std::size_t header_bytes_max = 96;  // Ethernet, IPv4, TCP with all options: 94
+  static constexpr std::size_t header_bytes_max = 114;  // Ethernet, IPv6, TCP with all options
 
   std::array<std::byte, header_bytes_max> header;
   std::uint8_t header_bytes = 0;

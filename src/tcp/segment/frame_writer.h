@@ -1,7 +1,6 @@
 // Builds the frames that the stack sends.
 #pragma once
 
-#include "tcp/segment/arp.h"
 #include "tcp/segment/frame.h"
 #include "tcp/segment/segment.h"
 
@@ -12,7 +11,5 @@ namespace offpath::tcp {
 void write_segment_frame(const Segment& segment, const std::array<Bytes, 2>& payload, std::uint16_t segment_bytes,
                          const MacAddress& from, const MacAddress& to, bool checksum_offload,
                          FrameToSend& frame) noexcept;
-void write_arp_frame(const ArpMessage& message, const MacAddress& from, const MacAddress& to,
-                     FrameToSend& frame) noexcept;
 
 }  // namespace offpath::tcp

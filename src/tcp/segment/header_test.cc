@@ -8,6 +8,8 @@
 #include "tcp/segment/checksum.h"
 #include "tcp/segment/ethernet.h"
 #include "tcp/segment/icmp.h"
+#include "tcp/segment/ipv4.h"
+#include "tcp/segment/neighbour_discovery.h"
 #include "tcp/segment/segment.h"
 
 namespace offpath::tcp {
@@ -47,7 +49,7 @@ TEST(Checksum, DoesNotDependOnHowBytesAreSplit) {
 }
 
 TEST(Arp, IsReadAsItWasWritten) {
-  const ArpMessage message{true, {1, 2, 3, 4, 5, 6}, {0x0a000001}, {7, 8, 9, 10, 11, 12}, {0x0a000002}};
+  const NeighbourMessage message{true, {1, 2, 3, 4, 5, 6}, ipv4(0x0a000001), {7, 8, 9, 10, 11, 12}, ipv4(0x0a000002)};
   std::array<std::byte, arp_bytes> bytes{};
   write_arp(message, bytes);
   EXPECT_EQ(read_arp(bytes), message);
@@ -64,15 +66,15 @@ const std::vector<std::byte> syn_of_linux =
                 0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00, 0x01, 0x03, 0x03, 0x07});
 
 TEST(Segment, OfAnotherStackIsRead) {
-  Ipv4Packet packet;
+  IpPacket packet;
   auto bytes = syn_of_linux;
   ASSERT_EQ(read_ipv4(bytes, packet), Drop::none);
   EXPECT_EQ(text_of(packet.source), "172.16.10.99");
   Segment segment;
   EXPECT_EQ(read_segment(packet, false, segment), Drop::bad_tcp_checksum);
   ASSERT_EQ(read_segment(packet, true, segment), Drop::none);
-  EXPECT_EQ(segment.key.local, (Endpoint{{0xac100a0c}, 80}));
-  EXPECT_EQ(segment.key.remote, (Endpoint{{0xac100a63}, 0x9e1a}));
+  EXPECT_EQ(segment.key.local, (Endpoint{ipv4(0xac100a0c), 80}));
+  EXPECT_EQ(segment.key.remote, (Endpoint{ipv4(0xac100a63), 0x9e1a}));
   EXPECT_EQ(segment.flags, flag::syn);
   EXPECT_EQ(segment.sequence, Sequence(0x2d5c8a10));
   EXPECT_EQ(segment.window, 64240);
@@ -87,7 +89,8 @@ TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
   std::mt19937 random(2);
   for (int round = 0; round < 500; ++round) {
     Segment segment;
-    segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
+    segment.key = round % 2 == 0 ? FlowKey{{ipv4(0x0a000001), 1000}, {ipv4(0x0a000002), 2000}}
+                                 : FlowKey{{ip_address("2001:db8::1").value(), 1000}, {all_nodes, 2000}};
     segment.sequence = Sequence(static_cast<std::uint32_t>(random()));
     segment.acknowledgement = Sequence(static_cast<std::uint32_t>(random()));
     segment.flags = static_cast<std::uint8_t>(random() | flag::ack);
@@ -112,10 +115,12 @@ TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
     checksum.add(bytes);
     store_be16(&bytes[tcp_checksum_offset], checksum.finish());
     Segment read;
-    ASSERT_EQ(
-        read_segment({segment.key.local.address, segment.key.remote.address, protocol_tcp, Ecn::not_capable, bytes},
-                     false, read),
-        Drop::none);
+    ASSERT_EQ(read_segment({.source = segment.key.local.address,
+                            .target = segment.key.remote.address,
+                            .protocol = protocol_tcp,
+                            .payload = bytes},
+                           false, read),
+              Drop::none);
     EXPECT_EQ(read.key.local, segment.key.remote);
     EXPECT_EQ(read.sequence, segment.sequence);
     EXPECT_EQ(read.acknowledgement, segment.acknowledgement);
@@ -140,7 +145,7 @@ TEST(Ipv4, WhatCannotBeIsNamed) {
   const auto verdict = [](std::size_t at, int value) {
     auto bytes = syn_of_linux;
     bytes[at] = static_cast<std::byte>(value);
-    Ipv4Packet packet;
+    IpPacket packet;
     return read_ipv4(bytes, packet);
   };
   EXPECT_EQ(verdict(0, 0x65), Drop::bad_ip_header);
@@ -148,7 +153,7 @@ TEST(Ipv4, WhatCannotBeIsNamed) {
   EXPECT_EQ(verdict(2, 0x10), Drop::truncated);
   EXPECT_EQ(verdict(3, 10), Drop::bad_ip_header);
   EXPECT_EQ(verdict(8, 0x41), Drop::bad_ip_checksum);
-  Ipv4Packet packet;
+  IpPacket packet;
   EXPECT_EQ(read_ipv4(Bytes(syn_of_linux).first(19), packet), Drop::truncated);
   auto fragment = syn_of_linux;
   fragment[6] = std::byte{0x20};
@@ -168,14 +173,18 @@ TEST(Icmp, NamesTheFlowItIsAbout) {
   Checksum checksum;
   checksum.add(bytes);
   store_be16(&bytes[2], checksum.finish());
-  const auto read = read_icmp_unreachable(bytes, {0xac100a63});
+  IpPacket packet{.source = ipv4(0xac100a01), .target = ipv4(0xac100a63), .protocol = protocol_icmp, .payload = bytes};
+  const auto read = read_icmp_unreachable(packet);
   ASSERT_TRUE(read);
+  EXPECT_EQ(read->why, IcmpUnreachable::Why::too_big);
   EXPECT_EQ(read->mtu, 1400);
-  EXPECT_EQ(read->key, (FlowKey{{{0xac100a63}, 0x9e1a}, {{0xac100a0c}, 80}}));
+  EXPECT_EQ(read->key, (FlowKey{{ipv4(0xac100a63), 0x9e1a}, {ipv4(0xac100a0c), 80}}));
   EXPECT_EQ(read->sequence, Sequence(0x2d5c8a10));
-  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a64}));  // quotes another address's segment
+  packet.target = ipv4(0xac100a64);
+  EXPECT_FALSE(read_icmp_unreachable(packet));  // quotes another address's segment
+  packet.target = ipv4(0xac100a63);
   bytes[20] = std::byte{1};
-  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a63}));
+  EXPECT_FALSE(read_icmp_unreachable(packet));
 }
 
 }  // namespace

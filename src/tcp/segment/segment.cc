@@ -4,7 +4,7 @@
 
 namespace offpath::tcp {
 
-Drop read_segment(const Ipv4Packet& packet, bool checksum_verified, Segment& segment) noexcept {
+Drop read_segment(const IpPacket& packet, bool checksum_verified, Segment& segment) noexcept {
   const Bytes bytes = packet.payload;
   if (bytes.size() < tcp_header_bytes) return Drop::truncated;
   const std::byte* at = bytes.data();

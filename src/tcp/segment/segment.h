@@ -1,11 +1,11 @@
 // TCP segments: the header (RFC 9293, 3.1) with its options, and the payload. Read this first in
-// src/tcp/segment, then sequence.h (its numbers), tcp_options.h, and the headers around it: ethernet.h, ipv4.h,
+// src/tcp/segment, then sequence.h (its numbers), tcp_options.h, and the headers around it: ethernet.h, ip_packet.h,
 // frame.h; frame_writer.h builds what is sent.
 #pragma once
 
 #include "tcp/segment/address.h"
 #include "tcp/segment/drop.h"
-#include "tcp/segment/ipv4.h"
+#include "tcp/segment/ip_packet.h"
 #include "tcp/segment/tcp_options.h"
 
 namespace offpath::tcp {
@@ -13,6 +13,11 @@ namespace offpath::tcp {
 inline constexpr std::size_t tcp_header_bytes = 20;  // without options
 inline constexpr std::size_t tcp_header_bytes_max = tcp_header_bytes + tcp_options_bytes_max;
 inline constexpr std::size_t tcp_checksum_offset = 16;
+
+// Of a peer that names none in its SYN (RFC 9293, 3.7.1).
+[[nodiscard]] constexpr std::uint16_t default_mss(IpFamily family) noexcept {
+  return family == IpFamily::v4 ? 536 : 1220;
+}
 
 namespace flag {
 inline constexpr std::uint8_t fin = 1, syn = 2, rst = 4, psh = 8, ack = 16, urg = 32, ece = 64, cwr = 128;
@@ -36,7 +41,7 @@ struct Segment {
 };
 
 // Parses a datagram's segment. `checksum_verified`: the port has verified the checksum, so it is not computed.
-[[nodiscard]] Drop read_segment(const Ipv4Packet& packet, bool checksum_verified, Segment& segment) noexcept;
+[[nodiscard]] Drop read_segment(const IpPacket& packet, bool checksum_verified, Segment& segment) noexcept;
 
 // Writes the header without its checksum; returns its size in bytes.
 [[nodiscard]] std::size_t write_segment_header(const Segment& segment,

@@ -19,22 +19,12 @@ void append(std::vector<std::byte>& to, const FrameToSend& frame, std::size_t fr
   }
 }
 
-void write_lengths(MutableBytes frame) noexcept {
-  std::byte* ip = frame.data() + ethernet_header_bytes;
-  store_be16(ip + 2, static_cast<std::uint16_t>(frame.size() - ethernet_header_bytes));
-  store_be16(ip + 10, 0);
-  Checksum checksum;
-  checksum.add(Bytes(ip, ipv4_header_bytes));
-  store_be16(ip + 10, checksum.finish());
-}
-
 }  // namespace
 
 void complete_tcp_checksum(MutableBytes frame) noexcept {
   if (frame.size() < ethernet_header_bytes) return;
-  Ipv4Packet packet;
-  if (read_ethernet_header(frame.data()).type != ethertype_ipv4 ||
-      read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none)
+  IpPacket packet;
+  if (read_ip(read_ethernet_header(frame.data()).type, frame.subspan(ethernet_header_bytes), packet) != Drop::none)
     return;
   if (packet.protocol != protocol_tcp || packet.payload.size() < tcp_header_bytes) return;
   std::byte* tcp = frame.data() + (packet.payload.data() - frame.data());
@@ -67,7 +57,7 @@ void for_each_wire_frame(const FrameToSend& frame, const std::function<void(std:
     if (at > 0) own &= static_cast<std::uint8_t>(~flag::cwr);
     store_be32(&wire[frame.tcp_offset + 4u], sequence + static_cast<std::uint32_t>(at));
     wire[frame.tcp_offset + 13u] = std::byte{own};
-    write_lengths(wire);
+    write_ip_length(read_ethernet_header(wire.data()).type, MutableBytes(wire).subspan(ethernet_header_bytes));
     complete_tcp_checksum(wire);
     take(std::move(wire));
   }

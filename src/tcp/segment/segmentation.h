@@ -14,7 +14,7 @@ void for_each_wire_frame(const FrameToSend& frame, const std::function<void(std:
 // The frame in one piece, with its checksum completed.
 [[nodiscard]] std::vector<std::byte> whole_frame(const FrameToSend& frame);
 
-// For frames with IPv4 and TCP, whatever the checksum field holds; other frames are unchanged.
+// For frames with IP and TCP, whatever the checksum field holds; other frames are unchanged.
 void complete_tcp_checksum(MutableBytes frame) noexcept;
 
 }  // namespace offpath::tcp

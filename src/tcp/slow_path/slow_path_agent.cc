@@ -13,6 +13,10 @@ using wire::TcpSlowKind;
 // Records for which there is no room: beyond this many, nothing is taken that might be answered.
 constexpr std::size_t answers_waiting_max = 1024;
 
+wire::TcpSlowListen slow_listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) noexcept {
+  return {port, family == IpFamily::v6 ? std::uint8_t{1} : std::uint8_t{0}, {}, receive_bytes};
+}
+
 }  // namespace
 
 AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout,
@@ -25,8 +29,10 @@ AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpS
   const StackOptions& options = stack.options();
   wire::TcpSlowSetup setup{};
   setup.version = wire::tcp_slow_version;
-  setup.address = options.address.value;
-  setup.gateway = options.gateway.value;
+  for (const IpFamily family : {IpFamily::v4, IpFamily::v6}) {
+    const IpInterface& own = options.own(family);
+    setup.families[static_cast<std::size_t>(family)] = {own.address, own.gateway, own.prefix_length, {}};
+  }
   setup.flows_max = options.flows_max;
   setup.half_open_max = options.half_open_max;
   setup.time_wait_max = options.time_wait_max;
@@ -37,7 +43,6 @@ AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpS
   setup.time_wait_ns = static_cast<std::uint64_t>(options.time_wait_ns);
   setup.mtu = stack.port().mtu;
   std::ranges::copy(stack.port().mac, setup.mac);
-  setup.prefix_length = options.prefix_length;
   setup.checksum = stack.port().checksum ? 1 : 0;
   setup.wants_ecn = stack.congestion().wants_ecn() ? 1 : 0;
   setup.syn_cookies = options.syn_cookies ? 1 : 0;
@@ -90,7 +95,7 @@ Status AgentSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       OFP_ASSIGN(const wire::TcpSlowNeighbour told, read_whole<wire::TcpSlowNeighbour>(record.payload));
       MacAddress mac;
       std::copy(std::begin(told.mac), std::end(told.mac), mac.begin());
-      return stack_.learn_neighbour({told.address}, mac, now);
+      return stack_.learn_neighbour(told.address, mac, now);
     }
     case TcpSlowKind::send:
       return send(record.payload);
@@ -126,19 +131,19 @@ Status AgentSlowPath::send(Bytes payload) {
   return stack_.send_frame(frame);
 }
 
-void AgentSlowPath::frame(const ReceivedFrame& frame, bool is_arp) {
-  const std::uint64_t left = is_arp ? ring_bytes_ / 4 : ring_bytes_ / 2;
+void AgentSlowPath::frame(const ReceivedFrame& frame, bool of_neighbour) {
+  const std::uint64_t left = of_neighbour ? ring_bytes_ / 4 : ring_bytes_ / 2;
   const wire::TcpSlowFrame head{frame.checksum_verified ? 1u : 0u};
   const bool posted = frame.bytes.size() <= wire::tcp_slow_frame_bytes_max &&
                       area_.post_if_room(TcpSlowKind::frame, head, frame.bytes, left);
   ++(posted ? counters_.frames_out : counters_.frames_dropped);
 }
 
-void AgentSlowPath::listen(std::uint16_t port, std::uint64_t receive_bytes) {
-  area_.post(TcpSlowKind::listen, wire::TcpSlowListen{port, receive_bytes});
+void AgentSlowPath::listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) {
+  area_.post(TcpSlowKind::listen, slow_listen(family, port, receive_bytes));
 }
-void AgentSlowPath::stop_listening(std::uint16_t port) {
-  area_.post(TcpSlowKind::stop_listening, wire::TcpSlowListen{port, 0});
+void AgentSlowPath::stop_listening(IpFamily family, std::uint16_t port) {
+  area_.post(TcpSlowKind::stop_listening, slow_listen(family, port, 0));
 }
 void AgentSlowPath::connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) {
   ++opening_;
@@ -152,8 +157,8 @@ void AgentSlowPath::time_wait(const wire::TcpHandedFlow& flow) {
   ++counters_.handed_back;
   area_.post(TcpSlowKind::time_wait, flow);
 }
-void AgentSlowPath::resolve(Ipv4Address address) {
-  area_.post(TcpSlowKind::resolve, wire::TcpSlowNeighbour{address.value, {}, 0});
+void AgentSlowPath::resolve(const IpAddress& address) {
+  area_.post(TcpSlowKind::resolve, wire::TcpSlowNeighbour{address, {}, 0});
 }
 
 }  // namespace offpath::tcp

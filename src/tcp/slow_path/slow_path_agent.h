@@ -40,13 +40,13 @@ class AgentSlowPath final : public SlowPath {
     return opening_ > 0 ? look_at_ : never;
   }
 
-  void frame(const ReceivedFrame& frame, bool is_arp) override;
-  void listen(std::uint16_t port, std::uint64_t receive_bytes) override;
-  void stop_listening(std::uint16_t port) override;
+  void frame(const ReceivedFrame& frame, bool of_neighbour) override;
+  void listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) override;
+  void stop_listening(IpFamily family, std::uint16_t port) override;
   void connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) override;
   void abandon(const FlowKey& key, std::uint32_t attempt) override;
   void time_wait(const wire::TcpHandedFlow& flow) override;
-  void resolve(Ipv4Address address) override;
+  void resolve(const IpAddress& address) override;
 
  private:
   [[nodiscard]] Status take(const SlowPathArea::Record& record, TimeNs now);

@@ -39,8 +39,8 @@ void make_likely(Message& message, std::uint8_t how) {
     if ((how & 2) != 0) message.send_window %= 65'536, message.next_hop_mac[0] &= 0xfe;
   } else if constexpr (requires { message.attempt; }) {
     if ((how & 1) == 0) return;
-    message.local_address = TestNetwork::address(0).value;
-    message.remote_address = TestNetwork::address(1).value;
+    message.local_address = TestNetwork::address(0);
+    message.remote_address = TestNetwork::address(1);
     message.local_port = static_cast<std::uint16_t>(80 + message.local_port % 3);
     message.remote_port = static_cast<std::uint16_t>(80 + message.remote_port % 3);
     message.attempt %= 4;
@@ -83,17 +83,17 @@ void write_to(SlowPathArea& area, Input& input) {
 }
 
 // Mostly about addresses that there may be.
-void say_arp(Stack& to, Input& input, TimeNs now) {
+void say_neighbour(Stack& to, Input& input, TimeNs now) {
   const std::uint8_t how = input.byte();
-  ArpMessage message{how % 2 != 0,
-                     input.message<MacAddress>(),
-                     TestNetwork::address(how >> 1 & 1),
-                     {},
-                     TestNetwork::address(how >> 2 & 1)};
-  if ((how & 8) != 0) message.sender.value += input.byte();
-  if ((how & 16) != 0) message.sender = input.message<Ipv4Address>();
+  NeighbourMessage message{how % 2 != 0,
+                           input.message<MacAddress>(),
+                           TestNetwork::address(how >> 1 & 1),
+                           {},
+                           TestNetwork::address(how >> 2 & 1)};
+  if ((how & 8) != 0) message.sender.bytes[15] += input.byte();
+  if ((how & 16) != 0) message.sender = input.message<IpAddress>();
   FrameToSend frame;
-  write_arp_frame(message, {2, 0, 0, 0, 0, 9}, broadcast_mac, frame);
+  write_neighbour_frame(message, {2, 0, 0, 0, 0, 9}, group_mac(message.target), frame);
   to.receive({whole_frame(frame), false}, now);
 }
 
@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.stack.flows_max = 16;
   SlowPathNetwork network(options, true, true);
   for (auto& end : network.ends) end.owner.plan = {100, 4096};
-  for (auto& end : network.ends) OFP_ASSERT(end.stack->listen(80, 1, 4096));
+  for (auto& end : network.ends) OFP_ASSERT(end.stack->listen(test_family(), 80, 1, 4096));
   network.connect(0, 80, {100, 4096}, 81);
   network.run(millisecond_ns);
   TestSlowPath& slow = *network.slow[0];
@@ -130,9 +130,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     process.emplace(bytes, wire::TcpSlowLayout{ring_bytes});
     wire::TcpSlowSetup setup{};
     setup.version = wire::tcp_slow_version;
-    setup.address = TestNetwork::address(0).value;
-    setup.prefix_length = 24;
-    setup.mtu = 1500;
+    setup.families[static_cast<std::size_t>(test_family())] = {
+        TestNetwork::address(0), {}, tests_ipv6() ? std::uint8_t{120} : std::uint8_t{24}, {}};
+    setup.mtu = test_mtu(1500);
     setup.flows_max = setup.half_open_max = setup.time_wait_max = 8;
     setup.window_max = 65'536;
     if (input.byte() % 8 != 0) hostile.post(wire::TcpSlowKind::setup, setup);
@@ -155,7 +155,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       }
       case 4:
-        say_arp(*network.ends[input.byte() % 2].stack, input, network.now);
+        say_neighbour(*network.ends[input.byte() % 2].stack, input, network.now);
         break;
       default:
         write_to(hostile, input);

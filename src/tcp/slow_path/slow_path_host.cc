@@ -15,6 +15,16 @@ using wire::TcpSlowKind;
 // Records for which there is no room, frames to be sent aside: beyond this many, nothing is taken.
 constexpr std::size_t frames_waiting_max = 64;
 
+Status set_family(const wire::TcpSlowSetup& setup, IpFamily family, IpInterface& own) {
+  const wire::TcpSlowFamily& told = setup.families[static_cast<std::size_t>(family)];
+  own = {told.address, told.prefix_length, told.gateway};
+  if (own.address.is_unspecified()) return {};
+  if (own.address.family() == family && is_unicast(own.address) && own.prefix_length >= 1 &&
+      own.prefix_length <= (family == IpFamily::v4 ? 32 : 128))
+    return {};
+  return fail(Error::protocol, "an address of {}/{}", text_of(own.address), own.prefix_length);
+}
+
 }  // namespace
 
 Result<bool> HostSlowPath::poll(TimeNs now) {
@@ -59,9 +69,9 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
     return fail(Error::version, "the agent's slow path has version {}, this one {}", setup.version,
                 wire::tcp_slow_version);
   StackOptions options;
-  options.address = {setup.address};
-  options.gateway = {setup.gateway};
-  options.prefix_length = setup.prefix_length;
+  OFP_TRY(set_family(setup, IpFamily::v4, options.v4));
+  OFP_TRY(set_family(setup, IpFamily::v6, options.v6));
+  options.start = {0, 0, 0};  // the agent says all that
   options.secret = {setup.secret[0], setup.secret[1]};
   options.flows_max = setup.flows_max;
   options.half_open_max = setup.half_open_max;
@@ -69,10 +79,10 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
   options.window_max = setup.window_max;
   options.time_wait_ns = static_cast<TimeNs>(setup.time_wait_ns);
   options.syn_cookies = setup.syn_cookies != 0;
-  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 32 || setup.mtu < 576 ||
+  const bool has_v6 = !options.v6.address.is_unspecified();
+  if ((options.v4.address.is_unspecified() && !has_v6) || setup.mtu < (has_v6 ? ipv6_mtu_least : 576) ||
       setup.flows_max == 0 || options.time_wait_ns < 0)
-    return fail(Error::protocol, "an address of {}/{}, packets of {} bytes, {} flows", text_of(options.address),
-                setup.prefix_length, setup.mtu, setup.flows_max);
+    return fail(Error::protocol, "packets of {} bytes, {} flows, or no address", setup.mtu, setup.flows_max);
   PortCapabilities port;
   std::copy(std::begin(setup.mac), std::end(setup.mac), port.mac.begin());
   port.mtu = setup.mtu;
@@ -98,11 +108,10 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     case TcpSlowKind::listen:
     case TcpSlowKind::stop_listening: {
       OFP_ASSIGN(const wire::TcpSlowListen what, read_whole<wire::TcpSlowListen>(record.payload));
-      if (what.port == 0 || what.port > 65'535)
-        return fail(Error::protocol, "port {} cannot have a listener", what.port);
-      const auto port = static_cast<std::uint16_t>(what.port);
-      stack_->stop_listening(port);
-      return record.kind == TcpSlowKind::listen ? stack_->listen(port, 0, what.receive_bytes) : Status{};
+      if (what.port == 0 || what.is_ipv6 > 1) return fail(Error::protocol, "port {} cannot have a listener", what.port);
+      const IpFamily family = what.is_ipv6 == 1 ? IpFamily::v6 : IpFamily::v4;
+      stack_->stop_listening(family, what.port);
+      return record.kind == TcpSlowKind::listen ? stack_->listen(family, what.port, 0, what.receive_bytes) : Status{};
     }
     case TcpSlowKind::time_wait: {
       OFP_ASSIGN(const wire::TcpHandedFlow handed, read_whole<wire::TcpHandedFlow>(record.payload));
@@ -110,7 +119,7 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     }
     case TcpSlowKind::resolve: {
       OFP_ASSIGN(const wire::TcpSlowNeighbour what, read_whole<wire::TcpSlowNeighbour>(record.payload));
-      stack_->resolve({what.address}, now);
+      stack_->resolve(what.address, now);
       return {};
     }
     case TcpSlowKind::look:
@@ -152,8 +161,8 @@ void HostSlowPath::returned(const ReceivedFrame& frame) {
   area_.post(TcpSlowKind::returned, wire::TcpSlowFrame{frame.checksum_verified ? 1u : 0u}, frame.bytes);
 }
 
-void HostSlowPath::neighbour(Ipv4Address address, const MacAddress& mac) {
-  wire::TcpSlowNeighbour told{address.value, {}, 0};
+void HostSlowPath::neighbour(const IpAddress& address, const MacAddress& mac) {
+  wire::TcpSlowNeighbour told{address, {}, 0};
   std::memcpy(told.mac, mac.data(), sizeof told.mac);
   area_.post(TcpSlowKind::neighbour, told);
 }

@@ -34,7 +34,7 @@ class HostSlowPath final : public FastPath {
   void adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* frame) override;
   void failed(const FlowKey& key, std::uint32_t attempt, FlowError error) override;
   void returned(const ReceivedFrame& frame) override;
-  void neighbour(Ipv4Address address, const MacAddress& mac) override;
+  void neighbour(const IpAddress& address, const MacAddress& mac) override;
 
  private:
   // No flow of this stack carries a byte.

@@ -17,12 +17,12 @@ struct World : SlowPathNetwork {
                  const TestFlowPlan& served = {100'000, 65'536})
       : SlowPathNetwork(options, first, second) {
     ends[1].owner.plan = served;
-    EXPECT_TRUE(ends[1].stack->listen(port, 1, served.buffer_bytes));
+    EXPECT_TRUE(ends[1].stack->listen(test_family(), port, 1, served.buffer_bytes));
   }
   // At end 1, the `number`th of many peers'.
   void receive_syn(std::uint32_t number) {
     Segment syn;
-    syn.key = {{{0x0a000100 - (number % 200)}, static_cast<std::uint16_t>(1000 + number / 200)},
+    syn.key = {{test_address(0x0a000100 - (number % 200)), static_cast<std::uint16_t>(1000 + number / 200)},
                {TestNetwork::address(1), port}};
     syn.flags = flag::syn;
     syn.options.mss = 1460;
@@ -88,7 +88,7 @@ TEST_P(SlowPathAt, GivesUpAPeerThatIsSilent) {
 
 TEST(SlowPath, SaysThatNobodyIsThere) {
   World world;
-  TestFlow& flow = world.connect_to(0, {{0x0a000063}, 80});
+  TestFlow& flow = world.connect_to(0, {test_address(0x0a000063), 80});
   ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 10 * second_ns));
   EXPECT_EQ(flow.error, FlowError::unreachable);
   world.nothing_is_left();
@@ -135,7 +135,7 @@ TEST(SlowPath, AConnectionOfTheSameNumbersIsNotTakenForTheOneBefore) {
 }
 
 // The process tells the agent who its neighbours are, and what no station can have for an address would be its end.
-TEST(SlowPath, AnArpMessageThatCannotBeCostsNobodyAnything) {
+TEST(SlowPath, ANeighboursMessageThatCannotBeCostsNobodyAnything) {
   World world(true, false);
   world.connect(0, port, {1, 1000});
   world.run(second_ns);
@@ -143,10 +143,11 @@ TEST(SlowPath, AnArpMessageThatCannotBeCostsNobodyAnything) {
   for (const MacAddress& mac :
        {MacAddress{}, broadcast_mac, MacAddress{1, 0, 0, 0, 0, 9}, MacAddress{3, 0, 0, 0, 0, 9}})
     for (const bool reply : {false, true})
-      for (const Ipv4Address sender : {TestNetwork::address(1), Ipv4Address{0x0a000009}, Ipv4Address{},
-                                       TestNetwork::address(0), Ipv4Address{0xe0000001}}) {
+      for (const IpAddress& sender :
+           {TestNetwork::address(1), test_address(0x0a000009), IpAddress{}, TestNetwork::address(0), test_group()}) {
         FrameToSend frame;
-        write_arp_frame({reply, mac, sender, {}, TestNetwork::address(0)}, from, broadcast_mac, frame);
+        const IpAddress own = TestNetwork::address(0);
+        write_neighbour_frame({reply, mac, sender, {}, own}, from, group_mac(own), frame);
         world.ends[0].stack->receive({whole_frame(frame), false}, world.now);
         world.run(millisecond_ns);
       }
@@ -219,8 +220,9 @@ TEST(SlowPath, AFloodOfSynsStarvesNobody) {
   // Neighbours are heard all the same, or what is established could be sent to nobody.
   const std::uint64_t given = world.slow[1]->counters.frames_out;
   FrameToSend question;
-  write_arp_frame({false, {2, 0, 0, 0, 0, 9}, {0x0a000009}, {}, TestNetwork::address(1)}, {2, 0, 0, 0, 0, 9},
-                  broadcast_mac, question);
+  const IpAddress asked = TestNetwork::address(1);
+  write_neighbour_frame({false, {2, 0, 0, 0, 0, 9}, test_address(0x0a000009), {}, asked}, {2, 0, 0, 0, 0, 9},
+                        group_mac(asked), question);
   for (int i = 0; i < 100; ++i) world.ends[1].stack->receive({whole_frame(question), false}, world.now);
   EXPECT_EQ(world.slow[1]->counters.frames_out, given + 100);
   ASSERT_TRUE(world.run_until([&] { return flow.gone; }, 60 * second_ns));
@@ -309,7 +311,7 @@ TEST(SlowPath, AProcessThatHangsWithAConnectionToBeginLosesItsPart) {
 // An address with a network of its own alone, as a machine behind a router may have it: everybody is behind the
 // gateway.
 TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
-  constexpr Ipv4Address self{0x0a000002}, gateway{0x0a0000fe};
+  const IpAddress self = test_address(0x0a000002), gateway = test_address(0x0a0000fe);
   constexpr MacAddress own{2, 0, 0, 0, 0, 2}, gateway_mac{2, 0, 0, 0, 0, 0xfe};
   const wire::TcpSlowLayout layout{wire::TcpSlowLayout::ring_bytes_min};
   std::vector<std::uint64_t> words(layout.bytes() / 8);
@@ -318,10 +320,9 @@ TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
   SlowPathArea agent(SlowPathArea::Side::agent, memory, layout);
   wire::TcpSlowSetup setup{};
   setup.version = wire::tcp_slow_version;
-  setup.address = self.value;
-  setup.gateway = gateway.value;
-  setup.prefix_length = 32;
-  setup.mtu = 1500;
+  setup.families[static_cast<std::size_t>(test_family())] = {
+      self, gateway, tests_ipv6() ? std::uint8_t{128} : std::uint8_t{32}, {}};
+  setup.mtu = test_mtu(1500);
   setup.flows_max = setup.half_open_max = setup.time_wait_max = 8;
   setup.window_max = 65'536;
   std::ranges::copy(own, setup.mac);
@@ -335,14 +336,14 @@ TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
     return std::vector<std::byte>();
   };
   agent.post(wire::TcpSlowKind::setup, setup);
-  agent.post(wire::TcpSlowKind::resolve, wire::TcpSlowNeighbour{gateway.value, {}, 0});
+  agent.post(wire::TcpSlowKind::resolve, wire::TcpSlowNeighbour{gateway, {}, 0});
   const auto question = next_frame(second_ns);
-  ASSERT_GE(question.size(), ethernet_header_bytes + arp_bytes);
-  EXPECT_EQ(read_arp(Bytes(question).subspan(ethernet_header_bytes))->target, gateway);
+  ASSERT_TRUE(read_neighbour_frame(question));
+  EXPECT_EQ(read_neighbour_frame(question)->target, gateway);
   FrameToSend answer;
-  write_arp_frame({true, gateway_mac, gateway, own, self}, gateway_mac, own, answer);
+  write_neighbour_frame({true, gateway_mac, gateway, own, self}, gateway_mac, own, answer);
   agent.post(wire::TcpSlowKind::frame, wire::TcpSlowFrame{}, whole_frame(answer));
-  agent.post(wire::TcpSlowKind::connect, slow_key({{self, 999}, {{0x0a000003}, port}}, 1, 65'536));
+  agent.post(wire::TcpSlowKind::connect, slow_key({{self, 999}, {test_address(0x0a000003), port}}, 1, 65'536));
   const auto syn = next_frame(second_ns);
   ASSERT_GE(syn.size(), ethernet_header_bytes);
   EXPECT_EQ(read_ethernet_header(syn.data()).target, gateway_mac);
@@ -389,10 +390,12 @@ TEST_F(Rubbish, AFlowThatIsAllRightIsAdopted) {
 TEST_F(Rubbish, FlowsThatCannotBeEndIt) {
   using Spoil = void (*)(wire::TcpHandedFlow&);
   const Spoil ways[] = {
-      [](wire::TcpHandedFlow& flow) { flow.key.local_address += 1; },
+      [](wire::TcpHandedFlow& flow) { flow.key.local_address.bytes[15] += 1; },
       [](wire::TcpHandedFlow& flow) { flow.key.local_port = 0; },
-      [](wire::TcpHandedFlow& flow) { flow.key.remote_address = 0xe0000001; },
-      [](wire::TcpHandedFlow& flow) { flow.key.remote_address = 0x0b000001; },
+      [](wire::TcpHandedFlow& flow) { flow.key.remote_address = test_group(); },
+      [](wire::TcpHandedFlow& flow) { flow.key.remote_address = test_address(0x0b000001); },
+      // of another family than the local one
+      [](wire::TcpHandedFlow& flow) { flow.key.remote_address = tests_ipv6() ? ipv4(0x0a000002) : all_nodes; },
       [](wire::TcpHandedFlow& flow) { flow.key.remote_port = 0; },
       [](wire::TcpHandedFlow& flow) { flow.mss = 0; },
       [](wire::TcpHandedFlow& flow) { flow.mss = 1461; },
@@ -423,7 +426,7 @@ TEST_F(Rubbish, FramesOfOthersAreNotSent) {
   FrameToSend frame;
   const MacAddress own = world.ends[1].stack->port().mac;
   Segment segment;
-  segment.key = {{{0x0a000063}, port}, {TestNetwork::address(0), 999}};  // not the agent's address
+  segment.key = {{test_address(0x0a000063), port}, {TestNetwork::address(0), 999}};  // not the agent's address
   write_segment_frame(segment, {}, 1000, own, broadcast_mac, false, frame);
   process->post(wire::TcpSlowKind::send, wire::TcpSlowSend{frame.tcp_offset, 0},
                 Bytes(frame.header.data(), frame.header_bytes));

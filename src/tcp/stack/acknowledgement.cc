@@ -116,7 +116,7 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   if (auto& board = flow.slow->scoreboard) {
     board->acknowledge(flow.una);
     if (board->saw_reordering()) flow.slow->reordering.saw_reordering();
-    if (!flow.sack && flow.repairing && !flow.timed_out && flow.una < flow.recovery_point) {
+    if (!flow.sack && flow.repairing && !flow.timed_out && flow.una < flow.slow->recovery_point) {
       board->lose_front(flow.una, flow.mss,
                         flow.next);  // a partial acknowledgement tells of the next loss (RFC 6582, 3.2)
       const auto segments = static_cast<std::uint8_t>(std::min<std::uint32_t>(bytes / flow.mss, 255));
@@ -126,7 +126,7 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   }
   // What arrived while the window shrank does not make it grow (RFC 9937, 6).
   const bool reduced = flow.repairing && !flow.timed_out;
-  if (flow.repairing && flow.una >= flow.recovery_point) recovery_.finish(flow);
+  if (flow.repairing && flow.una >= flow.slow->recovery_point) recovery_.finish(flow);
   if (!flow.repairing) flow.duplicates = 0;
   if (auto& board = flow.slow->scoreboard;
       board && board->empty() &&

@@ -4,17 +4,17 @@
 namespace offpath::tcp {
 
 bool ActiveOpen::is_steered_here(const FlowKey& key) const noexcept {
-  return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port,
+  return wire::core_of_flow(key.local.address, key.local.port, key.remote.address, key.remote.port,
                             context_.options.cores) == context_.options.core;
 }
 
 Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
                                    std::uint64_t receive_bytes, TimeNs now, const FlowOptions& options) {
-  if (!remote.address.is_unicast() || remote.port == 0)
+  if (!is_unicast(remote.address) || remote.port == 0)
     return fail(Error::invalid, "cannot connect to {}: not a unicast address with a port", text_of(remote));
-  if (context_.next_hop(remote.address).value == 0)
+  if (context_.next_hop(remote.address).is_unspecified())
     return fail(Error::peer_lost, "no route to {}", text_of(remote.address));
-  FlowKey key{{context_.options.address, local_port}, remote};
+  FlowKey key{{context_.options.own(remote.address.family()).address, local_port}, remote};
   if (local_port == 0) {
     // RFC 6056, algorithm 3: an order of ports that is each destination's own.
     constexpr std::uint32_t first = 32'768, count = 28'232;
@@ -23,7 +23,7 @@ Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, st
     do {
       if (tried == count) return fail(Error::no_space, "no port is free for {}", text_of(remote));
       key.local.port = static_cast<std::uint16_t>(first + (start + tried++) % count);
-    } while (!is_steered_here(key) || flows_.index_of(key) != FlowTable::nobody || listeners_.contains(key.local.port));
+    } while (!is_steered_here(key) || flows_.index_of(key) != FlowTable::nobody || listeners_.find(key) != nullptr);
     next_port_ += tried;
   }
   if (flows_.index_of(key) != FlowTable::nobody)

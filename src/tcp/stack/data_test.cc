@@ -118,7 +118,7 @@ TEST(Acknowledgement, TicksOfTimestampsMeasureALongPathDuringARecovery) {
   flow.rtt.add(100 * millisecond_ns, parts.context.options.rto);
   for (int i = 0; i < 20; ++i) {
     flow.next = flow.una + 2000u;
-    flow.recovery_point = flow.next;
+    flow.slow->recovery_point = flow.next;
     Segment segment = DataParts::segment(flow);
     segment.acknowledgement = flow.una + 1000u;
     segment.options.timestamps = Timestamps{1, parts.context.timestamp(flow.timestamp_offset, start) - 20};

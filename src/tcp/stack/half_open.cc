@@ -3,14 +3,14 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint16_t cookie_mss[8] = {216, 536, 1024, 1220, 1360, 1440, 1460, 8960};
+constexpr std::uint16_t cookie_mss[8] = {216, 536, 1024, 1220, 1360, 1440, 1460, 8940};  // 1440, 8940: of IPv6
 constexpr TimeNs cookie_minute_ns = SynCookies::valid_ns / 2;
 constexpr std::uint32_t no_scale = 15;
 
 }  // namespace
 
 HalfOpen* HalfOpenTable::find(const FlowKey& key) noexcept {
-  const std::uint32_t index = table_.find(key);
+  const std::uint32_t index = index_of(key);
   return index == FlowTable::nobody ? nullptr : &entries_[index];
 }
 
@@ -29,14 +29,14 @@ HalfOpen* HalfOpenTable::add(const FlowKey& key) {
 }
 
 void HalfOpenTable::remove(const FlowKey& key) noexcept {
-  const std::uint32_t index = table_.find(key);
+  const std::uint32_t index = index_of(key);
   if (index == FlowTable::nobody) return;
-  table_.erase(key);
+  table_.erase(key, index);
   wheel_.cancel(index);
   free_.push_back(index);
 }
 
-void HalfOpenTable::set_timer(const FlowKey& key, TimeNs due) { wheel_.set(table_.find(key), due); }
+void HalfOpenTable::set_timer(const FlowKey& key, TimeNs due) { wheel_.set(index_of(key), due); }
 
 HalfOpen* HalfOpenTable::fire(TimeNs now) {
   const std::uint32_t index = wheel_.fire(now);

@@ -38,6 +38,10 @@ class HalfOpenTable {
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
 
  private:
+  [[nodiscard]] std::uint32_t index_of(const FlowKey& key) const noexcept {
+    return table_.find(key, [this](std::uint32_t index) -> const FlowKey& { return entries_[index].key; });
+  }
+
   std::size_t entries_max_;
   FlowTable table_;
   TimerWheel wheel_;

@@ -1,5 +1,6 @@
 #include "tcp/stack/hand_over.h"
 #include "tcp/segment/ethernet.h"
+#include "tcp/segment/neighbour_message.h"
 
 namespace offpath::tcp {
 
@@ -19,7 +20,8 @@ bool HandOver::pass_on(const FlowKey& key, std::uint32_t index) {
 void HandOver::lean_on(SlowPath* slow) {
   other_.slow = slow;
   if (other_.slow != nullptr) {
-    for (const auto& [port, listener] : listeners_.all()) other_.slow->listen(port, listener.receive_bytes);
+    for (const auto& [place, listener] : listeners_.all())
+      other_.slow->listen(listener.family, listener.port, listener.receive_bytes);
     return;
   }
   for (Flow& flow : flows_.all()) {
@@ -47,7 +49,7 @@ Result<bool> HandOver::adopt(const wire::TcpHandedFlow& handed, TimeNs now) {
       flows_.established(flow, now);
     }  // otherwise a cookie came back twice
   } else {
-    const Listener* const listener = listeners_.find(key.local.port);
+    const Listener* const listener = listeners_.find(key);
     if (attempt != 0 || listener == nullptr) return false;
     Flow* const flow = passive_.admit(key, *listener, now);
     if (flow == nullptr) return false;
@@ -80,20 +82,23 @@ Status HandOver::send_frame(const FrameToSend& frame) {
   const EthernetHeader header = read_ethernet_header(bytes.data());
   const Bytes body = bytes.subspan(ethernet_header_bytes);
   if (header.source != context_.port.mac) return bad("comes from another hardware address");
-  if (header.type == ethertype_arp) {
-    if (!read_arp(body) || frame.tcp_offset != 0 || frame.checksum_partial) return bad("is not a valid ARP message");
+  const bool of_neighbour = read_neighbour_frame(bytes).has_value();
+  if (of_neighbour) {
+    if (frame.tcp_offset != 0 || frame.checksum_partial) return bad("is a neighbour's message with a TCP header");
   } else {
-    Ipv4Packet packet;
-    if (header.type != ethertype_ipv4 || read_ipv4(body, packet) != Drop::none || packet.protocol != protocol_tcp)
-      return bad("is not a valid TCP segment");
-    if (packet.source != context_.options.address) return bad("comes from another address");
-    if (frame.tcp_offset != ethernet_header_bytes + ipv4_header_bytes || packet.payload.size() < tcp_header_bytes ||
-        (frame.checksum_partial && !context_.port.checksum))
+    IpPacket packet;
+    if (read_ip(header.type, body, packet) != Drop::none || packet.protocol != protocol_tcp)
+      return bad("is neither a valid TCP segment nor a neighbour's message");
+    const IpFamily family = packet.target.family();
+    if (packet.source.is_unspecified() || packet.source != context_.options.own(family).address)
+      return bad("comes from another address");
+    if (frame.tcp_offset != ethernet_header_bytes + ip_header_bytes(family) ||
+        packet.payload.size() < tcp_header_bytes || (frame.checksum_partial && !context_.port.checksum))
       return bad("has its TCP header at a wrong offset");
   }
   if (FrameToSend* const to = frames_.stray()) {
     *to = frame;
-    context_.counters.segments_out += header.type == ethertype_ipv4 ? 1 : 0;
+    context_.counters.segments_out += of_neighbour ? 0 : 1;
   }
   return {};
 }
@@ -108,9 +113,9 @@ void HandOver::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uin
     old.elsewhere = true;
     flows_.end(old, FlowError::none);
   }
-  const bool possible = key.local.address == context_.options.address && key.local.port != 0 &&
-                        key.remote.address.is_unicast() && key.remote.port != 0 &&
-                        context_.next_hop(key.remote.address).value != 0;
+  const bool possible = key.local.address == context_.options.own(key.family()).address && key.local.port != 0 &&
+                        is_unicast(key.remote.address) && key.remote.port != 0 &&
+                        !context_.next_hop(key.remote.address).is_unspecified();
   Flow* const flow = possible ? flows_.new_flow(key, 0, receive_bytes, {}, now) : nullptr;
   if (flow == nullptr) return other_.fast->failed(key, attempt, FlowError::unreachable);
   flow->released = true;  // nobody waits for what becomes of it here
@@ -155,8 +160,8 @@ Status HandOver::take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now) {
   return {};
 }
 
-void HandOver::resolve(Ipv4Address address, TimeNs now) {
-  if (!address.is_unicast() || context_.next_hop(address) != address) return;
+void HandOver::resolve(const IpAddress& address, TimeNs now) {
+  if (!is_unicast(address) || context_.next_hop(address) != address) return;
   if (const MacAddress* mac = routes_.find_for_other(address, now)) other_.fast->neighbour(address, *mac);
 }
 

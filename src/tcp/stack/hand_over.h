@@ -40,7 +40,7 @@ class HandOver {
   void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
   void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
   [[nodiscard]] Status take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now);
-  void resolve(Ipv4Address address, TimeNs now);
+  void resolve(const IpAddress& address, TimeNs now);
 
  private:
   StackContext& context_;

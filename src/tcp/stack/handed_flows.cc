@@ -45,10 +45,10 @@ Status HandedFlows::check(const wire::TcpHandedFlow& handed) const {
     return fail(Error::protocol, "a connection from {} to {} with {} {}", text_of(key.local), text_of(key.remote), what,
                 value);
   };
-  if (key.local.address != context_.options.address || key.local.port == 0)
+  if (key.local.address != context_.options.own(key.family()).address || key.local.port == 0)
     return bad("a local port of", key.local.port);
-  if (!key.remote.address.is_unicast() || key.remote.address == context_.options.address || key.remote.port == 0 ||
-      context_.next_hop(key.remote.address).value == 0)
+  if (!is_unicast(key.remote.address) || key.remote.address == key.local.address || key.remote.port == 0 ||
+      context_.next_hop(key.remote.address).is_unspecified())
     return bad("a remote port of", key.remote.port);
   constexpr std::uint8_t flags = wire::tcp_handed_timestamps | wire::tcp_handed_sack | wire::tcp_handed_ecn;
   if ((handed.flags & ~flags) != 0) return bad("flags", handed.flags);
@@ -57,7 +57,7 @@ Status HandedFlows::check(const wire::TcpHandedFlow& handed) const {
     return bad("a scale of this end of", handed.receive_scale);
   if (handed.send_window > std::uint32_t{65'535} << window_scale_max) return bad("a window of", handed.send_window);
   const std::uint32_t options = (handed.flags & wire::tcp_handed_timestamps) != 0 ? timestamps_bytes : 0;
-  if (handed.mss + options < context_.options.mss_least || handed.mss + options > context_.own_mss())
+  if (handed.mss + options < context_.options.mss_least || handed.mss + options > context_.own_mss(key.family()))
     return bad("segments of", handed.mss);
   if (handed.round_trip_us > round_trip_us_max) return bad("a round trip in us of", handed.round_trip_us);
   if (const MacAddress mac = next_hop_mac(handed); mac != MacAddress{} && !is_station(mac))
@@ -86,7 +86,7 @@ void HandedFlows::read(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now
 bool HandedFlows::learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now) {
   const MacAddress mac = next_hop_mac(handed);
   if (!is_station(mac)) return false;
-  routes_.learn(context_.next_hop({handed.key.remote_address}), mac, true, now);
+  routes_.learn(context_.next_hop(handed.key.remote_address), mac, true, now);
   return true;
 }
 

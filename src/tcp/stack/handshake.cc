@@ -12,8 +12,10 @@ void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& co
   } else {
     flow.send_scale = flow.receive_scale = 0;
   }
+  const IpFamily family = flow.key.family();
   const std::uint32_t most = std::min<std::uint32_t>(
-      std::max<std::uint16_t>(peer.mss.value_or(536), context.options.mss_least), context.own_mss());
+      std::max<std::uint16_t>(peer.mss.value_or(default_mss(family)), context.options.mss_least),
+      context.own_mss(family));
   flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
 }
 

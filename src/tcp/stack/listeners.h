@@ -1,4 +1,4 @@
-// Local ports that peers may connect to.
+// Local ports that peers of one family or the other may connect to.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +9,36 @@
 namespace offpath::tcp {
 
 struct Listener {
+  IpFamily family;
+  std::uint16_t port;
   std::uint64_t tag, receive_bytes;
   FlowOptions options;
 };
 
 class Listeners {
  public:
-  [[nodiscard]] bool add(std::uint16_t port, const Listener& listener) {  // false: the port has one
-    return listeners_.try_emplace(port, listener).second;
+  [[nodiscard]] bool add(const Listener& listener) {  // false: the port has one
+    return listeners_.try_emplace(place(listener.family, listener.port), listener).second;
   }
-  void retag(std::uint16_t port, std::uint64_t tag) {
-    if (const auto found = listeners_.find(port); found != listeners_.end()) found->second.tag = tag;
+  void retag(IpFamily family, std::uint16_t port, std::uint64_t tag) {
+    if (const auto found = listeners_.find(place(family, port)); found != listeners_.end()) found->second.tag = tag;
   }
-  bool remove(std::uint16_t port) { return listeners_.erase(port) != 0; }  // false: the port has none
-  [[nodiscard]] const Listener* find(std::uint16_t port) const noexcept {
-    const auto found = listeners_.find(port);
+  bool remove(IpFamily family, std::uint16_t port) {  // false: the port has none
+    return listeners_.erase(place(family, port)) != 0;
+  }
+  [[nodiscard]] const Listener* find(IpFamily family, std::uint16_t port) const noexcept {
+    const auto found = listeners_.find(place(family, port));
     return found == listeners_.end() ? nullptr : &found->second;
   }
-  [[nodiscard]] bool contains(std::uint16_t port) const noexcept { return listeners_.contains(port); }
-  [[nodiscard]] const std::unordered_map<std::uint16_t, Listener>& all() const noexcept { return listeners_; }
+  // The one that peers of this flow's address would reach.
+  [[nodiscard]] const Listener* find(const FlowKey& key) const noexcept { return find(key.family(), key.local.port); }
+  [[nodiscard]] const std::unordered_map<std::uint32_t, Listener>& all() const noexcept { return listeners_; }
 
  private:
-  std::unordered_map<std::uint16_t, Listener> listeners_;
+  [[nodiscard]] static std::uint32_t place(IpFamily family, std::uint16_t port) noexcept {
+    return std::uint32_t{port} << 1 | (family == IpFamily::v6 ? 1u : 0u);
+  }
+  std::unordered_map<std::uint32_t, Listener> listeners_;
 };
 
 }  // namespace offpath::tcp

@@ -13,7 +13,7 @@ constexpr TimeNs start = second_ns;
 
 struct OpeningParts : StackParts {
   explicit OpeningParts(const StackOptions& options = {}) : StackParts(options) {
-    EXPECT_TRUE(listeners.add(80, {1, 10'000, {}}));
+    EXPECT_TRUE(listeners.add({test_family(), 80, 1, 10'000, {}}));
   }
   static Segment syn() {
     Segment made;
@@ -44,7 +44,7 @@ struct KeepingFastPath final : FastPath {
   void adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame*) override { adopted.push_back(flow); }
   void failed(const FlowKey&, std::uint32_t, FlowError error) override { failures.push_back(error); }
   void returned(const ReceivedFrame&) override { ++frames_returned; }
-  void neighbour(Ipv4Address, const MacAddress&) override {}
+  void neighbour(const IpAddress&, const MacAddress&) override {}
 
   std::vector<wire::TcpHandedFlow> adopted;
   std::vector<FlowError> failures;
@@ -53,13 +53,17 @@ struct KeepingFastPath final : FastPath {
 
 TEST(Listeners, HaveOnePortEach) {
   Listeners listeners;
-  EXPECT_TRUE(listeners.add(80, {1, 1000, {}}));
-  EXPECT_FALSE(listeners.add(80, {2, 1000, {}}));
-  ASSERT_NE(listeners.find(80), nullptr);
-  EXPECT_EQ(listeners.find(80)->tag, 1u);
-  EXPECT_TRUE(listeners.remove(80));
-  EXPECT_FALSE(listeners.remove(80));
-  EXPECT_EQ(listeners.find(80), nullptr);
+  constexpr IpFamily family = IpFamily::v4, other = IpFamily::v6;
+  EXPECT_TRUE(listeners.add({family, 80, 1, 1000, {}}));
+  EXPECT_FALSE(listeners.add({family, 80, 2, 1000, {}}));
+  EXPECT_EQ(listeners.find(other, 80), nullptr);
+  EXPECT_TRUE(listeners.add({other, 80, 3, 1000, {}}));
+  ASSERT_NE(listeners.find(family, 80), nullptr);
+  EXPECT_EQ(listeners.find(family, 80)->tag, 1u);
+  EXPECT_TRUE(listeners.remove(family, 80));
+  EXPECT_FALSE(listeners.remove(family, 80));
+  EXPECT_EQ(listeners.find(family, 80), nullptr);
+  EXPECT_EQ(listeners.find(other, 80)->tag, 3u);
 }
 
 TEST(PassiveOpen, EstablishesAFlowWhenItsSynAckIsAnswered) {

@@ -6,7 +6,7 @@ namespace offpath::tcp {
 
 Flow* PassiveOpen::receive(const Segment& segment, const MacAddress& from, TimeNs now) {
   if (HalfOpen* half = half_open_.find(segment.key)) return receive_for_half_open(segment, *half, from, now);
-  const Listener* const listener = listeners_.find(segment.key.local.port);
+  const Listener* const listener = listeners_.find(segment.key);
   Flow* flow = nullptr;
   if (segment.has(flag::rst)) return nullptr;
   if (listener == nullptr) {
@@ -24,7 +24,7 @@ Flow* PassiveOpen::receive(const Segment& segment, const MacAddress& from, TimeN
 }
 
 void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, const MacAddress& from, TimeNs now) {
-  if (context_.next_hop(segment.key.remote.address).value == 0) return;
+  if (context_.next_hop(segment.key.remote.address).is_unspecified()) return;
   HalfOpen* half = half_open_.add(segment.key);
   HalfOpen without_place;
   const bool cookie = half == nullptr;
@@ -41,7 +41,8 @@ void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, 
   half->peer_window = segment.window;
   half->ecn = EcnFeedback::asks_for_ecn(segment) && !cookie;
   half->timestamp_offset = static_cast<std::uint32_t>(keyed_hash(context_.timestamp_key, segment.key));
-  half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now)
+  half->iss = cookie ? cookies_.make(segment.key, segment.sequence,
+                                     segment.options.mss.value_or(default_mss(segment.key.family())), now)
                      : context_.initial_sequence(segment.key, now);
   if (cookie) {  // the count is all cores', and a flood need not touch it
     ++context_.counters.cookies_out;
@@ -62,7 +63,7 @@ void PassiveOpen::send_syn_ack(const HalfOpen& half, const Listener& listener, b
   segment.acknowledgement = half.irs + 1;
   segment.flags = static_cast<std::uint8_t>(flag::syn | flag::ack | (half.ecn ? flag::ece : 0));
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(listener.receive_bytes, 65'535));
-  segment.options.mss = context_.own_mss();
+  segment.options.mss = context_.own_mss(half.key.family());
   // Without timestamps a cookie has no room for what the SYN said of scale and SACK.
   const bool all = !cookie || half.peer.timestamps;
   if (half.peer.window_scale && all) segment.options.window_scale = context_.own_scale();
@@ -80,7 +81,7 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
     other_.fast->returned(*other_.frame);
     return nullptr;
   }
-  const Listener* const listener = listeners_.find(segment.key.local.port);
+  const Listener* const listener = listeners_.find(segment.key);
   if (listener == nullptr) {
     half_open_.remove(segment.key);
     frames_.refuse(segment, from);
@@ -173,7 +174,7 @@ Flow* PassiveOpen::establish(const HalfOpen& half, const Listener& listener, Tim
 void PassiveOpen::on_time(TimeNs now) {
   while (HalfOpen* half = half_open_.fire(now)) {
     const FlowKey key = half->key;
-    const Listener* const listener = listeners_.find(key.local.port);
+    const Listener* const listener = listeners_.find(key);
     if (listener == nullptr || half->retries >= context_.options.syn_ack_retries) {
       half_open_.remove(key);
       continue;

@@ -111,7 +111,7 @@ void Recovery::time_out(Flow& flow, TimeNs now) {
   flow.repairing = flow.timed_out = flow.resend_now = true;
   flow.timing = flow.tail_out = flow.wants_tail = false;
   flow.duplicates = 0;
-  flow.recovery_point = flow.next;
+  flow.slow->recovery_point = flow.next;
   flow.slow->judge_at = never;
   EcnFeedback::slow_down(flow);
   flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
@@ -124,9 +124,10 @@ void Recovery::suspect_path(Flow& flow, TimeNs now) {
   FlowSlow& slow = *flow.slow;
   if (!slow.search.probe().empty()) slow.search.lost(flow.mss);
   if (flow.retries != suspicious && flow.retries != certain) return;
-  const std::uint16_t mtu = flow.retries == suspicious ? PathSearch::first_mtu : context_.options.path_mtu_least;
-  const std::uint32_t headers = ipv4_header_bytes + tcp_header_bytes + (flow.timestamps ? 12u : 0u);
-  const auto mss = static_cast<std::uint16_t>(mtu - headers);
+  const IpFamily family = flow.key.family();
+  const std::uint16_t least = context_.path_mtu_least(family),
+                      mtu = flow.retries == suspicious ? std::max(PathSearch::first_mtu, least) : least;
+  const auto mss = static_cast<std::uint16_t>(context_.mss_of_mtu(family, mtu) - (flow.timestamps ? 12u : 0u));
   if (mss >= flow.mss || bytes_between(flow.una, flow.next) <= mss) return;
   if (slow.mss_before < flow.mss) slow.mss_before = flow.mss;
   slow.search.begin(slow.mss_before);
@@ -182,7 +183,7 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
     }
     flow.repairing = flow.resend_now = true;
     flow.timed_out = flow.timing = flow.tail_out = flow.tail_due = flow.wants_tail = false;
-    flow.recovery_point = flow.next;
+    flow.slow->recovery_point = flow.next;
   }
   if (slow.scoreboard != nullptr || flow.duplicates > 0) flows_.make_ready(flow);
 }

@@ -16,7 +16,7 @@ bool SegmentArrival::receive(Flow& flow, const Segment& segment, const MacAddres
     return true;
   }
   if (flow.state == FlowState::time_wait && segment.has(flag::syn) && !segment.has(flag::ack) &&
-      !segment.has(flag::rst) && segment.sequence > flow.receive_next && listeners_.contains(flow.key.local.port)) {
+      !segment.has(flag::rst) && segment.sequence > flow.receive_next && listeners_.find(flow.key) != nullptr) {
     // The peer begins anew, with a number beyond the old ones (RFC 9293, 3.6.1).
     flows_.end(flow, FlowError::none);
     return false;
@@ -138,11 +138,12 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
 // Only of a segment that is in flight, so that nobody who does not see the flow can tell it anything (RFC 5927).
 void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp, TimeNs now) {
   if (icmp.sequence < flow.una || icmp.sequence >= flow.next) return context_.drop(Drop::bad_icmp);
-  if (icmp.code == icmp_fragmentation_needed) {
+  using Why = IcmpUnreachable::Why;
+  const IpFamily family = flow.key.family();
+  if (icmp.why == Why::too_big) {
     constexpr std::uint16_t next_smaller = 1280;  // of routers that do not say (RFC 1191, 7.1, in short)
-    const std::uint16_t mtu = std::max(icmp.mtu != 0 ? icmp.mtu : next_smaller, context_.options.path_mtu_least);
-    const auto mss =
-        static_cast<std::uint16_t>(mtu - ipv4_header_bytes - tcp_header_bytes - (flow.timestamps ? 12u : 0u));
+    const std::uint16_t mtu = std::max(icmp.mtu != 0 ? icmp.mtu : next_smaller, context_.path_mtu_least(family));
+    const auto mss = static_cast<std::uint16_t>(context_.mss_of_mtu(family, mtu) - (flow.timestamps ? 12u : 0u));
     if (mss >= flow.mss) return;
     flow.slow->mss_before = std::max(flow.slow->mss_before, flow.mss);
     flow.slow->search = {};
@@ -159,14 +160,13 @@ void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp
     }
     flow.timing = false;
     flow.repairing = flow.resend_now = true;
-    flow.recovery_point = flow.next;
+    flow.slow->recovery_point = flow.next;
     flows_.make_ready(flow);
     return;
   }
   // Of an established flow it may pass (RFC 1122, 4.2.3.9).
   if (flow.state != FlowState::syn_sent) return;
-  const bool refused = icmp.code == icmp_port_unreachable || icmp.code == icmp_protocol_unreachable;
-  flows_.end(flow, refused ? FlowError::refused : FlowError::unreachable);
+  flows_.end(flow, icmp.why == Why::refused ? FlowError::refused : FlowError::unreachable);
 }
 
 }  // namespace offpath::tcp

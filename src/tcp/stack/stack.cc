@@ -1,6 +1,9 @@
 #include "tcp/stack/stack.h"
 
+#include "tcp/segment/arp.h"
 #include "tcp/segment/ethernet.h"
+#include "tcp/segment/multicast_listener.h"
+#include "tcp/segment/neighbour_discovery.h"
 
 namespace offpath::tcp {
 
@@ -8,7 +11,7 @@ Stack::Stack(const StackOptions& options, const PortCapabilities& port, const Co
              Owner& owner, TimeNs now)
     : context_(options, port, congestion),
       frames_(context_),
-      routes_(context_, other_, frames_),
+      routes_(context_, other_, frames_, now),
       flows_(context_, other_, frames_, routes_, now),
       handed_(context_, other_, routes_),
       ecn_(context_),
@@ -19,7 +22,7 @@ Stack::Stack(const StackOptions& options, const PortCapabilities& port, const Co
       transmission_(context_, other_, frames_, routes_, flows_, handed_, owner),
       timers_(context_, flows_, recovery_),
       hand_over_(context_, other_, frames_, routes_, flows_, listeners_, handed_, passive_) {
-  OFP_ASSERT(port.mtu >= 576);
+  OFP_ASSERT(port.mtu >= 576 && (options.v6.address.is_unspecified() || port.mtu >= ipv6_mtu_least));
 }
 
 // ---- frames in
@@ -27,37 +30,52 @@ Stack::Stack(const StackOptions& options, const PortCapabilities& port, const Co
 void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
   if (frame.bytes.size() < ethernet_header_bytes) return context_.drop(Drop::truncated);
   const EthernetHeader header = read_ethernet_header(frame.bytes.data());
-  if (header.target != context_.port.mac && header.target != broadcast_mac) return context_.drop(Drop::other_station);
+  const bool for_us_alone = header.target == context_.port.mac;
+  if (!for_us_alone && header.target != broadcast_mac && !is_of_group(header.target))
+    return context_.drop(Drop::other_station);
   const Bytes body = frame.bytes.subspan(ethernet_header_bytes);
   other_.frame = &frame;
-  if (header.type == ethertype_arp)
-    return other_.slow == nullptr ? receive_arp(body, now) : other_.slow->frame(frame, true);
-  // TCP is never said to all.
-  if (header.type == ethertype_ipv4 && header.target == context_.port.mac)
-    return receive_ipv4(body, frame.checksum_verified, header.source, now);
+  if (header.type == ethertype_arp) {
+    if (other_.slow != nullptr) return other_.slow->frame(frame, true);
+    const auto message = read_arp(body);
+    return message ? receive_neighbour(*message, now) : context_.drop(Drop::bad_arp);
+  }
+  // Only neighbour discovery is said to several.
+  if (for_us_alone || header.type == ethertype_ipv6) return receive_ip(header, body, frame.checksum_verified, now);
   context_.drop(Drop::other_protocol);
 }
 
-void Stack::receive_arp(Bytes bytes, TimeNs now) {
-  const auto message = read_arp(bytes);
-  if (!message) return context_.drop(Drop::bad_arp);
-  routes_.receive(*message, now);
+bool Stack::is_of_group(const MacAddress& mac) const noexcept {
+  const IpAddress& own = context_.options.v6.address;
+  return !own.is_unspecified() && (mac == group_mac(own) || mac == multicast_mac(all_nodes));
+}
+
+void Stack::receive_neighbour(const NeighbourMessage& message, TimeNs now) {
+  routes_.receive(message, now);
   flows_.wake_waiting(now);
   routes_.send_messages();
 }
 
-void Stack::overhear(const ArpMessage& message, TimeNs now) {
+void Stack::overhear(const NeighbourMessage& message, TimeNs now) {
   routes_.overhear(message, now);
   flows_.wake_waiting(now);
 }
 
-void Stack::receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& from, TimeNs now) {
-  Ipv4Packet packet;
-  if (const Drop reason = read_ipv4(bytes, packet); reason != Drop::none) return context_.drop(reason);
-  if (packet.target != context_.options.address) return context_.drop(Drop::other_address);
-  if (!packet.source.is_unicast() || packet.source == context_.options.address) return context_.drop(Drop::bad_source);
-  if (packet.protocol == protocol_icmp) {
-    const auto icmp = read_icmp_unreachable(packet.payload, context_.options.address);
+void Stack::receive_ip(const EthernetHeader& header, Bytes bytes, bool checksum_verified, TimeNs now) {
+  IpPacket packet;
+  if (const Drop reason = read_ip(header.type, bytes, packet); reason != Drop::none) return context_.drop(reason);
+  const IpAddress& own = context_.options.own(packet.target.family()).address;
+  if (packet.protocol == protocol_icmpv6 && !packet.target.is_v4() && !packet.payload.empty()) {
+    const auto type = static_cast<std::uint8_t>(packet.payload[0]);
+    if (is_discovery(type)) return receive_discovery(packet, header.source, now);
+    if (type == mld_query) return receive_query(packet, now);
+  }
+  if (packet.target != own || own.is_unspecified() || header.target != context_.port.mac)
+    return context_.drop(Drop::other_address);
+  if (!is_unicast(packet.source) || packet.source == own) return context_.drop(Drop::bad_source);
+  if (!routes_.may_use(own)) return context_.drop(Drop::other_address);
+  if (packet.protocol == (own.is_v4() ? protocol_icmp : protocol_icmpv6)) {
+    const auto icmp = read_icmp_unreachable(packet);
     return icmp ? receive_unreachable(*icmp, now) : context_.drop(Drop::bad_icmp);
   }
   if (packet.protocol != protocol_tcp) return context_.drop(Drop::other_protocol);
@@ -65,7 +83,27 @@ void Stack::receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& 
   if (const Drop reason = read_segment(packet, checksum_verified, segment); reason != Drop::none)
     return context_.drop(reason);
   if (!other_.is_returned) ++context_.counters.segments_in;  // when it came, and was passed on
-  receive_segment(segment, from, now);
+  receive_segment(segment, header.source, now);
+}
+
+void Stack::receive_query(const IpPacket& packet, TimeNs now) {
+  const auto within_ns = read_listener_query(packet, solicited_node(context_.options.v6.address));
+  return within_ns ? routes_.take_query(*within_ns, now) : context_.drop(Drop::bad_icmp);
+}
+
+// Its messages are for this address, for the group of those that are like it, or for all nodes.
+void Stack::receive_discovery(const IpPacket& packet, const MacAddress& from, TimeNs now) {
+  const IpAddress& own = context_.options.v6.address;
+  if (own.is_unspecified() ||
+      (packet.target != own && packet.target != solicited_node(own) && packet.target != all_nodes))
+    return context_.drop(Drop::other_address);
+  const auto message = read_neighbour_discovery(packet, from);
+  if (!message) return context_.drop(Drop::bad_arp);
+  if (from == context_.port.mac) return;  // its own, which a network has sent back
+  if (other_.slow == nullptr || !routes_.may_use(own)) return receive_neighbour(*message, now);
+  // The slow path answers, but which router there is concerns both.
+  if (message->router_s) routes_.overhear(*message, now);
+  other_.slow->frame(*other_.frame, true);
 }
 
 void Stack::receive_segment(const Segment& segment, const MacAddress& from, TimeNs now) {
@@ -124,15 +162,14 @@ bool Stack::connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError 
 }
 
 void Stack::receive_returned(const ReceivedFrame& frame, TimeNs now) {
-  if (frame.bytes.size() >= ethernet_header_bytes && read_ethernet_header(frame.bytes.data()).type == ethertype_arp)
-    return context_.drop(Drop::other_protocol);
+  if (read_neighbour_frame(frame.bytes)) return context_.drop(Drop::other_protocol);
   other_.is_returned = true;
   receive(frame, now);
   other_.is_returned = false;
 }
 
-Status Stack::learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now) {
-  if (!address.is_unicast() || address == context_.options.address || !is_station(mac))
+Status Stack::learn_neighbour(const IpAddress& address, const MacAddress& mac, TimeNs now) {
+  if (!is_unicast(address) || address == context_.options.own(address.family()).address || !is_station(mac))
     return fail(Error::protocol, "{} cannot be a neighbour with a hardware address that begins with {:#x}",
                 text_of(address), mac[0]);
   routes_.learn(address, mac, false, now);
@@ -161,6 +198,6 @@ Status Stack::take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now) {
   return hand_over_.take_time_wait(handed, now);
 }
 
-void Stack::resolve(Ipv4Address address, TimeNs now) { hand_over_.resolve(address, now); }
+void Stack::resolve(const IpAddress& address, TimeNs now) { hand_over_.resolve(address, now); }
 
 }  // namespace offpath::tcp

@@ -1,7 +1,7 @@
-// One stack: all flows of one address, on one core. A state machine: frames, commands of the owner and the time are
+// One stack: all flows of one address of each family, on one core. A state machine: frames, commands of the owner and the time are
 // arguments; frames to be sent and changes are taken from it. Read tcp/flow/owner.h and tcp/flow/flow.h first.
 //
-//   a frame in:   receive -> ARP: routes.h; a segment of no flow: passive_open.h
+//   a frame in:   receive -> ARP, neighbour discovery: routes.h; a segment of no flow: passive_open.h
 //                         -> a flow: segment_arrival.h (is it acceptable? RST, SYN, ICMP)
 //                              -> acknowledgement.h (what was acknowledged), recovery.h (what is lost), ecn.h
 //                              -> reception.h (payload, FIN, what to acknowledge)
@@ -26,6 +26,7 @@
 
 #include "base/status.h"
 #include "tcp/flow/flows.h"
+#include "tcp/segment/ethernet.h"
 #include "tcp/stack/active_open.h"
 #include "tcp/stack/flow_timers.h"
 #include "tcp/stack/hand_over.h"
@@ -48,19 +49,19 @@ class Stack {
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
-  // An ARP message that another core has received: only one of them gets a frame, and answers it, but all have to know
-  // their neighbours.
-  void overhear(const ArpMessage& message, TimeNs now);
+  // A message that another core has received: only one of them gets a frame, and answers it, but all have to know their
+  // neighbours.
+  void overhear(const NeighbourMessage& message, TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept;
   [[nodiscard]] bool wants_to_send() const noexcept { return flows_.ready() != 0 || !frames_.empty(); }
 
   // ---- the owner's commands
-  // Peers may connect to `port` from now on, and send `receive_bytes` each before the owner allows more.
-  [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
+  // Peers of this family may connect to `port` from now on, and send `receive_bytes` each before the owner allows more.
+  [[nodiscard]] Status listen(IpFamily family, std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
                               const FlowOptions& options = {});
-  void retag_listener(std::uint16_t port, std::uint64_t tag);
-  void stop_listening(std::uint16_t port);
-  [[nodiscard]] std::optional<std::uint64_t> listener(std::uint16_t port) const noexcept;  // its tag
+  void retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag);
+  void stop_listening(IpFamily family, std::uint16_t port);
+  [[nodiscard]] std::optional<std::uint64_t> listener(IpFamily family, std::uint16_t port) const noexcept;  // its tag
   // `local_port` 0: any free port. Error: not a unicast address, no route, no free port or flow, or a connection with
   // these addresses and ports exists already.
   [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
@@ -91,7 +92,7 @@ class Stack {
   // False: the connection is no longer waited for.
   bool connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError error);
   void receive_returned(const ReceivedFrame& frame, TimeNs now);
-  [[nodiscard]] Status learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now);
+  [[nodiscard]] Status learn_neighbour(const IpAddress& address, const MacAddress& mac, TimeNs now);
   [[nodiscard]] Status send_frame(const FrameToSend& frame);  // headers alone
 
   // This stack is the slow path of `fast`, which outlives it. Before anything else.
@@ -101,7 +102,7 @@ class Stack {
   void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
   void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
   [[nodiscard]] Status take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now);
-  void resolve(Ipv4Address address, TimeNs now);
+  void resolve(const IpAddress& address, TimeNs now);
 
   // ---- what there is
   [[nodiscard]] const Flow* flow(FlowId id) const noexcept { return const_cast<Flows&>(flows_).find(id); }
@@ -113,10 +114,17 @@ class Stack {
   [[nodiscard]] const PortCapabilities& port() const noexcept { return context_.port; }
   [[nodiscard]] const CongestionControl& congestion() const noexcept { return context_.congestion; }
   [[nodiscard]] TimeNs cookies_until() const noexcept { return passive_.cookies_until(); }
+  [[nodiscard]] bool may_use_ipv6() const noexcept { return routes_.may_use({}); }
+  // Of the IPv6 address: another node of the link has it, so it is not used.
+  [[nodiscard]] bool is_duplicate() const noexcept { return context_.is_duplicate; }
+  [[nodiscard]] const IpAddress& router() const noexcept { return context_.router; }  // that advertised itself
 
  private:
-  void receive_arp(Bytes bytes, TimeNs now);
-  void receive_ipv4(Bytes bytes, bool checksum_verified, const MacAddress& from, TimeNs now);
+  [[nodiscard]] bool is_of_group(const MacAddress& mac) const noexcept;
+  void receive_neighbour(const NeighbourMessage& message, TimeNs now);
+  void receive_ip(const EthernetHeader& header, Bytes bytes, bool checksum_verified, TimeNs now);
+  void receive_discovery(const IpPacket& packet, const MacAddress& from, TimeNs now);
+  void receive_query(const IpPacket& packet, TimeNs now);
   void receive_segment(const Segment& segment, const MacAddress& from, TimeNs now);
   void receive_unreachable(const IcmpUnreachable& icmp, TimeNs now);
 

@@ -12,22 +12,25 @@ constexpr std::uint64_t released_window_bytes = 65'535;
 
 }  // namespace
 
-Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options) {
+Status Stack::listen(IpFamily family, std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
+                     const FlowOptions& options) {
   if (port == 0) return fail(Error::invalid, "cannot listen on port 0");
-  if (!listeners_.add(port, Listener{tag, receive_bytes, options}))
+  if (!listeners_.add({family, port, tag, receive_bytes, options}))
     return fail(Error::exists, "port {} already has a listener", port);
-  if (other_.slow != nullptr) other_.slow->listen(port, receive_bytes);
+  if (other_.slow != nullptr) other_.slow->listen(family, port, receive_bytes);
   return {};
 }
 
-void Stack::retag_listener(std::uint16_t port, std::uint64_t tag) { listeners_.retag(port, tag); }
-
-void Stack::stop_listening(std::uint16_t port) {
-  if (listeners_.remove(port) && other_.slow != nullptr) other_.slow->stop_listening(port);
+void Stack::retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag) {
+  listeners_.retag(family, port, tag);
 }
 
-std::optional<std::uint64_t> Stack::listener(std::uint16_t port) const noexcept {
-  const Listener* const found = listeners_.find(port);
+void Stack::stop_listening(IpFamily family, std::uint16_t port) {
+  if (listeners_.remove(family, port) && other_.slow != nullptr) other_.slow->stop_listening(family, port);
+}
+
+std::optional<std::uint64_t> Stack::listener(IpFamily family, std::uint16_t port) const noexcept {
+  const Listener* const found = listeners_.find(family, port);
   return found == nullptr ? std::nullopt : std::optional(found->tag);
 }
 

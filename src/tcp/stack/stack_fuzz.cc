@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "tcp/segment/ethernet.h"
 #include "tcp/segment/frame_writer.h"
+#include "tcp/segment/neighbour_message.h"
 #include "tcp/segment/segmentation.h"
 #include "tcp/stack/stack.h"
 
@@ -14,7 +16,9 @@ using namespace offpath::tcp;
 
 namespace {
 
-constexpr Ipv4Address here{0x0a000001}, there{0x0a000002};
+constexpr IpAddress here = ipv4(0x0a000001), there = ipv4(0x0a000002);
+constexpr IpAddress of_v6(std::uint8_t end) { return {{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end}}; }
+constexpr IpAddress here6 = of_v6(1), there6 = of_v6(2);
 constexpr MacAddress mac_here{2, 0, 0, 0, 0, 1}, mac_there{2, 0, 0, 0, 0, 2};
 constexpr std::uint64_t room = 10'000;
 
@@ -72,7 +76,9 @@ class Fuzzed {
  public:
   explicit Fuzzed(Input& input) : input_(input), control_(congestion_control(algorithm(input.byte())).value()) {
     StackOptions options;
-    options.address = here;
+    options.v4 = {here, 24, {}};
+    options.v6 = {here6, 64, {}};
+    options.start.address_checks = input.byte() % 2;
     options.secret = {1, 2};
     options.flows_max = 8;
     options.half_open_max = 4;
@@ -80,7 +86,7 @@ class Fuzzed {
     PortCapabilities port{mac_here, 1500, false, 0};
     if (input.byte() % 2) port.checksum = true, port.segmentation_bytes = 65'536;
     stack_.emplace(options, port, *control_, owner_, now_);
-    OFP_ASSERT(stack_->listen(80, 1, room));
+    for (const IpFamily family : {IpFamily::v4, IpFamily::v6}) OFP_ASSERT(stack_->listen(family, 80, 1, room));
   }
 
   void step() {
@@ -97,7 +103,7 @@ class Fuzzed {
         command();
         break;
       case 4:
-        arp();
+        neighbour();
         break;
       default:
         segment();
@@ -113,17 +119,22 @@ class Fuzzed {
   void raw() {
     std::vector<std::byte> bytes(input_.byte());
     for (auto& byte : bytes) byte = std::byte{input_.byte()};
+    if (bytes.size() > ethernet_header_bytes && bytes[0] == std::byte{6})  // for this station, and of IPv6
+      write_ethernet_header({mac_here, mac_there, ethertype_ipv6}, bytes.data());
     stack_->receive({bytes, true}, now_);
   }
-  void arp() {
+  void neighbour() {
     FrameToSend frame;
     const std::uint8_t how = input_.byte();
-    ArpMessage message{how % 2 != 0, mac_there, there, mac_here, here};
+    const bool is_v6 = how & 16;
+    NeighbourMessage message{how % 2 != 0, mac_there, is_v6 ? there6 : there, mac_here, is_v6 ? here6 : here};
     if (how & 2)
       for (auto& byte : message.sender_mac) byte = input_.byte();
-    if (how & 4) message.sender.value = here.value + input_.byte();
-    if (how & 8) message.target.value = here.value + input_.byte();
-    write_arp_frame(message, mac_there, broadcast_mac, frame);
+    if (how & 4) message.sender.bytes[15] = input_.byte();
+    if (how & 8) message.target.bytes[15] = input_.byte();
+    if (how & 32) message.solicited = false;
+    if (is_v6 && how & 64) message.sender = {};
+    write_neighbour_frame(message, mac_there, how & 128 ? mac_here : group_mac(message.target), frame);
     stack_->receive({whole_frame(frame), false}, now_);
   }
   const Flow* some_flow() {
@@ -133,8 +144,9 @@ class Fuzzed {
   void segment() {
     Segment segment;
     const Flow* flow = some_flow();
-    segment.key = {{there, static_cast<std::uint16_t>(1000 + input_.byte() % 8)},
-                   {here, static_cast<std::uint16_t>(80 + input_.byte() % 2)}};
+    const bool is_v6 = input_.byte() % 2 != 0;
+    segment.key = {{is_v6 ? there6 : there, static_cast<std::uint16_t>(1000 + input_.byte() % 8)},
+                   {is_v6 ? here6 : here, static_cast<std::uint16_t>(80 + input_.byte() % 2)}};
     Sequence sequence(7), acknowledgement = last_sent_;
     if (flow != nullptr) {
       segment.key = {flow->key.remote, flow->key.local};
@@ -169,7 +181,7 @@ class Fuzzed {
       if (stack_->flows() >= 8) return;
       const std::uint64_t tag = owner_.flows.size();
       owner_.flows.push_back({});
-      const auto made = stack_->connect(0, {there, 1000}, tag, room, now_);
+      const auto made = stack_->connect(0, {input_.byte() % 2 != 0 ? there6 : there, 1000}, tag, room, now_);
       if (made) owner_.flows[tag].id = *made;
       owner_.flows[tag].gone = !made;
       return;
@@ -204,7 +216,7 @@ class Fuzzed {
       const std::size_t count = stack_->transmit(frames, now_);
       for (std::size_t at = 0; at < count; ++at) {
         const auto bytes = whole_frame(frames[at]);
-        OFP_ASSERT(bytes.size() <= 65'549);
+        OFP_ASSERT(bytes.size() <= 65'589);
         if (frames[at].tcp_offset != 0)
           last_sent_ = Sequence(load_be32(&frames[at].header[frames[at].tcp_offset + 4u]));
       }

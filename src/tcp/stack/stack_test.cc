@@ -3,6 +3,7 @@
 
 #include "tcp/segment/checksum.h"
 #include "tcp/segment/ethernet.h"
+#include "tcp/segment/icmp.h"
 #include "testing/tcp/network.h"
 
 namespace offpath::tcp {
@@ -13,7 +14,7 @@ constexpr std::uint16_t port = 80;
 struct World : TestNetwork {
   explicit World(const TestNetworkOptions& options = {}, const TestFlowPlan& served = {}) : TestNetwork(options) {
     ends[1].owner.plan = served;
-    EXPECT_TRUE(ends[1].stack->listen(port, 1, served.buffer_bytes));
+    EXPECT_TRUE(ends[1].stack->listen(test_family(), port, 1, served.buffer_bytes));
   }
   TestFlow& accepted() { return ends[1].owner.flows.begin()->second; }
   void nothing_is_left() {
@@ -53,10 +54,10 @@ TEST(Stack, IsRefusedWhereNobodyListens) {
 
 TEST(Stack, SaysThatNobodyIsThere) {
   World world;
-  TestFlow& flow = world.connect_to(0, {{0x0a000063}, 80});
+  TestFlow& flow = world.connect_to(0, {test_address(0x0a000063), 80});
   ASSERT_TRUE(world.run_until([&] { return flow.closed; }, 10 * second_ns));
   EXPECT_EQ(flow.error, FlowError::unreachable);
-  EXPECT_FALSE(world.ends[0].stack->connect(0, {{0x0b000001}, 80}, 1, 1000, world.now));  // no route
+  EXPECT_FALSE(world.ends[0].stack->connect(0, {test_address(0x0b000001), 80}, 1, 1000, world.now));  // no route
   world.nothing_is_left();
 }
 
@@ -65,7 +66,7 @@ TEST(Stack, DoesNotTakeOneNeighboursSilenceForAnothers) {
   World world;
   world.connect(0, port, {1, 1000});  // so that the peer's hardware address is known
   world.run(2 * second_ns);
-  TestFlow& waits = world.connect_to(0, {{0x0a000063}, 80});
+  TestFlow& waits = world.connect_to(0, {test_address(0x0a000063), 80});
   world.run(millisecond_ns);
   world.ends[0].stack->abort(waits.id, world.now);
   world.run(millisecond_ns);
@@ -238,7 +239,7 @@ TEST(Stack, ReachesANeighbourWhileAnotherUserAsksForAbsentOnes) {
   options.stack.neighbours.unknown_of_user_max = 8;
   World world(options);
   world.ends[0].owner.share_of = [](std::uint64_t tag) { return FlowShare{tag, tag <= 100 ? 1000u : 1001u}; };
-  for (std::uint32_t i = 0; i < 100; ++i) world.connect_to(0, {{0x0a000064 + i}, 80});
+  for (std::uint32_t i = 0; i < 100; ++i) world.connect_to(0, {test_address(0x0a000064 + i), 80});
   world.run(millisecond_ns);
   TestFlow& flow = world.connect(0, port, {10, 1000});
   world.run(500 * millisecond_ns);
@@ -444,24 +445,26 @@ TEST(Stack, EndsTheOldestTimeWaitForANewFlow) {
   world.nothing_is_left();
 }
 
-// "Fragmentation needed", as a router says it, about the segment at `sequence`.
+// "Fragmentation needed" or "packet too big", as a router says it, about the segment at `sequence`.
 std::vector<std::byte> icmp_about(const Flow& flow, Sequence sequence, std::uint16_t mtu) {
-  std::vector<std::byte> bytes(ethernet_header_bytes + ipv4_header_bytes + 8 + ipv4_header_bytes + 8);
-  const auto at = [&](std::size_t offset) {
-    return std::span<std::byte, ipv4_header_bytes>(&bytes[offset], ipv4_header_bytes);
-  };
-  write_ethernet_header({{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, ethertype_ipv4}, bytes.data());
-  const std::size_t ip = ethernet_header_bytes, icmp = ip + ipv4_header_bytes, quoted = icmp + 8,
-                    tcp = quoted + ipv4_header_bytes;
-  write_ipv4_header({{0x0a000063}, flow.key.local.address, protocol_icmp}, bytes.size() - icmp, at(ip));
-  write_ipv4_header({flow.key.local.address, flow.key.remote.address, protocol_tcp}, 1480, at(quoted));
+  const bool is_v6 = tests_ipv6();
+  const std::size_t header = ip_header_bytes(test_family()), ip = ethernet_header_bytes, icmp = ip + header,
+                    quoted = icmp + 8, tcp = quoted + header;
+  const IpAddress router = test_address(0x0a000063), own = flow.key.local.address;
+  const std::uint8_t protocol = is_v6 ? protocol_icmpv6 : protocol_icmp;
+  std::vector<std::byte> bytes(tcp + 8);
+  write_ethernet_header({{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, is_v6 ? ethertype_ipv6 : ethertype_ipv4},
+                        bytes.data());
+  write_ip_header({.source = router, .target = own, .protocol = protocol}, bytes.size() - icmp, &bytes[ip]);
+  write_ip_header({.source = own, .target = flow.key.remote.address, .protocol = protocol_tcp}, 1480, &bytes[quoted]);
   store_be16(&bytes[tcp], flow.key.local.port);
   store_be16(&bytes[tcp + 2], flow.key.remote.port);
   store_be32(&bytes[tcp + 4], sequence.value());
-  bytes[icmp] = std::byte{3};
-  bytes[icmp + 1] = std::byte{icmp_fragmentation_needed};
+  bytes[icmp] = std::byte{is_v6 ? icmpv6_too_big : icmp_unreachable};
+  if (!is_v6) bytes[icmp + 1] = std::byte{icmp_fragmentation_needed};
   store_be16(&bytes[icmp + 6], mtu);
   Checksum checksum;
+  if (is_v6) checksum.add_pseudo_header(router, own, protocol, static_cast<std::uint32_t>(bytes.size() - icmp));
   checksum.add(Bytes(bytes).subspan(icmp));
   store_be16(&bytes[icmp + 2], checksum.finish());
   return bytes;
@@ -477,16 +480,19 @@ TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
   const Flow& inside = *stack.flow(flow.id);
   ASSERT_EQ(inside.state, FlowState::established);
   const std::uint16_t before = inside.mss;
-  stack.receive({icmp_about(inside, inside.una - 5000u, 1000), false}, world.now);  // about what is not in flight
-  stack.receive({icmp_about(inside, inside.next, 1000), false}, world.now);
+  const int headers = static_cast<int>(ip_header_bytes(test_family())) + 20 + 12;
+  const std::uint16_t narrow = tests_ipv6() ? 1300 : 1000,
+                      least = tests_ipv6() ? ipv6_mtu_least : stack.options().path_mtu_least;
+  stack.receive({icmp_about(inside, inside.una - 5000u, narrow), false}, world.now);  // about what is not in flight
+  stack.receive({icmp_about(inside, inside.next, narrow), false}, world.now);
   EXPECT_EQ(inside.mss, before);
   ASSERT_LT(inside.una, inside.next);
-  stack.receive({icmp_about(inside, inside.una, 1000), false}, world.now);
-  EXPECT_EQ(inside.mss, 1000 - 40 - 12);
+  stack.receive({icmp_about(inside, inside.una, narrow), false}, world.now);
+  EXPECT_EQ(inside.mss, narrow - headers);
   stack.receive({icmp_about(inside, inside.una, 60), false}, world.now);
-  EXPECT_EQ(inside.mss, stack.options().path_mtu_least - 40 - 12);
+  EXPECT_EQ(inside.mss, least - headers);
   stack.receive({icmp_about(inside, inside.una, 1400), false}, world.now);
-  EXPECT_EQ(inside.mss, stack.options().path_mtu_least - 40 - 12);  // nobody makes it larger
+  EXPECT_EQ(inside.mss, least - headers);  // nobody makes it larger
   ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
   EXPECT_EQ(world.accepted().read, 400'000u);
   EXPECT_EQ(world.accepted().wrong, 0u);

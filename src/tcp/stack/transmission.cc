@@ -147,7 +147,7 @@ void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs n
     segment.flags |= flag::ack;
     segment.acknowledgement = flow.receive_next;
   }
-  segment.options.mss = context_.own_mss();
+  segment.options.mss = context_.own_mss(flow.key.family());
   segment.options.sack_permitted = !answer || flow.sack;
   if (!answer || flow.timestamps)
     segment.options.timestamps =

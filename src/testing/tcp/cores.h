@@ -24,14 +24,14 @@ class TestCores {
       Core& core = *all.emplace_back(std::make_unique<Core>(limits, number, cores));
       core.port = &ports.core(number);
       if (number == 0) {
-        core.overheard = std::make_unique<OverheardPort>(*core.port, [this](const ArpMessage& message) {
+        core.overheard = std::make_unique<OverheardPort>(*core.port, [this](const NeighbourMessage& message) {
           for (std::uint32_t other = 1; other < all.size(); ++other)
             tell(other, [this, other, message](TimeNs at) { all[other]->stack->overhear(message, at); });
         });
         core.port = core.overheard.get();
       }
       StackOptions stack = options.stack;
-      stack.address = TestNetwork::address(side);
+      set_test_address(stack, 0x0a000001 + side);
       stack.secret = {options.seed, 100 * side + number + 1};
       stack.core = number;
       stack.cores = cores;

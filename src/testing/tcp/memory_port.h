@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "tcp/port/port.h"
+#include "testing/tcp/family.h"
 #include "testing/tcp/pcap.h"
 
 namespace offpath::tcp {
 
 struct MemoryPortOptions {
-  std::uint16_t mtu = 1500;
+  std::uint16_t mtu = test_mtu(1500);
   bool checksum = true;                  // offload, done when a frame is sent
   std::uint32_t segmentation_bytes = 0;  // offload: frames are cut when they are sent
   bool whole_segments = false;           // frames that would be cut arrive whole, as between two ends of one machine

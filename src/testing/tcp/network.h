@@ -9,6 +9,7 @@
 
 #include "tcp/congestion/congestion.h"
 #include "tcp/stack/station.h"
+#include "testing/tcp/family.h"
 #include "testing/tcp/impaired_port.h"
 #include "testing/tcp/memory_port.h"
 
@@ -139,7 +140,7 @@ struct TestNetworkOptions {
   std::uint64_t seed = 1;
 };
 
-// Addresses are 10.0.0.1 and 10.0.0.2.
+// Addresses are 10.0.0.1 and 10.0.0.2, or of IPv6 (family.h).
 class TestNetwork {
  public:
   struct End {
@@ -157,7 +158,7 @@ class TestNetwork {
     ends[1].port = std::make_unique<ImpairedPort>(*two_, options.back, none, 2 * options.seed + 1'000'003);
     for (std::uint32_t i = 0; i < 2; ++i) {
       StackOptions stack = options.stack;
-      stack.address = address(i);
+      set_test_address(stack, 0x0a000001 + i);
       stack.secret = {options.seed, i + 1};
       End& end = ends[i];
       end.stack = std::make_unique<Stack>(stack, end.port->capabilities(), *congestion_, end.owner, now);
@@ -166,7 +167,7 @@ class TestNetwork {
     }
   }
 
-  [[nodiscard]] static Ipv4Address address(std::uint32_t end) noexcept { return {0x0a000001 + end}; }
+  [[nodiscard]] static IpAddress address(std::uint32_t end) { return test_address(0x0a000001 + end); }
 
   TestFlow& connect(std::uint32_t from, std::uint16_t port, const TestFlowPlan& plan, std::uint16_t local_port = 0) {
     End& end = ends[from];

@@ -10,13 +10,16 @@
 #include "tcp/segment/checksum.h"
 #include "tcp/segment/ethernet.h"
 #include "tcp/segment/frame_writer.h"
+#include "tcp/segment/icmp.h"
+#include "tcp/segment/neighbour_message.h"
 #include "tcp/segment/segmentation.h"
+#include "testing/tcp/family.h"
 #include "testing/tcp/packet_script_end.h"
 
 namespace offpath::tcp {
 namespace {
 
-constexpr Ipv4Address here{0x0a000001}, there{0x0a000002};
+const IpAddress here = test_address(0x0a000001), there = test_address(0x0a000002);
 constexpr MacAddress mac_here{2, 0, 0, 0, 0, 1}, mac_there{2, 0, 0, 0, 0, 2};
 constexpr std::uint16_t peer_port = 5000;
 constexpr std::uint32_t peer_initial = 0xfffffc00;  // so that numbers wrap in every script of more than a kilobyte
@@ -76,15 +79,15 @@ class Script {
   explicit Script(std::unique_ptr<ScriptEnd> end)
       : control_(congestion_control("new_reno").value()), end_(std::move(end)) {
     StackOptions options;
-    options.address = here;
+    set_test_address(options, 0x0a000001);
     options.secret = {1, 2};
     options.window_max = 8'000'000;
-    stack_.emplace(options, PortCapabilities{mac_here, 1500, false, 0}, *control_, end_->owner(), now_);
+    stack_.emplace(options, PortCapabilities{mac_here, test_mtu(1500), false, 0}, *control_, end_->owner(), now_);
     end_->serve(*stack_);
     // The peer asks for our address, and is known from then on.
-    FrameToSend arp;
-    write_arp_frame({false, mac_there, there, {}, here}, mac_there, broadcast_mac, arp);
-    receive(arp);
+    FrameToSend question;
+    write_neighbour_frame({false, mac_there, there, {}, here}, mac_there, group_mac(here), question);
+    receive(question);
     std::array<FrameToSend, 4> frames;
     static_cast<void>(stack_->transmit(frames, now_));
   }
@@ -186,32 +189,31 @@ class Script {
     receive(frame);
   }
 
-  // "Fragmentation needed", with the beginning of a segment of ours.
+  // "Fragmentation needed" or "packet too big", with the beginning of a segment of ours.
   void icmp(std::istringstream& words) {
     std::uint32_t mtu = 0, number = 0;
     words >> mtu >> number;
-    std::vector<std::byte> message(8 + ipv4_header_bytes + 8);
-    message[0] = std::byte{3};
-    message[1] = std::byte{icmp_fragmentation_needed};
-    store_be16(&message[6], static_cast<std::uint16_t>(mtu));
-    Ipv4Packet quoted;
-    quoted.source = here;
-    quoted.target = there;
-    quoted.protocol = protocol_tcp;
-    write_ipv4_header(quoted, 8, std::span(message).subspan<8, ipv4_header_bytes>());
-    store_be16(&message[28], local_port_);
-    store_be16(&message[30], peer_port);
-    store_be32(&message[32], (initial_ + number).value());
+    const std::size_t header = ip_header_bytes(test_family()), quoted_at = 8 + header;
+    const std::uint8_t protocol = tests_ipv6() ? protocol_icmpv6 : protocol_icmp;
+    std::vector<std::byte> message(quoted_at + 8);
+    message[0] = std::byte{tests_ipv6() ? icmpv6_too_big : icmp_unreachable};
+    message[1] = std::byte{tests_ipv6() ? std::uint8_t{0} : icmp_fragmentation_needed};
+    if (tests_ipv6())
+      store_be32(&message[4], mtu);
+    else
+      store_be16(&message[6], static_cast<std::uint16_t>(mtu));
+    write_ip_header({.source = here, .target = there, .protocol = protocol_tcp}, 8, &message[8]);
+    store_be16(&message[quoted_at], local_port_);
+    store_be16(&message[quoted_at + 2], peer_port);
+    store_be32(&message[quoted_at + 4], (initial_ + number).value());
     Checksum checksum;
+    if (tests_ipv6()) checksum.add_pseudo_header(there, here, protocol, static_cast<std::uint32_t>(message.size()));
     checksum.add(message);
     store_be16(&message[2], checksum.finish());
-    std::vector<std::byte> frame(ethernet_header_bytes + ipv4_header_bytes);
-    write_ethernet_header({mac_here, mac_there, ethertype_ipv4}, frame.data());
-    Ipv4Packet packet;
-    packet.source = there;
-    packet.target = here;
-    packet.protocol = protocol_icmp;
-    write_ipv4_header(packet, message.size(), std::span(frame).subspan<ethernet_header_bytes, ipv4_header_bytes>());
+    std::vector<std::byte> frame(ethernet_header_bytes + header);
+    write_ethernet_header({mac_here, mac_there, tests_ipv6() ? ethertype_ipv6 : ethertype_ipv4}, frame.data());
+    write_ip_header({.source = there, .target = here, .protocol = protocol}, message.size(),
+                    &frame[ethernet_header_bytes]);
     frame.insert(frame.end(), message.begin(), message.end());
     stack_->receive({frame, true}, now_);
   }
@@ -232,22 +234,23 @@ class Script {
     for (std::size_t count; (count = stack_->transmit(frames, now_)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::byte> frame = whole_frame(frames[i]);
-        if (read_ethernet_header(frame.data()).type == ethertype_arp)
-          answer_arp();
+        if (read_neighbour_frame(frame))
+          answer_question();
         else
           sent_.push_back(std::move(frame));
       }
   }
 
-  void answer_arp() {
+  void answer_question() {
     FrameToSend reply;
-    write_arp_frame({true, mac_there, there, mac_here, here}, mac_there, mac_here, reply);
+    write_neighbour_frame({true, mac_there, there, mac_here, here}, mac_there, mac_here, reply);
     receive(reply);
   }
 
   static bool parse(const std::vector<std::byte>& frame, Segment& segment) {
-    Ipv4Packet packet;
-    return read_ipv4(Bytes(frame).subspan(ethernet_header_bytes), packet) == Drop::none &&
+    IpPacket packet;
+    return read_ip(read_ethernet_header(frame.data()).type, Bytes(frame).subspan(ethernet_header_bytes), packet) ==
+               Drop::none &&
            read_segment(packet, false, segment) == Drop::none;
   }
 

@@ -13,7 +13,8 @@
 //   none                              it sends nothing; so does every script when it ends
 //   any                               what it has sent is not looked at
 //   offer 3000 | finish | abort | release      its user does this; positions
-//   icmp 600 1                        a router says that the segment with this number was too large for 600 bytes
+//   icmp 600 1                        a router says that the segment with this number was too large for 600 bytes (in
+//                                     packets of the family that is tested)
 //   received 1000 | acknowledged 3000 | finished | closed reset | gone      what its user was told by now
 //   wait 200ms                        time passes
 //

@@ -20,7 +20,7 @@ class BareEnd final : public ScriptEnd, private Owner {
   void react(TimeNs) override {}
 
   [[nodiscard]] bool listen(std::uint16_t port) override {
-    return stack_->listen(port, 1, script_receive_bytes).has_value();
+    return stack_->listen(test_family(), port, 1, script_receive_bytes).has_value();
   }
   void connect(std::uint16_t local_port, Endpoint remote, TimeNs now) override {
     flow_ = stack_->connect(local_port, remote, 1, script_receive_bytes, now).value();
@@ -64,11 +64,12 @@ class BareEnd final : public ScriptEnd, private Owner {
 
 class ProgramEnd final : public ScriptEnd {
  public:
-  ProgramEnd() : service_(TcpServiceLimits{}), program_({8, 1 << 20, script_receive_bytes}) {
+  ProgramEnd() : service_(TcpServiceLimits{}), program_({8, 1 << 20, script_receive_bytes}) {}
+  [[nodiscard]] Owner& owner() override { return service_; }
+  void serve(Stack& stack) override {
+    service_.serve(stack);
     OFP_ASSERT(service_.open(1, program_.layout, {0, true}, [this] { return program_.memory; }));
   }
-  [[nodiscard]] Owner& owner() override { return service_; }
-  void serve(Stack& stack) override { service_.serve(stack); }
   void react(TimeNs now) override {
     service_.attach(now);
     service_.react(now);
@@ -79,7 +80,7 @@ class ProgramEnd final : public ScriptEnd {
     return true;
   }
   void connect(std::uint16_t local_port, Endpoint remote, TimeNs) override {
-    flow_ = area().connect({remote.address.value, remote.port}, local_port).value();
+    flow_ = area().connect({remote.address, remote.port}, local_port).value();
   }
   void offer(std::uint64_t position, TimeNs) override {
     const auto sent = area().send(flow(), script_bytes(offered_, position));

@@ -1,7 +1,9 @@
-// Routers' messages about the size of a path (RFC 1191, RFC 5927), segment by segment.
+// Routers' messages about the size of a path (RFC 1191, 8201, 5927), segment by segment.
 #include "testing/tcp/packet_script.h"
 
 #include <gtest/gtest.h>
+
+#include "testing/tcp/family.h"
 
 namespace offpath::tcp {
 namespace {
@@ -16,7 +18,65 @@ const std::string served = R"(
   none
 )";
 
-TEST(PathMtu, IsBelievedOfWhatIsOnItsWay) {
+// Of IPv4: no path of IPv6 is as narrow as these.
+class PathMtu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (tests_ipv6()) GTEST_SKIP() << "paths of less than 1280 bytes";
+  }
+};
+
+// RFC 8201; in packets of 1520 bytes, so that segments are as large as those of IPv4.
+class PathMtuOfIpv6 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!tests_ipv6()) GTEST_SKIP() << "paths of IPv6";
+  }
+};
+
+TEST_F(PathMtuOfIpv6, IsBelievedOfWhatIsOnItsWay) {
+  expect_script(served + R"(
+    offer 2920
+    out A 1:1461 ack 1
+    out A 1461:2921 ack 1
+    icmp 1300 2921                # of what was never sent
+    none
+    icmp 1300 1
+    out A 1:1241 ack 1
+    out A 1241:2481 ack 1
+    out A 2481:2921 ack 1
+    in  A 1 ack 2921
+    icmp 1280 1                   # of what was acknowledged
+    offer 4160
+    out A 2921:4161 ack 1
+  )");
+}
+
+TEST_F(PathMtuOfIpv6, IsNotBelievedToBeLessThanEveryLinkHas) {
+  expect_script(served + R"(
+    offer 1460
+    out A 1:1461 ack 1
+    icmp 68 1
+    out A 1:1221 ack 1
+    out A 1221:1461 ack 1
+  )");
+}
+
+TEST_F(PathMtuOfIpv6, IsFoundWhereNobodySaysIt) {
+  expect_script(served + R"(
+    offer 1460
+    out A 1:1461
+    wait 1100ms
+    out A 1:1461
+    wait 2100ms
+    out A 1:1461
+    wait 4100ms
+    out A 1:1221                  # 1280 bytes of datagram
+    out A 1221:1461
+  )");
+}
+
+TEST_F(PathMtu, IsBelievedOfWhatIsOnItsWay) {
   expect_script(served + R"(
     offer 2920
     out A 1:1461 ack 1
@@ -35,7 +95,7 @@ TEST(PathMtu, IsBelievedOfWhatIsOnItsWay) {
   )");
 }
 
-TEST(PathMtu, IsNotBelievedToBeLessThanEveryoneHas) {
+TEST_F(PathMtu, IsNotBelievedToBeLessThanEveryoneHas) {
   expect_script(served + R"(
     offer 1460
     out A 1:1461 ack 1
@@ -47,7 +107,7 @@ TEST(PathMtu, IsNotBelievedToBeLessThanEveryoneHas) {
 }
 
 // RFC 1191, 6.3: the path may be another one by then, and whoever said it may have lied.
-TEST(PathMtu, IsForgottenAfterTenMinutes) {
+TEST_F(PathMtu, IsForgottenAfterTenMinutes) {
   expect_script(served + R"(
     offer 1460
     out A 1:1461 ack 1
@@ -73,7 +133,7 @@ TEST(PathMtu, IsForgottenAfterTenMinutes) {
 }
 
 // RFC 4821: routers may drop large segments and say nothing.
-TEST(PathMtu, IsFoundWhereNobodySaysIt) {
+TEST_F(PathMtu, IsFoundWhereNobodySaysIt) {
   expect_script(served + R"(
     offer 1460
     out A 1:1461
@@ -132,7 +192,7 @@ const std::string searching = served + R"(
 )";
 
 // It is lost in the course of a recovery, and its bytes arrive in smaller segments.
-TEST(PathMtu, IsNotFoundByAProbeThatWasSentAgain) {
+TEST_F(PathMtu, IsNotFoundByAProbeThatWasSentAgain) {
   expect_script(searching + R"(
     offer 3380
     out A 1461:2421               # lost
@@ -157,7 +217,7 @@ TEST(PathMtu, IsNotFoundByAProbeThatWasSentAgain) {
   )");
 }
 
-TEST(PathMtu, CongestionIsSeenBesideALostProbe) {
+TEST_F(PathMtu, CongestionIsSeenBesideALostProbe) {
   expect_script(searching + R"(
     offer 10600
     out A 1461:2921               # a probe: lost
@@ -185,7 +245,7 @@ TEST(PathMtu, CongestionIsSeenBesideALostProbe) {
 }
 
 // Without SACK there are no probes.
-TEST(PathMtu, IsForgottenAfterTenMinutesWithoutSack) {
+TEST_F(PathMtu, IsForgottenAfterTenMinutesWithoutSack) {
   expect_script(R"(
     listen 80
     in  S 0 win 65535 mss 1460 scale 0
@@ -204,7 +264,7 @@ TEST(PathMtu, IsForgottenAfterTenMinutesWithoutSack) {
 }
 
 // Little at a time is sent, so no probe can be amid others.
-TEST(PathMtu, IsForgottenAfterTenMinutesWithoutAProbe) {
+TEST_F(PathMtu, IsForgottenAfterTenMinutesWithoutAProbe) {
   expect_script(searching + R"(
     offer 3380
     out A 1461:2421

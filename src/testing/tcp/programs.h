@@ -138,7 +138,7 @@ class TestPrograms : public VirtualTime {
     for (std::uint32_t i = 0; i < 2; ++i) {
       End& end = ends[i];
       StackOptions stack = options.stack;
-      stack.address = TestNetwork::address(i);
+      set_test_address(stack, 0x0a000001 + i);
       stack.secret = {options.seed, i + 1};
       end.stack = std::make_unique<Stack>(stack, end.port->capabilities(), *congestion_, end.service, now);
       end.service.serve(*end.stack);
@@ -158,7 +158,7 @@ class TestPrograms : public VirtualTime {
     return program;
   }
   [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) {
-    return {TestNetwork::address(end).value, port};
+    return {TestNetwork::address(end), port};
   }
 
   End ends[2];

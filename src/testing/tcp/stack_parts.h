@@ -9,6 +9,7 @@
 #include "tcp/flow/flows.h"
 #include "tcp/flow/positions.h"
 #include "tcp/segment/ethernet.h"
+#include "testing/tcp/family.h"
 
 namespace offpath::tcp {
 
@@ -31,19 +32,19 @@ class FakeOwner final : public Owner {
 };
 
 struct StackParts {
-  static constexpr Ipv4Address own{0x0a000001}, peer{0x0a000002};
+  static inline const IpAddress own = test_address(0x0a000001), peer = test_address(0x0a000002);
   static constexpr MacAddress own_mac{2, 0, 0, 0, 0, 1}, peer_mac{2, 0, 0, 0, 0, 2};
-  static constexpr FlowKey key{{own, 80}, {peer, 4000}};
+  static inline const FlowKey key{{own, 80}, {peer, 4000}};
 
   explicit StackParts(const StackOptions& more = {}, std::string_view algorithm = "new_reno")
       : congestion(congestion_control(algorithm).value()),
         context(
             [&] {
               StackOptions options = more;
-              options.address = own;
+              set_test_address(options, 0x0a000001);
               return options;
             }(),
-            PortCapabilities{own_mac}, *congestion) {}
+            PortCapabilities{own_mac, test_mtu(1500)}, *congestion) {}
 
   // An established flow, whose own numbers begin at 1000 and the peer's at 5000, without timestamps or SACK.
   Flow& established(TimeNs now, std::uint64_t offered = 0) {
@@ -74,9 +75,10 @@ struct StackParts {
     for (const FrameToSend& frame : burst) {
       auto& whole = bytes.emplace_back(frame.header.begin(), frame.header.begin() + frame.header_bytes);
       for (const Bytes& part : frame.payload) whole.insert(whole.end(), part.begin(), part.end());
-      Ipv4Packet packet;
+      IpPacket packet;
       Segment segment;
-      if (read_ipv4(Bytes(whole).subspan(ethernet_header_bytes), packet) == Drop::none &&
+      if (read_ip(read_ethernet_header(whole.data()).type, Bytes(whole).subspan(ethernet_header_bytes), packet) ==
+              Drop::none &&
           read_segment(packet, true, segment) == Drop::none)
         segments.push_back(segment);
     }
@@ -103,7 +105,7 @@ struct StackParts {
   OtherStack other{};
   FakeOwner owner{};
   FrameQueue frames{context};
-  Routes routes{context, other, frames};
+  Routes routes{context, other, frames, 0};
   Flows flows{context, other, frames, routes, 0};
   std::vector<FrameToSend> burst{};
   std::vector<std::vector<std::byte>> bytes{};

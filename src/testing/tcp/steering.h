@@ -49,6 +49,10 @@ struct FrameTold {
     const std::uint32_t operand = BPF_SRC(step.code) == BPF_X ? x : step.k;
     switch (BPF_CLASS(step.code)) {
       case BPF_LD: {
+        if (BPF_MODE(step.code) == BPF_MEM) {
+          a = memory.at(step.k);
+          break;
+        }
         const auto value = load(BPF_MODE(step.code) == BPF_IND ? x + step.k : step.k, bytes);
         if (!value) return 0;
         a = *value;

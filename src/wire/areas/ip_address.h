@@ -45,9 +45,8 @@ static_assert(std::endian::native == std::endian::little);
 
 // 10.0.0.1 is 0x0a000001.
 [[nodiscard]] constexpr IpAddress ipv4(std::uint32_t value) noexcept {
-  return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, static_cast<std::uint8_t>(value >> 24),
-           static_cast<std::uint8_t>(value >> 16), static_cast<std::uint8_t>(value >> 8),
-           static_cast<std::uint8_t>(value)}};
+  const std::array<std::uint64_t, 2> halves{0, 0xffff0000 | std::uint64_t{__builtin_bswap32(value)} << 32};
+  return {std::bit_cast<std::array<std::uint8_t, 16>>(halves)};
 }
 
 }  // namespace offpath::wire

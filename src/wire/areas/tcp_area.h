@@ -223,10 +223,10 @@ struct TcpEvent {
   std::uint32_t handle;
   std::uint64_t received;  // bytes before it are complete in the receive ring
   union {
-    std::uint64_t acknowledged;  // bytes before it belong to the program again; without accepted
-    IpAddress remote_address;    // with accepted, when nothing was sent yet
+    std::uint64_t acknowledged = 0;  // bytes before it belong to the program again; without accepted
+    IpAddress remote_address;        // with accepted, when nothing was sent yet
   };
-  std::uint16_t remote_port;  // with accepted
+  std::uint16_t remote_port;    // with accepted
   std::uint16_t mss;            // current payload of a segment
   std::uint32_t listener;       // with accepted
   std::uint32_t round_trip_us;  // smoothed

@@ -19,8 +19,8 @@ static_assert(sizeof(TcpProgramLine) == 64);
 
 struct alignas(64) TcpAgentLine {
   std::uint64_t commands_taken;
-  std::uint64_t asleep;   // 1: the agent wants a wake after the next command
-  std::uint64_t cores;  // in core 0's line, from the start
+  std::uint64_t asleep;  // 1: the agent wants a wake after the next command
+  std::uint64_t cores;   // in core 0's line, from the start
   // likewise, by the relay: not 0, the agent reaches the area over a link; tcp_link_pins: and the link has its pages
   std::uint64_t linked;
   // likewise, by the agent: its own IPv4 address and its own IPv6 address, zeros for a family without one
@@ -80,6 +80,9 @@ inline constexpr std::uint64_t commands_taken = agent_line + offsetof(TcpAgentLi
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
 inline constexpr std::uint64_t linked = agent_line + offsetof(TcpAgentLine, linked);
+// Of the agent's own addresses: the link brings them in one piece.
+inline constexpr std::uint64_t addresses = agent_line + offsetof(TcpAgentLine, address4),
+                               addresses_bytes = offsetof(TcpAgentLine, zero_too) - offsetof(TcpAgentLine, address4);
 inline constexpr std::uint64_t events = event_line + offsetof(TcpEventLine, events);
 static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
