@@ -224,7 +224,7 @@ OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length
   if (const auto hint = find_hint(level, name, socket->family)) return give(socket->hints.of(*hint), to, length);
   if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
   if (level == IPPROTO_IPV6 && socket->family == AF_INET6) return ipv6_option(*socket, name, to, length);
-  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
+  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(unknown_option(level, socket->family));
 }
 
 OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {

@@ -13,15 +13,11 @@ namespace {
 
 bool is_ipv6(const Hint& hint) noexcept { return hint.level == IPPROTO_IPV6; }
 
-// Sets the option on a kernel socket and reads the resulting value back to `to`, which has the present one. nullopt: no
-// socket can be created.
+// Sets the option on a kernel socket and reads the resulting value back. nullopt: no socket can be created.
 std::optional<int> try_out(int family, const Hint& hint, const void* from, socklen_t length, void* to,
                            socklen_t room) noexcept {
   const Fd probe(kernel::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (probe.get() < 0) return std::nullopt;
-  // It changes only the preferences that it names.
-  if (hint == Hint{IPPROTO_IPV6, IPV6_ADDR_PREFERENCES})
-    kernel::setsockopt(probe.get(), hint.level, hint.name, static_cast<const void*>(to), room);
   if (kernel::setsockopt(probe.get(), hint.level, hint.name, from, length) != 0) return -1;
   return kernel::getsockopt(probe.get(), hint.level, hint.name, to, &room);
 }

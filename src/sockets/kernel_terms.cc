@@ -34,7 +34,12 @@ std::uint16_t families_of(const wire::IpAddress& address, bool is_ipv6_only) noe
 
 int mismatch_of(const wire::IpAddress& bound, const wire::IpAddress& to) noexcept {
   if (bound.is_v4() == to.is_v4() || bound == wire::IpAddress{}) return 0;
-  return bound.is_v4() ? EAFNOSUPPORT : EINVAL;
+  return bound.is_v4() ? EAFNOSUPPORT : ENETUNREACH;
+}
+
+int unknown_option(int level, int family) noexcept {
+  const bool is_known = level == SOL_SOCKET || level == IPPROTO_TCP || level == IPPROTO_IP;
+  return family == AF_INET && !is_known ? EOPNOTSUPP : ENOPROTOOPT;
 }
 
 KernelAddress kernel_address(const SocketArea::Endpoint& endpoint, int family) noexcept {

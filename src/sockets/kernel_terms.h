@@ -19,8 +19,11 @@ namespace offpath::sockets {
 // The families of a port bound to this address, as flags of commands.
 [[nodiscard]] std::uint16_t families_of(const wire::IpAddress& address, bool is_ipv6_only) noexcept;
 
-// The error of connecting a socket that is bound to an address of one family to one of the other; 0: they agree.
+// Why a socket of AF_INET6 that is bound there cannot connect to this address; 0: it can. One that is bound to an
+// address of IPv6 carries IPv6 only.
 [[nodiscard]] int mismatch_of(const wire::IpAddress& bound, const wire::IpAddress& to) noexcept;
+// The error of reading an option that the kernel does not know.
+[[nodiscard]] int unknown_option(int level, int family) noexcept;
 
 struct KernelAddress {
   sockaddr_storage storage{};

@@ -44,6 +44,15 @@ Value option_of(int fd, int level, int name) {
   return is_mapped && option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0 ? std::nullopt : given;
 }
 
+// The address of such a socket of the kernel. nullopt: it is another one.
+[[nodiscard]] std::optional<SocketArea::Endpoint> name_of(int fd) {
+  const auto family = family_of(fd);
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (!family || kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return std::nullopt;
+  return read_address(*family, reinterpret_cast<const sockaddr*>(&name), length);
+}
+
 // Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
 void take_options(Socket& socket, int fd) {
   if (const Use before = descriptors().find(fd)) {
@@ -113,6 +122,15 @@ std::uint16_t port_flags_of(int fd, const wire::IpAddress& address, const Socket
                                     (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
 }
 
+// The socket has the agent's address. As in the kernel, one of IPv6 alone is IPv6 only.
+void note_own(int fd, const SocketArea::Endpoint& at) {
+  const int only = 1;
+  if (!at.address.is_v4())
+    kernel::setsockopt(fd, int{IPPROTO_IPV6}, int{IPV6_V6ONLY}, static_cast<const void*>(&only),
+                       static_cast<socklen_t>(sizeof only));
+  descriptors().note_bound(fd, at);
+}
+
 // Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
 int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, socklen_t length) {
   const bool own = !at.address.is_unspecified();
@@ -132,7 +150,7 @@ int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, sock
     port->bound = at;
   }
   if (own)
-    descriptors().note_bound(fd, at);
+    note_own(fd, at);
   else if (kernel::bind(fd, address, length) != 0)
     return -1;
   if (port) descriptors().keep_port(fd, std::move(port));
@@ -182,7 +200,8 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
     count_left(reason_of(to.address.family()));
     return kernel::connect(fd, address, length);
   }
-  if (const int code = mismatch_of(bound.address, to.address)) return failed(code);
+  const auto name = port || own ? std::nullopt : name_of(fd);
+  if (const int code = mismatch_of(name ? name->address : bound.address, to.address)) return failed(code);
   const auto handle = area->connect(to, bound.port, flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
@@ -275,7 +294,7 @@ OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   if (program().policy().binds_at_agent(*at) && !program().left_out() && !program().vforked())
     return bind_at_agent(fd, *at, address, length);
   if (!program().policy().is_own(at->address)) return kernel::bind(fd, address, length);
-  descriptors().note_bound(fd, *at);
+  note_own(fd, *at);
   return 0;
 }
 
@@ -285,11 +304,7 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
     if (socket->unconnected && socket->bound.port != 0) return offload_listener(fd, socket->bound, backlog);
     return socket->listener ? 0 : failed(EINVAL);
   }
-  const auto family = family_of(fd);
-  sockaddr_storage name{};
-  socklen_t length = sizeof name;
-  if (family && kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
-  const auto named = family ? read_address(*family, reinterpret_cast<const sockaddr*>(&name), length) : std::nullopt;
+  const auto named = name_of(fd);
   if (!named) return kernel::listen(fd, backlog);
   if (program().left_out()) {
     count_left(Left::forked_child);

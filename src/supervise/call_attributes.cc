@@ -126,7 +126,8 @@ void Calls::get_option(const Call& call, const Caller& caller, Supervised& socke
     give_number(socket.family);
     return;
   }
-  if (!is_readable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
+  if (!is_readable(option, socket.family))
+    return answer(socket, call, -sockets::unknown_option(option.level, socket.family));
   std::array<std::byte, option_bytes_max> value;
   socklen_t length = 0;
   if (!caller.read(call.arguments[4], std::as_writable_bytes(std::span(&length, 1))))

@@ -239,9 +239,11 @@ bool Calls::is_ipv6_only(Supervised& socket) {
   return socket.family == AF_INET6 && number_of(options_of(socket), {IPPROTO_IPV6, IPV6_V6ONLY}) != 0;
 }
 
-std::optional<SocketArea::Endpoint> Calls::address_for(Supervised& socket, Bytes address) {
-  const auto given = sockets::endpoint_of(socket.family, address);
-  return given && given->address.is_v4() && is_ipv6_only(socket) ? std::nullopt : given;
+// As in the kernel, a socket with an address of IPv6 alone is IPv6 only.
+void Calls::set_own(Supervised& socket, const SocketArea::Endpoint& at) {
+  const int only = 1;
+  if (!at.address.is_v4()) ::setsockopt(options_of(socket), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  socket.bound = at;
 }
 
 // The families that the agent has of those of the address, and who shares the port.
@@ -267,8 +269,9 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto at = address_for(socket, *address);
+  const auto at = sockets::endpoint_of(socket.family, *address);
   if (!at) return leave_to_kernel(call, caller, socket);
+  if (is_refused(socket, at)) return answer(socket, call, -EINVAL);
   if (socket.bound || socket.port) return answer(socket, call, -EINVAL);
   const bool is_own = policy_.is_own(at->address);
   const bool at_agent = policy_.binds_at_agent(*at);
@@ -277,7 +280,7 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
     return answer(socket, call, -EACCES);
   if (at_agent) return bind_at_agent(call, caller, socket, *at);
   if (is_own) {
-    socket.bound = *at;
+    set_own(socket, *at);
     return answer(socket, call, 0);
   }
   // A listener there is the kernel's. Without a port, it may be a connection's own address.
@@ -327,6 +330,7 @@ void Calls::decide_port(Supervised& socket) {
   if (code == 0 && look->closed) code = EADDRINUSE;
   if (code == 0) {
     socket.bound->port = look->local.port;
+    if (!socket.bound->address.is_unspecified()) set_own(socket, *socket.bound);
     // Every address: the kernel keeps the port as well, as for any bind.
     const auto name = sockets::kernel_address(*socket.bound, socket.family);
     if (socket.bound->address.is_unspecified() &&
@@ -497,7 +501,8 @@ void Calls::connect(const Call& call, const Caller& caller, Supervised& socket) 
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto to = address_for(socket, *address);
+  const auto to = sockets::endpoint_of(socket.family, *address);
+  if (is_refused(socket, to)) return answer(socket, call, -ENETUNREACH);
   if (to && policy_.connects(to->address)) return begin_connection(call, caller, socket, *to);
   leave_connection(call, caller, socket, to ? std::optional(sockets::reason_of(to->address)) : std::nullopt);
 }
@@ -532,7 +537,9 @@ void Calls::begin_connection(const Call& call, const Caller& caller, Supervised&
   if ((area->families() & wire::tcp_for(to.address.family())) == 0)
     return leave_connection(call, caller, socket, sockets::reason_of(to.address.family()));
   const SocketArea::Endpoint bound = socket.bound.value_or(SocketArea::Endpoint{});
-  if (const int code = sockets::mismatch_of(bound.address, to.address)) return answer(socket, call, -code);
+  const auto name = bound_to(socket);
+  if (const int code = sockets::mismatch_of(name ? name->address : wire::IpAddress{}, to.address))
+    return answer(socket, call, -code);
   const auto flags = caller.flags_of(call.integer(0));
   if (!flags) return answer(socket, call, -EBADF);
   const auto handle = area->connect(to, bound.port, sockets::flow_flags);

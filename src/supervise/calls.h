@@ -64,8 +64,10 @@ class Calls {
   [[nodiscard]] bool falls_back(const Supervised& socket) const noexcept;
   [[nodiscard]] int options_of(Supervised& socket);  // a socket of the kernel; -1: see errno
   [[nodiscard]] bool is_ipv6_only(Supervised& socket);
-  // What the program gave as an address. nullopt: the kernel does the call, and has the errors.
-  [[nodiscard]] std::optional<SocketArea::Endpoint> address_for(Supervised& socket, Bytes address);
+  [[nodiscard]] bool is_refused(Supervised& socket, const std::optional<SocketArea::Endpoint>& at) {
+    return at && at->address.is_v4() && is_ipv6_only(socket);
+  }
+  void set_own(Supervised& socket, const SocketArea::Endpoint& at);
   [[nodiscard]] std::uint16_t port_flags_of(Supervised& socket, const wire::IpAddress& address);
   [[nodiscard]] std::optional<SocketArea::Endpoint> bound_to(const Supervised& socket) const;
   bool give_bytes(const Call& call, const Caller& caller, Supervised& socket, std::uint64_t to, std::uint64_t length_at,

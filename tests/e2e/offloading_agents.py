@@ -19,8 +19,8 @@ class Setup(NamedTuple):
 
 
 SETUPS = {"1-core": Setup(1, False), "2-cores": Setup(2, False), "over-a-link": Setup(1, True)}
-# Of IPv6, which differs in addresses alone, the simplest one, and one that has everything.
-SETUPS_OF_IPV6 = {"ipv6-1-core": Setup(1, False, IPV6), "ipv6-2-cores-over-a-link": Setup(2, True, IPV6)}
+# IPv6 differs in addresses alone, which steer connections to cores and cross the link.
+SETUPS_OF_IPV6 = {"ipv6-2-cores": Setup(2, False, IPV6), "ipv6-over-a-link": Setup(1, True, IPV6)}
 SETUPS_OF_BOTH_FAMILIES = {**SETUPS, **SETUPS_OF_IPV6}
 
 

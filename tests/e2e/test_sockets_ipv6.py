@@ -155,7 +155,7 @@ def test_a_listener_for_both_families_serves_both(offloaded: Place) -> None:
 LISTENS_FOR_ONE = """
 for what, address, options in (("v6 only", "::", [only]), ("own", own6, []), ("mapped", mapped(own4), []),
                                ("mapped every", "::ffff:0.0.0.0", []), ("v4", "0.0.0.0", None)):
-    listener = made(INET6, *options) if options is not None else made(INET)
+    listener = made(INET if options is None else INET6, (SOL, socket.SO_REUSEADDR, 1), *(options or []))
     listener.bind((address, 7823))
     listener.listen()
     report(what, said(listener.getsockname()))
@@ -225,8 +225,8 @@ for port in (7824, 7825):
     s.close()
 
 
-def short(call, fd, family, length, address=server6):
-    name = struct.pack("=HHI16sI", family, socket.htons(echo), 0, socket.inet_pton(INET6, address), 0)
+def short(call, fd, family, length, address=server6, port=echo):
+    name = struct.pack("=HHI16sI", family, socket.htons(port), 0, socket.inet_pton(INET6, address), 0)
     return "done" if getattr(libc, call)(fd, name, length) == 0 else errno.errorcode[ctypes.get_errno()]
 
 
@@ -234,7 +234,7 @@ for family, length in ((INET6, 27), (INET6, 24), (INET6, 23), (INET6, 16), (INET
     s = made()
     report("connect", family, length, short("connect", s.fileno(), family, length))
     s = made()
-    report("bind", family, length, short("bind", s.fileno(), family, length, own6))
+    report("bind", family, length, short("bind", s.fileno(), family, length, own6, nobody))
 s = made(INET)
 report("v6 of v4", short("connect", s.fileno(), INET6, 28), short("bind", s.fileno(), INET6, 28))
 for room in (28, 24, 4, 0):
@@ -351,7 +351,7 @@ for name, value in ((TCLASS, 256), (TCLASS, -1), (TCLASS, -2), (HOPS, 256), (HOP
     s.close()
 s = socket.create_connection((server4, echo))
 report("of IPv4", outcome(s.setsockopt, IP6, HOPS, 3), outcome(s.getsockopt, IP6, V6ONLY))
-listener = made(INET6, (IP6, TCLASS, 0x20), (IP6, HOPS, 5))
+listener = made(INET6, (IP6, TCLASS, 0x20), (IP6, HOPS, 5), (SOL, socket.SO_REUSEADDR, 1))
 listener.bind(("::", 7827))
 listener.listen()
 print("ready", flush=True)
@@ -373,7 +373,7 @@ def test_options_of_ipv6_are_kept_and_checked(offloaded: Place) -> None:
 
 # The executed program finds a socket of the same family, and children accept from it.
 HANDS_ON = """
-listener = made(INET6, only)
+listener = made(INET6, only, (SOL, socket.SO_REUSEADDR, 1))
 listener.bind(("::", 7828))
 listener.listen()
 os.set_inheritable(listener.fileno(), True)
