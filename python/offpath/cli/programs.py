@@ -63,13 +63,13 @@ def sockets_command(command: Annotated[
                     ],
                     agent: AgentOption = None,
                     address: Annotated[
-                        str | None, typer.Option(help="The agent's addresses, which programs may bind: 10.9.0.2,2001:db8::2")
+                        str | None, typer.Option(help="The agent's addresses, which programs may bind: 10.9.0.2,…")
                     ] = None,
                     listen: Annotated[
                         str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")
                     ] = None,
                     to: Annotated[
-                        str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,fd00::/8; else all.")
+                        str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,…; else all.")
                     ] = None,
                     fallback: Annotated[
                         bool | None,
