@@ -10,7 +10,6 @@
 #include <cstdarg>
 #include <cstring>
 
-#include "sockets/addresses.h"
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "sockets/addresses.h"
 #include "sockets/calls.h"
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
