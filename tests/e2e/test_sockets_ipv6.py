@@ -526,3 +526,25 @@ def test_addresses_stand_in_brackets(offloaded: Place) -> None:
             assert f"[{KERNEL_ADDRESS_6}]:{ECHO_PORT}" in table and "[::]:7831" in table
             say(holds)
             assert holds.wait(20) == 0
+
+
+# ---- without an agent
+
+CONNECTS_ONCE = """
+s = made()
+report(outcome(s.connect, (server6, echo)), outcome(made(INET6, only).connect, ("::1", echo)))
+"""
+
+
+@pytest.mark.parametrize(("falls_back", "expected"), [(False, "ENETDOWN done"), (True, "done done")])
+@pytest.mark.parametrize("supervised", [False, True], ids=["preloaded", "supervised"])
+def test_without_an_agent(tmp_path: Path, pair: NetworkPair, supervised: bool, falls_back: bool, expected: str) -> None:
+    place = Place(pair, tmp_path, False, family=IPV6)
+    env = sockets.environment(f"unix:{tmp_path}/nothing.sock", preload=not supervised, fallback=falls_back)
+    command = [sys.executable, "-c", IPV6.prelude + BEGIN + CONNECTS_ONCE, *addresses(place)]
+    if supervised:
+        command = [str(sockets.find_supervisor()), "--", *command]
+    with echo_server(pair, ECHO_PORT, IPV6):
+        done = subprocess.run(pair.far_command(*command), env=env, capture_output=True, text=True, timeout=60,
+                              check=False)  # fmt: skip
+    assert done.stdout.strip() == expected, done.stderr
