@@ -279,8 +279,7 @@ std::atomic<const SplitWay*>& Partition::fastest_way(std::uint32_t bits) noexcep
   return fastest[bits];
 }
 
-std::uint64_t Partition::try_ways(const Rows& rows, std::uint64_t stretch_rows,
-                                  std::atomic<const SplitWay*>& fastest) {
+std::uint64_t Partition::try_ways(const Rows& rows, std::uint64_t stretch_rows, std::atomic<const SplitWay*>& fastest) {
   constexpr std::size_t turns = 4 * split_ways.size();  // each way's best counts: the core may be taken away in any
   if (rows.ids.rows < turns * stretch_rows) return 0;
   std::array<TimeNs, split_ways.size()> best;
