@@ -45,7 +45,8 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
                 fallback: bool = False, report: bool = False, most: int | None = None, ring: int | None = None,
                 preload: bool = True, base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
     """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
-    to it. ``listen``: ports such as "80,8000". ``connect``: networks such as "10.9.0.0/24". None: every one.
+    to it, or several: "10.9.0.2,2001:db8::2". ``listen``: ports such as "80,8000". ``connect``: networks such as
+    "10.9.0.0/24,2001:db8::/32". None: every one.
     ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it.
     ``most``: sockets at a time, 16 to 65536; None: 1024. ``ring``: bytes of a socket's first ring for incoming bytes, a
     power of two from 4096 to 4194304, and of that for outgoing ones if it is more than 65536; None: 16384.
@@ -100,6 +101,7 @@ def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:
 def table_of(rows: list[dict[str, Any]]) -> Table:
     """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q. Of an agent with several cores for
     connections each row has its core: a listener is all cores'."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -120,5 +122,6 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
             f"{row['round_trip_us'] / 1000:.3g}",
             *([row["core"] if row["remote"] else "*"] if several else []),
         )
-        table.add_row(row["state"], row["local"], row["remote"] or "*", of, *map(str, figures))
+        words = (row["state"], row["local"], row["remote"] or "*", of, *map(str, figures))
+        table.add_row(*map(escape, words))  # [fd00::1]:80 would be markup
     return table

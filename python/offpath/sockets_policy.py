@@ -23,10 +23,11 @@ else:
 class Policy:
     """What the keys of the table ``[sockets]`` say, as the options of the same names; None: nothing is said.
 
-    ``listen`` is a list of ports, ``connect`` one of IPv4 networks; an empty one means that none is offloaded."""
+    ``listen`` is a list of ports, ``connect`` one of networks of IPv4 and IPv6; an empty one means that none is
+    offloaded. ``address`` is the agent's address, or its addresses."""
 
     agent: str | None = None
-    address: str | None = None
+    address: str | list[str] | None = None
     listen: list[int] | None = None
     connect: list[str] | None = None
     fallback: bool | None = None
@@ -104,21 +105,22 @@ def _ring(value: Any) -> _Wrong:
 
 
 def _address(value: Any) -> _Wrong:
-    try:
-        ipaddress.IPv4Address(value if isinstance(value, str) else "")
-    except ValueError:
-        return f"{value!r} is no IPv4 address", None
+    for address in value if isinstance(value, list) else [value]:
+        try:
+            ipaddress.ip_address(address if isinstance(address, str) else "")
+        except ValueError:
+            return f"{address!r} is no IP address", address if isinstance(value, list) else None
     return None
 
 
 def _networks(value: Any) -> _Wrong:
     if not isinstance(value, list):
-        return 'a list of networks is wanted, such as ["10.9.0.0/24"]', None
+        return 'a list of networks is wanted, such as ["10.9.0.0/24", "2001:db8::/32"]', None
     for network in value:
         try:
-            ipaddress.IPv4Network(network if isinstance(network, str) else "")
+            ipaddress.ip_network(network if isinstance(network, str) else "")
         except ValueError as error:
-            return f"{network!r} is no IPv4 network ({error})", network
+            return f"{network!r} is no network ({error})", network
     return None
 
 

@@ -10,7 +10,6 @@
 #include <cstdarg>
 #include <cstring>
 
-#include "sockets/addresses.h"
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
 
@@ -166,6 +165,43 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
   }
 }
 
+int ipv6_option(const Socket& socket, int name, void* to, socklen_t* length) {
+  switch (name) {
+    case IPV6_V6ONLY:
+      return give(socket.ipv6_only, to, length);
+    case IPV6_ADDRFORM:
+      return info_of(socket).tcpi_state == TCP_ESTABLISHED ? give(socket.family, to, length) : failed(ENOTCONN);
+    default:
+      return failed(ENOPROTOOPT);
+  }
+}
+
+// A connection of IPv4 becomes a socket of IPv4 (RFC 3493, 5.1; the option is that of RFC 2553).
+int become_ipv4(Socket& socket) {
+  const auto look = program().look(socket.handle);
+  if (info_of(socket).tcpi_state != TCP_ESTABLISHED || !look) return failed(ENOTCONN);
+  if (socket.ipv6_only != 0 || !look->remote.address.is_v4()) return failed(EADDRNOTAVAIL);
+  socket.family = AF_INET;
+  return 0;
+}
+
+int set_ipv6_option(Socket& socket, int name, const void* from, socklen_t length) {
+  int value = 0;
+  switch (name) {
+    case IPV6_V6ONLY:
+      // Only before a socket has a port: then also after an attempt to connect that failed.
+      if (!socket.unconnected || socket.bound.port != 0) return failed(EINVAL);
+      if (take(value, from, length) != 0) return -1;
+      socket.ipv6_only = value != 0 ? 1 : 0;
+      return 0;
+    case IPV6_ADDRFORM:
+      if (take(value, from, length) != 0) return -1;
+      return value == AF_INET ? become_ipv4(socket) : failed(EINVAL);
+    default:
+      return failed(ENOPROTOOPT);
+  }
+}
+
 int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
   const auto look = program().look(socket.handle);
   if (!look) return failed(EBADF);
@@ -186,28 +222,29 @@ OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length
   if (static_cast<int>(*length) < 0) return failed(EINVAL);
   if (const auto hint = find_hint(level, name, socket->family)) return give(socket->hints.of(*hint), to, length);
   if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
-  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && socket->family == AF_INET6) return give(int{0}, to, length);
-  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
+  if (level == IPPROTO_IPV6 && socket->family == AF_INET6) return ipv6_option(*socket, name, to, length);
+  return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(unknown_option(level, socket->family));
 }
 
 OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t length) noexcept {
   const Use socket = descriptors().find(fd);
+  // A socket that was bound to the agent's address has a port, which the kernel does not know.
+  if (!socket && level == IPPROTO_IPV6 && name == IPV6_V6ONLY && descriptors().bound(fd)) return failed(EINVAL);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
   if (const auto hint = find_hint(level, name, socket->family))
     return set_hint(socket->hints, *hint, socket->family, from, length, !program().confined());
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
-  // Refused once the socket is bound, as in the kernel.
-  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && socket->family == AF_INET6) return failed(EINVAL);
+  if (level == IPPROTO_IPV6 && socket->family == AF_INET6) return set_ipv6_option(*socket, name, from, length);
   return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);
 }
 
 OFP_CALL int getsockname(int fd, sockaddr* to, socklen_t* length) noexcept {
   if (const Use socket = descriptors().find(fd)) return name_of(*socket, false, to, length);
-  if (const auto port = descriptors().bound(fd)) {
+  if (const auto bound = descriptors().bound(fd)) {
     int family = AF_INET;
     socklen_t room = sizeof family;
     kernel::getsockopt(fd, int{SOL_SOCKET}, int{SO_DOMAIN}, static_cast<void*>(&family), &room);
-    return write_address({program().policy().own, *port}, family, to, length);
+    return write_address(*bound, family, to, length);
   }
   return kernel::getsockname(fd, to, length);
 }

@@ -8,8 +8,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include <array>
-
 #include "sockets/left_to_kernel.h"
 #include "testing/sockets/offloaded.h"
 
@@ -64,7 +62,7 @@ TEST_F(Calls, AConnectionToANamedNetworkIsOffloaded) {
   EXPECT_FALSE(is_offloaded(elsewhere));
 }
 
-TEST_F(Calls, WhatIsNotTcpOverIpv4IsTheKernels) {
+TEST_F(Calls, WhatIsNotTcpIsTheKernels) {
   const int datagrams = keep(::socket(AF_INET, SOCK_DGRAM, 0));
   static_cast<void>(connect(datagrams, "10.9.0.1", 80));
   EXPECT_FALSE(is_offloaded(datagrams));
@@ -74,53 +72,6 @@ TEST_F(Calls, WhatIsNotTcpOverIpv4IsTheKernels) {
   keep(::socket(AF_UNIX, SOCK_STREAM, 0));
   EXPECT_NE(report().find("left to the kernel (datagrams)"), std::string::npos) << report();
   EXPECT_NE(report().find("left to the kernel (Unix)"), std::string::npos) << report();
-}
-
-sockaddr_in6 name6_of(const char* address, std::uint16_t port) {
-  sockaddr_in6 name{};
-  name.sin6_family = AF_INET6;
-  name.sin6_port = htons(port);
-  ::inet_pton(AF_INET6, address, &name.sin6_addr);
-  return name;
-}
-
-template <class Call>
-std::string told(int fd, const Call& call, socklen_t room = sizeof(sockaddr_in6)) {
-  sockaddr_in6 name{};
-  if (call(fd, reinterpret_cast<sockaddr*>(&name), &room) != 0) return "errno " + std::to_string(errno);
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  ::inet_ntop(AF_INET6, &name.sin6_addr, text.data(), text.size());
-  return std::string(text.data()) + " " + std::to_string(room);
-}
-
-TEST_F(Calls, ASocketOfIpv6ThatCarriesIpv4IsOffloaded) {
-  const int fd = keep(::socket(AF_INET6, SOCK_STREAM, 0)), other = keep(::socket(AF_INET6, SOCK_STREAM, 0));
-  if (fd < 0) GTEST_SKIP() << "the kernel has no IPv6";
-  const sockaddr_in6 there = name6_of("::ffff:10.9.0.1", 80), native = name6_of("::1", 1);
-  ASSERT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&there), sizeof there), 0);
-  EXPECT_TRUE(is_offloaded(fd));
-  EXPECT_EQ(told(fd, ::getpeername), "::ffff:10.9.0.1 28");
-  EXPECT_EQ(told(fd, ::getpeername, 8), ":: 28") << "what does not fit is cut off";
-  EXPECT_EQ(option(fd, SOL_SOCKET, SO_DOMAIN), AF_INET6);
-  EXPECT_EQ(option(fd, IPPROTO_IPV6, IPV6_V6ONLY), 0);
-  static_cast<void>(::connect(other, reinterpret_cast<const sockaddr*>(&native), sizeof native));
-  EXPECT_FALSE(is_offloaded(other));
-  EXPECT_NE(report().find("left to the kernel (IPv6)"), std::string::npos) << report();
-}
-
-TEST_F(Calls, AListenerForBothFamiliesIsOffloadedAndOneForIpv6AloneIsNot) {
-  const int both = keep(::socket(AF_INET6, SOCK_STREAM, 0)), alone = keep(::socket(AF_INET6, SOCK_STREAM, 0));
-  if (both < 0) GTEST_SKIP() << "the kernel has no IPv6";
-  const sockaddr_in6 every = name6_of("::", listened_port);
-  ASSERT_EQ(set(alone, IPPROTO_IPV6, IPV6_V6ONLY, 1), 0);
-  ASSERT_EQ(::bind(alone, reinterpret_cast<const sockaddr*>(&every), sizeof every), 0);
-  ASSERT_EQ(::listen(alone, 4), 0);
-  EXPECT_FALSE(is_offloaded(alone));
-  ::close(alone);
-  ASSERT_EQ(::bind(both, reinterpret_cast<const sockaddr*>(&every), sizeof every), 0);
-  ASSERT_EQ(::listen(both, 4), 0);
-  EXPECT_TRUE(is_offloaded(both));
-  EXPECT_EQ(told(both, ::getsockname), ":: 28");
 }
 
 TEST_F(Calls, ACallByNumberIsTheCallByName) {

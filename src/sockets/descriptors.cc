@@ -14,7 +14,8 @@ namespace offpath::sockets {
 
 namespace {
 constinit Descriptors table{};
-}
+constexpr std::uint32_t is_bound = 1u << 16, is_ipv6 = 1u << 17;
+}  // namespace
 
 Descriptors& descriptors() noexcept { return table; }
 
@@ -100,17 +101,20 @@ void Descriptors::forget_bound(int fd) noexcept {
 void Descriptors::copy_bound(int made, int fd) noexcept {
   if (static_cast<unsigned>(made) >= numbers || static_cast<unsigned>(fd) >= numbers) return;
   forget_bound(made);
-  if (const std::uint32_t port = bound_[fd].load(std::memory_order_relaxed); port != 0) bound_[made] = port;
+  if (const std::uint32_t noted = bound_[fd].load(std::memory_order_relaxed); noted != 0) bound_[made] = noted;
   if (Use port = port_of(fd)) keep_port(made, std::move(port));
 }
 
-void Descriptors::note_bound(int fd, std::uint16_t port) noexcept {
-  if (static_cast<unsigned>(fd) < numbers) bound_[fd] = port + 1u;
+void Descriptors::note_bound(int fd, const SocketArea::Endpoint& at) noexcept {
+  if (static_cast<unsigned>(fd) >= numbers) return;
+  bound_[fd] = at.port | is_bound | (at.address.is_v4() ? 0 : is_ipv6);
 }
 
-std::optional<std::uint16_t> Descriptors::bound(int fd) const noexcept {
-  if (static_cast<unsigned>(fd) >= numbers || bound_[fd].load() == 0) return std::nullopt;
-  return static_cast<std::uint16_t>(bound_[fd].load() - 1);
+std::optional<SocketArea::Endpoint> Descriptors::bound(int fd) const noexcept {
+  const std::uint32_t noted = static_cast<unsigned>(fd) < numbers ? bound_[fd].load() : 0;
+  if (noted == 0) return std::nullopt;
+  const auto family = (noted & is_ipv6) != 0 ? wire::IpFamily::v6 : wire::IpFamily::v4;
+  return SocketArea::Endpoint{program().policy().own(family), static_cast<std::uint16_t>(noted)};
 }
 
 std::vector<int> Descriptors::of(const Socket& socket) const {

@@ -39,9 +39,9 @@ class Descriptors {
   [[nodiscard]] Use find(int fd) noexcept;
   void put(int fd, Use use) noexcept;  // `fd` is open; the socket that it named before is dropped
   [[nodiscard]] Use remove(int fd) noexcept;
-  // A kernel socket that the program bound to the agent's address, at this port.
-  void note_bound(int fd, std::uint16_t port) noexcept;
-  [[nodiscard]] std::optional<std::uint16_t> bound(int fd) const noexcept;
+  // A kernel socket that the program bound to this address, which is the agent's own, and port.
+  void note_bound(int fd, const SocketArea::Endpoint& at) noexcept;
+  [[nodiscard]] std::optional<SocketArea::Endpoint> bound(int fd) const noexcept;
   // A kernel socket that was bound, with the agent's port that it will listen on.
   void keep_port(int fd, Use port) noexcept;
   [[nodiscard]] Use port_of(int fd) noexcept;                     // empty if it has none
@@ -55,7 +55,7 @@ class Descriptors {
   void forget_bound(int fd) noexcept;
   std::atomic<Socket*> at_[numbers];
   std::atomic<Socket*> ports_[numbers];
-  std::atomic<std::uint32_t> bound_[numbers];  // the port, and 1 more
+  std::atomic<std::uint32_t> bound_[numbers];  // the port, the bit `is_bound`, and the family above it; 0: not bound
 };
 
 [[nodiscard]] Descriptors& descriptors() noexcept;

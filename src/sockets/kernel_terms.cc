@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -17,26 +18,36 @@ std::optional<SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexc
     if (address.size() < sizeof in) return std::nullopt;
     std::memcpy(&in, address.data(), sizeof in);
     if (in.sin_family != AF_INET) return std::nullopt;
-    return SocketArea::Endpoint{ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
+    return SocketArea::Endpoint{wire::ipv4(ntohl(in.sin_addr.s_addr)), ntohs(in.sin_port)};
   }
   sockaddr_in6 in6{};
   if (address.size() < shortest_in6) return std::nullopt;
   std::memcpy(&in6, address.data(), std::min(address.size(), sizeof in6));
   if (in6.sin6_family != AF_INET6) return std::nullopt;
-  if (IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return SocketArea::Endpoint{0, ntohs(in6.sin6_port)};
-  if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) return std::nullopt;
-  std::uint32_t mapped = 0;
-  std::memcpy(&mapped, in6.sin6_addr.s6_addr + 12, sizeof mapped);
-  return SocketArea::Endpoint{ntohl(mapped), ntohs(in6.sin6_port)};
+  return SocketArea::Endpoint{std::bit_cast<wire::IpAddress>(in6.sin6_addr), ntohs(in6.sin6_port)};
 }
 
-KernelAddress kernel_address(SocketArea::Endpoint endpoint, int family) noexcept {
+std::uint16_t families_of(const wire::IpAddress& address, bool is_ipv6_only) noexcept {
+  if (address.is_v4()) return wire::tcp_for_ipv4;
+  return address.is_unspecified() && !is_ipv6_only ? wire::tcp_families : wire::tcp_for_ipv6;
+}
+
+int mismatch_of(const wire::IpAddress& bound, const wire::IpAddress& to) noexcept {
+  if (bound.is_v4() == to.is_v4() || bound == wire::IpAddress{}) return 0;
+  return bound.is_v4() ? EAFNOSUPPORT : ENETUNREACH;
+}
+
+int unknown_option(int level, int family) noexcept {
+  const bool is_known = level == SOL_SOCKET || level == IPPROTO_TCP || level == IPPROTO_IP;
+  return family == AF_INET && !is_known ? EOPNOTSUPP : ENOPROTOOPT;
+}
+
+KernelAddress kernel_address(const SocketArea::Endpoint& endpoint, int family) noexcept {
   KernelAddress made;
-  const std::uint32_t address = htonl(endpoint.address);
   if (family == AF_INET) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
-    in.sin_addr.s_addr = address;
+    in.sin_addr.s_addr = htonl(endpoint.address.v4());
     in.sin_port = htons(endpoint.port);
     std::memcpy(&made.storage, &in, sizeof in);
     made.length = sizeof in;
@@ -45,10 +56,7 @@ KernelAddress kernel_address(SocketArea::Endpoint endpoint, int family) noexcept
   sockaddr_in6 in6{};
   in6.sin6_family = AF_INET6;
   in6.sin6_port = htons(endpoint.port);
-  if (address != 0) {
-    in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
-    std::memcpy(in6.sin6_addr.s6_addr + 12, &address, sizeof address);
-  }
+  in6.sin6_addr = std::bit_cast<in6_addr>(endpoint.address);
   std::memcpy(&made.storage, &in6, sizeof in6);
   made.length = sizeof in6;
   return made;

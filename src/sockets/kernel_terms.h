@@ -12,15 +12,24 @@
 
 namespace offpath::sockets {
 
-// A copy of an address that a call on a socket of this family was given: an IPv4 address, which IPv6 sockets pass
-// mapped (RFC 4291, 2.5.5.2), or the wildcard address. nullopt: any other address.
+// A copy of an address that a call on a socket of this family was given. IPv6 sockets pass IPv4 addresses mapped (RFC
+// 4291, 2.5.5.2). nullopt: too short, or of another family.
 [[nodiscard]] std::optional<channel::SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept;
+
+// The families of a port bound to this address, as flags of commands.
+[[nodiscard]] std::uint16_t families_of(const wire::IpAddress& address, bool is_ipv6_only) noexcept;
+
+// Why a socket of AF_INET6 that is bound there cannot connect to this address; 0: it can. One that is bound to an
+// address of IPv6 carries IPv6 only.
+[[nodiscard]] int mismatch_of(const wire::IpAddress& bound, const wire::IpAddress& to) noexcept;
+// The error of reading an option that the kernel does not know.
+[[nodiscard]] int unknown_option(int level, int family) noexcept;
 
 struct KernelAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
 };
-[[nodiscard]] KernelAddress kernel_address(channel::SocketArea::Endpoint endpoint, int family) noexcept;
+[[nodiscard]] KernelAddress kernel_address(const channel::SocketArea::Endpoint& endpoint, int family) noexcept;
 
 [[nodiscard]] int errno_of(wire::TcpError error) noexcept;
 // Why no connection or listener could be made.

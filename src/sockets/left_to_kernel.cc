@@ -13,14 +13,23 @@
 #include <cstdlib>
 #include <new>
 
+#include "sockets/policy.h"
+
 namespace offpath::sockets {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> names = {
-    "Unix",           "IPv6",         "datagrams",
-    "other families", "loopback",     "not named by --listen or --connect",
-    "no agent",       "forked child", "another network namespace"};
+constexpr std::array<std::string_view, 11> names = {"Unix",
+                                                    "IPv4",
+                                                    "IPv6",
+                                                    "datagrams",
+                                                    "other families",
+                                                    "loopback",
+                                                    "link-local",
+                                                    "not named by --listen or --connect",
+                                                    "no agent",
+                                                    "forked child",
+                                                    "another network namespace"};
 
 struct Counts {
   std::array<std::atomic<std::uint64_t>, names.size()> left;
@@ -52,6 +61,17 @@ Counts& counts() noexcept {
 thread_local int own_sockets = 0;
 
 }  // namespace
+
+Left reason_of(const wire::IpAddress& address) noexcept {
+  switch (reach_of(address)) {
+    case Reach::machine:
+      return Left::loopback;
+    case Reach::link:
+      return Left::link_local;
+    default:
+      return Left::not_named;
+  }
+}
 
 void count_left(Left why) noexcept {
   if (own_sockets == 0) counts().left[static_cast<unsigned>(why)].fetch_add(1, std::memory_order_relaxed);

@@ -5,19 +5,30 @@
 #include <string>
 #include <string_view>
 
+#include "wire/areas/ip_address.h"
+
 namespace offpath::sockets {
 
 enum class Left : unsigned {
   unix_domain,
+  ipv4,  // of which the agent has no address
   ipv6,
   datagrams,
   other_families,
   loopback,
+  link_local,
   not_named,
   no_agent,
   forked_child,
   other_network  // another network namespace than the supervisor's (src/supervise)
 };
+
+// Why a socket with this address is left to the kernel although the agent has an address of its family; and one of a
+// family of which the agent has none.
+[[nodiscard]] Left reason_of(const wire::IpAddress& address) noexcept;
+[[nodiscard]] constexpr Left reason_of(wire::IpFamily family) noexcept {
+  return family == wire::IpFamily::v4 ? Left::ipv4 : Left::ipv6;
+}
 
 void count_left(Left why) noexcept;
 void count_offloaded() noexcept;

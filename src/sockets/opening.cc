@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "sockets/addresses.h"
 #include "sockets/calls.h"
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
@@ -28,16 +27,29 @@ Value option_of(int fd, int level, int name) {
   return value;
 }
 
-// AF_INET or AF_INET6, if it is a socket of TCP that may carry IPv4.
+// AF_INET or AF_INET6, if it is a socket of TCP that an agent may serve.
 [[nodiscard]] std::optional<int> family_of(int fd) {
+  if (program().policy().agent.empty()) return std::nullopt;
   const int family = option_of<int>(fd, SOL_SOCKET, SO_DOMAIN);
-  const bool carries = family == AF_INET || (family == AF_INET6 && option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY) == 0);
-  return carries && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM ? std::optional(family) : std::nullopt;
+  const bool is_ip = family == AF_INET || family == AF_INET6;
+  return is_ip && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM ? std::optional(family) : std::nullopt;
 }
 
-[[nodiscard]] bool is_ipv6(int fd) {
-  return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET6 &&
-         option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
+// What such a socket is given as an address. nullopt: the kernel does the call, and has the errors.
+[[nodiscard]] std::optional<SocketArea::Endpoint> address_for(int fd, const sockaddr* address, socklen_t length) {
+  const auto family = family_of(fd);
+  const auto given = family ? read_address(*family, address, length) : std::nullopt;
+  const bool is_mapped = given && *family == AF_INET6 && given->address.is_v4();
+  return is_mapped && option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0 ? std::nullopt : given;
+}
+
+// The address of such a socket of the kernel. nullopt: it is another one.
+[[nodiscard]] std::optional<SocketArea::Endpoint> name_of(int fd) {
+  const auto family = family_of(fd);
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (!family || kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return std::nullopt;
+  return read_address(*family, reinterpret_cast<const sockaddr*>(&name), length);
 }
 
 // Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
@@ -47,6 +59,7 @@ void take_options(Socket& socket, int fd) {
     return;
   }
   socket.family = option_of<int>(fd, SOL_SOCKET, SO_DOMAIN);
+  if (socket.family == AF_INET6) socket.ipv6_only = option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY);
   socket.hints = hints_of(fd, socket.family);
   socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
   socket.cork = option_of<int>(fd, IPPROTO_TCP, TCP_CORK);
@@ -92,27 +105,42 @@ void put(int fd, Use socket) {
   count_offloaded();
 }
 
-// The options of a socket that decide who shares its port.
-std::uint16_t reuse_of(int fd) {
+// The flags of a port at this address: the families that the agent has of it, and the options that decide who shares
+// it.
+std::uint16_t port_flags_of(int fd, const wire::IpAddress& address, const SocketArea& area) {
   Settings settings;
   if (const Use socket = descriptors().find(fd)) {
     settings = *socket;
   } else {
     settings.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
     settings.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
+    if (!address.is_v4()) settings.ipv6_only = option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY);
   }
-  return static_cast<std::uint16_t>((settings.reuse_address != 0 ? wire::tcp_reuse_address : 0) |
+  return static_cast<std::uint16_t>((families_of(address, settings.ipv6_only != 0) & area.families()) |
+                                    (settings.reuse_address != 0 ? wire::tcp_reuse_address : 0) |
                                     (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
+}
+
+// The socket has the agent's address. As in the kernel, one of IPv6 alone is IPv6 only.
+void note_own(int fd, const SocketArea::Endpoint& at) {
+  const int only = 1;
+  if (!at.address.is_v4())
+    kernel::setsockopt(fd, int{IPPROTO_IPV6}, int{IPV6_V6ONLY}, static_cast<const void*>(&only),
+                       static_cast<socklen_t>(sizeof only));
+  descriptors().note_bound(fd, at);
 }
 
 // Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
 int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, socklen_t length) {
-  const bool own = at.address != 0;
+  const bool own = !at.address.is_unspecified();
   if (descriptors().port_of(fd)) return failed(EINVAL);
   SocketArea* const area = program().open();
+  const std::uint16_t flags = area != nullptr ? port_flags_of(fd, at.address, *area) : std::uint16_t{0};
+  const bool is_served = (flags & wire::tcp_families) != 0;
+  if (area != nullptr && !is_served && own) return failed(EADDRNOTAVAIL);
   Use port;
-  if (area != nullptr) {
-    const auto handle = area->bind(at.port, reuse_of(fd));
+  if (is_served) {
+    const auto handle = area->bind(at.port, flags);
     if (!handle) return failed(errno_of(handle.error()));
     port = program().make(*handle, true);
     const auto look = program().decided(*handle);
@@ -121,7 +149,7 @@ int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, sock
     port->bound = at;
   }
   if (own)
-    descriptors().note_bound(fd, at.port);
+    note_own(fd, at);
   else if (kernel::bind(fd, address, length) != 0)
     return -1;
   if (port) descriptors().keep_port(fd, std::move(port));
@@ -131,10 +159,16 @@ int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, sock
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
+  const std::uint16_t flags = port_flags_of(fd, at.address, *area);
+  if ((flags & wire::tcp_families) == 0) {
+    if (descriptors().bound(fd)) return failed(EADDRNOTAVAIL);
+    count_left(reason_of(at.address.family()));
+    return kernel::listen(fd, backlog);
+  }
   const Use port = descriptors().port_of(fd);
   const auto handle =
       area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, program().policy().backlog_max())),
-                   flow_flags | reuse_of(fd), port ? port->handle : wire::tcp_no_handle);
+                   flow_flags | flags, port ? port->handle : wire::tcp_no_handle);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
@@ -157,9 +191,17 @@ int outcome(Socket& socket, int otherwise) {
 int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
-  const Use bound = descriptors().port_of(fd);
-  const std::uint16_t port = bound ? bound->bound.port : descriptors().bound(fd).value_or(0);
-  const auto handle = area->connect(to, port, flow_flags);
+  const Use port = descriptors().port_of(fd);
+  const auto own = descriptors().bound(fd);
+  const SocketArea::Endpoint bound = port ? port->bound : own.value_or(SocketArea::Endpoint{});
+  if ((area->families() & wire::tcp_for(to.address.family())) == 0) {
+    if (own || descriptors().find(fd)) return failed(ENETUNREACH);
+    count_left(reason_of(to.address.family()));
+    return kernel::connect(fd, address, length);
+  }
+  const auto name = port || own ? std::nullopt : name_of(fd);
+  if (const int code = mismatch_of(name ? name->address : bound.address, to.address)) return failed(code);
+  const auto handle = area->connect(to, bound.port, flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
@@ -246,13 +288,12 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
 
 // The kernel would refuse the agent's address, which is not this machine's.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
-  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
-  const auto at = family ? read_address(*family, address, length) : std::nullopt;
+  const auto at = address_for(fd, address, length);
   if (!at) return kernel::bind(fd, address, length);
-  if (program().policy().binds_at_agent(at->address, at->port) && !program().left_out() && !program().vforked())
+  if (program().policy().binds_at_agent(*at) && !program().left_out() && !program().vforked())
     return bind_at_agent(fd, *at, address, length);
-  if (at->address == 0 || at->address != program().policy().own) return kernel::bind(fd, address, length);
-  descriptors().note_bound(fd, at->port);
+  if (!program().policy().is_own(at->address)) return kernel::bind(fd, address, length);
+  note_own(fd, *at);
   return 0;
 }
 
@@ -262,24 +303,16 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
     if (socket->unconnected && socket->bound.port != 0) return offload_listener(fd, socket->bound, backlog);
     return socket->listener ? 0 : failed(EINVAL);
   }
-  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
-  sockaddr_storage name{};
-  socklen_t length = sizeof name;
-  if (family && kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
-  const auto named = family ? read_address(*family, reinterpret_cast<const sockaddr*>(&name), length) : std::nullopt;
-  if (!named) {
-    if (!program().policy().agent.empty() && is_ipv6(fd)) count_left(Left::ipv6);
-    return kernel::listen(fd, backlog);
-  }
+  const auto named = name_of(fd);
+  if (!named) return kernel::listen(fd, backlog);
   if (program().left_out()) {
     count_left(Left::forked_child);
     return kernel::listen(fd, backlog);
   }
-  SocketArea::Endpoint at = *named;
-  if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
+  const SocketArea::Endpoint at = descriptors().bound(fd).value_or(*named);
   if (const Use port = descriptors().port_of(fd)) return offload_listener(fd, port->bound, backlog);
-  if (at.port == 0 || !program().policy().listens(at.address, at.port)) {
-    count_left(Policy::is_loopback(at.address) ? Left::loopback : Left::not_named);
+  if (at.port == 0 || !program().policy().listens(at)) {
+    count_left(reason_of(at.address));
     return kernel::listen(fd, backlog);
   }
   return offload_listener(fd, at, backlog);
@@ -299,16 +332,14 @@ OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
     if (program().left_out()) return failed(EOPNOTSUPP);
     const auto to = read_address(socket->family, address, length);
     if (!to) return failed(EAFNOSUPPORT);
-    return program().policy().connects(to->address) ? begin_connection(fd, *to, address, length) : failed(ENETUNREACH);
+    const bool is_refused = socket->ipv6_only != 0 && to->address.is_v4();
+    return !is_refused && program().policy().connects(to->address) ? begin_connection(fd, *to, address, length)
+                                                                   : failed(ENETUNREACH);
   }
-  const auto family = program().policy().agent.empty() ? std::nullopt : family_of(fd);
-  const auto to = family ? read_address(*family, address, length) : std::nullopt;
-  if (!to) {
-    if (!program().policy().agent.empty() && is_ipv6(fd)) count_left(Left::ipv6);
-    return kernel::connect(fd, address, length);
-  }
+  const auto to = address_for(fd, address, length);
+  if (!to) return kernel::connect(fd, address, length);
   const bool named = program().policy().connects(to->address);
   if (named && !program().left_out()) return begin_connection(fd, *to, address, length);
-  count_left(named ? Left::forked_child : Policy::is_loopback(to->address) ? Left::loopback : Left::not_named);
+  count_left(named ? Left::forked_child : reason_of(to->address));
   return kernel::connect(fd, address, length);
 }

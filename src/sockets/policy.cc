@@ -17,13 +17,15 @@ constexpr std::uint32_t sockets_min = 16, sockets_max = 65'536;
 constexpr std::uint32_t ring_bytes_min = 4096, send_bytes_min = 64 << 10;
 // Of virtual memory for each socket, first rings included: what all may use at a time.
 constexpr std::uint64_t socket_bytes = 3 << 19, pool_bytes_min = 16 << 20;
-constexpr Network loopback{0x7f000000, 0xff000000};
+constexpr unsigned all_bits = 128, bits_before_ipv4 = 96;
+constexpr std::string_view all_networks = "0.0.0.0/0,::/0";
 
-Result<std::uint32_t> parse_address(std::string_view text) {
+Result<wire::IpAddress> parse_address(std::string_view text) {
   in_addr address{};
-  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1)
-    return fail(Error::invalid, "'{}' is no IPv4 address", text);
-  return ntohl(address.s_addr);
+  wire::IpAddress six;
+  if (inet_pton(AF_INET, std::string(text).c_str(), &address) == 1) return wire::ipv4(ntohl(address.s_addr));
+  if (inet_pton(AF_INET6, std::string(text).c_str(), six.bytes.data()) == 1) return six;
+  return fail(Error::invalid, "'{}' is no IP address", text);
 }
 
 Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
@@ -34,13 +36,12 @@ Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
 
 Result<Network> parse_network(std::string_view text) {
   const std::size_t slash = text.find('/');
-  OFP_ASSIGN(const std::uint32_t address, parse_address(text.substr(0, slash)));
-  std::uint32_t bits = 32;
-  if (slash != text.npos) {
-    OFP_ASSIGN(bits, parse_number(text.substr(slash + 1), 32));
-  }
-  const std::uint32_t mask = bits == 0 ? 0 : ~0u << (32 - bits);
-  return Network{address & mask, mask};
+  OFP_ASSIGN(const wire::IpAddress address, parse_address(text.substr(0, slash)));
+  if (slash == text.npos) return Network{address, all_bits};
+  const bool is_ipv6 = text.substr(0, slash).find(':') != text.npos;
+  const unsigned before = is_ipv6 ? 0 : bits_before_ipv4;
+  OFP_ASSIGN(const std::uint32_t bits, parse_number(text.substr(slash + 1), all_bits - before));
+  return Network{address, before + bits};
 }
 
 template <class Take>
@@ -55,21 +56,37 @@ Status each_of(std::string_view list, const Take& take) {
 
 }  // namespace
 
-bool Policy::listens(std::uint32_t address, std::uint16_t port) const noexcept {
-  if (agent.empty() || (address != 0 && address != own)) return false;
-  return ports_all || std::ranges::find(ports, port) != ports.end();
+bool Network::has(const wire::IpAddress& other) const noexcept {
+  if (address.is_v4() != other.is_v4()) return false;
+  for (unsigned at = 0; at < bits; at += 32) {
+    const unsigned beyond = bits - at < 32 ? 32 - (bits - at) : 0;
+    if ((address.word(at / 32) ^ other.word(at / 32)) >> beyond != 0) return false;
+  }
+  return true;
 }
 
-bool Policy::is_loopback(std::uint32_t address) noexcept { return loopback.has(address); }
+Reach reach_of(const wire::IpAddress& address) noexcept {
+  constexpr Network loopback_of_ipv4{wire::ipv4(0x7f000000), bits_before_ipv4 + 8},
+      loopback{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}, all_bits}, link_local{{{0xfe, 0x80}}, 10},
+      groups_of_ipv4{wire::ipv4(0xe0000000), bits_before_ipv4 + 4}, groups{{{0xff}}, 8};
+  if (loopback_of_ipv4.has(address) || loopback.has(address)) return Reach::machine;
+  if (groups_of_ipv4.has(address) || groups.has(address)) return Reach::group;
+  return link_local.has(address) ? Reach::link : Reach::anywhere;
+}
 
-bool Policy::connects(std::uint32_t address) const noexcept {
-  if (agent.empty() || address == 0 || is_loopback(address)) return false;
+bool Policy::listens(const channel::SocketArea::Endpoint& at) const noexcept {
+  if (agent.empty() || (!at.address.is_unspecified() && !is_own(at.address))) return false;
+  return ports_all || std::ranges::find(ports, at.port) != ports.end();
+}
+
+bool Policy::connects(const wire::IpAddress& address) const noexcept {
+  if (agent.empty() || address.is_unspecified() || reach_of(address) != Reach::anywhere) return false;
   return std::ranges::any_of(networks, [&](const Network& each) { return each.has(address); });
 }
 
-bool Policy::binds_at_agent(std::uint32_t address, std::uint16_t port) const noexcept {
-  if (address != 0 && address == own) return port == 0 || listens(address, port);
-  return address == 0 && port != 0 && listens(address, port);
+bool Policy::binds_at_agent(const channel::SocketArea::Endpoint& at) const noexcept {
+  if (is_own(at.address)) return at.port == 0 || listens(at);
+  return at.address.is_unspecified() && at.port != 0 && listens(at);
 }
 
 std::uint32_t Policy::send_bytes() const noexcept { return std::max(ring_bytes, send_bytes_min); }
@@ -103,7 +120,14 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
   }
   if (agent != nullptr) policy.agent = agent;
   if (address != nullptr) {
-    OFP_ASSIGN(policy.own, parse_address(address));
+    OFP_TRY(each_of(address, [&](std::string_view text) -> Status {
+      OFP_ASSIGN(const wire::IpAddress own, parse_address(text));
+      wire::IpAddress& of_family = policy.addresses[static_cast<std::size_t>(own.family())];
+      if (!of_family.is_unspecified())
+        return fail(Error::invalid, "OFFPATH_SOCKETS_ADDRESS is '{}': one address of each family", address);
+      of_family = own;
+      return {};
+    }));
   }
   if (listen != nullptr) {
     policy.ports_all = false;
@@ -113,7 +137,7 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
       return {};
     }));
   }
-  OFP_TRY(each_of(connect != nullptr ? connect : "0.0.0.0/0", [&](std::string_view text) -> Status {
+  OFP_TRY(each_of(connect != nullptr ? connect : all_networks, [&](std::string_view text) -> Status {
     OFP_ASSIGN(const Network network, parse_network(text));
     policy.networks.push_back(network);
     return {};

@@ -1,6 +1,7 @@
 // Which sockets are offloaded, from the environment variables that `offpath sockets` sets.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,28 +12,42 @@
 
 namespace offpath::sockets {
 
+// Of one family: ::/0 has no IPv4 address.
 struct Network {
-  std::uint32_t address, mask;  // 10.0.0.1 is 0x0a000001
-  [[nodiscard]] bool has(std::uint32_t other) const noexcept { return (other & mask) == address; }
+  wire::IpAddress address;
+  unsigned bits;  // of the 128: 10.9.0.0/24 has 96 + 24
+  [[nodiscard]] bool has(const wire::IpAddress& other) const noexcept;
 };
 
+// Where the machine is that an address names: this one, or one of a network link; several machines; or anywhere.
+enum class Reach { machine, link, group, anywhere };
+[[nodiscard]] Reach reach_of(const wire::IpAddress& address) noexcept;
+
 struct Policy {
-  std::string agent;      // OFFPATH_AGENT; empty: nothing is offloaded
-  std::uint32_t own = 0;  // OFFPATH_SOCKETS_ADDRESS: the agent's address, to which programs may bind
+  std::string agent;  // OFFPATH_AGENT; empty: nothing is offloaded
+  // OFFPATH_SOCKETS_ADDRESS=10.9.0.2,2001:db8::2: the agent's address of each family, to which programs may bind;
+  // unspecified: not named
+  std::array<wire::IpAddress, 2> addresses{};
   bool ports_all = true;
   std::vector<std::uint16_t> ports;  // OFFPATH_SOCKETS_LISTEN=8000,6379: listeners on these ports are offloaded
-  std::vector<Network> networks;     // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,…: connections to these are offloaded
+  // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,2001:db8::/32: connections to these are offloaded
+  std::vector<Network> networks;
   // OFFPATH_SOCKETS_MAX: offloaded at a time, including listeners and their accept slots
   std::uint32_t sockets = 1024;
   std::uint32_t ring_bytes = 16 << 10;  // OFFPATH_SOCKETS_RING: of a socket's first ring for incoming bytes
   bool falls_back = false;              // OFFPATH_SOCKETS_FALLBACK=1: without an agent, sockets are left to the kernel
 
-  // Whether a listener at this address and port is offloaded; loopback never is.
-  [[nodiscard]] bool listens(std::uint32_t address, std::uint16_t port) const noexcept;
-  [[nodiscard]] bool connects(std::uint32_t address) const noexcept;
-  [[nodiscard]] static bool is_loopback(std::uint32_t address) noexcept;
+  [[nodiscard]] const wire::IpAddress& own(wire::IpFamily family) const noexcept {
+    return addresses[static_cast<std::size_t>(family)];
+  }
+  [[nodiscard]] bool is_own(const wire::IpAddress& address) const noexcept {
+    return !address.is_unspecified() && address == own(address.family());
+  }
+  // Whether a listener there is offloaded, if the agent has an address of the family; loopback never is.
+  [[nodiscard]] bool listens(const channel::SocketArea::Endpoint& at) const noexcept;
+  [[nodiscard]] bool connects(const wire::IpAddress& address) const noexcept;
   // Whether a bind is for a listener that would be offloaded. Of the agent's own address any port is the agent's.
-  [[nodiscard]] bool binds_at_agent(std::uint32_t address, std::uint16_t port) const noexcept;
+  [[nodiscard]] bool binds_at_agent(const channel::SocketArea::Endpoint& at) const noexcept;
   // Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
   [[nodiscard]] int backlog_max() const noexcept { return static_cast<int>(sockets / 8); }
   // Of a socket's first ring for outgoing bytes: as many programs write at a time before they look again.

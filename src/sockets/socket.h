@@ -45,6 +45,7 @@ inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // th
 // them.
 struct Settings {
   int family = AF_INET;  // AF_INET6: IPv4 addresses are shown mapped
+  int ipv6_only = 0;
   linger lingers{};
   timeval receive_timeout{}, send_timeout{};
   int no_delay = 0, cork = 0, reuse_address = 0, reuse_port = 0;

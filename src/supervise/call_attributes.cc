@@ -22,6 +22,7 @@ namespace {
 using Is = Supervised::Is;
 constexpr std::size_t option_bytes_max = 512;
 constexpr int free_priority_max = 6;
+constexpr Option address_form{IPPROTO_IPV6, IPV6_ADDRFORM};
 
 // The kernel would look at the rights of the supervisor, which sets the option. `now`: a socket of the kernel.
 bool needs_rights(const Option& option, int now, Bytes bytes) {
@@ -120,7 +121,13 @@ void Calls::get_option(const Call& call, const Caller& caller, Supervised& socke
       give(std::as_bytes(std::span(&info, 1)));
     return;
   }
-  if (!is_readable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
+  if (option == address_form && socket.family == AF_INET6) {
+    if (socket.is != Is::connected) return answer(socket, call, -ENOTCONN);
+    give_number(socket.family);
+    return;
+  }
+  if (!is_readable(option, socket.family))
+    return answer(socket, call, -sockets::unknown_option(option.level, socket.family));
   std::array<std::byte, option_bytes_max> value;
   socklen_t length = 0;
   if (!caller.read(call.arguments[4], std::as_writable_bytes(std::span(&length, 1))))
@@ -132,9 +139,26 @@ void Calls::get_option(const Call& call, const Caller& caller, Supervised& socke
   give(Bytes(value).first(length));
 }
 
+// A connection of IPv4 becomes a socket of IPv4.
+void Calls::become_ipv4(const Call& call, Supervised& socket, Bytes bytes) {
+  int value = 0;
+  if (bytes.size() < sizeof value) return answer(socket, call, -EINVAL);
+  std::memcpy(&value, bytes.data(), sizeof value);
+  if (value != AF_INET) return answer(socket, call, -EINVAL);
+  if (socket.is != Is::connected) return answer(socket, call, -ENOTCONN);
+  if (is_ipv6_only(socket) || !socket.remote.address.is_v4()) return answer(socket, call, -EADDRNOTAVAIL);
+  Fd options = copy_of_options(options_of(socket), AF_INET);
+  if (!options) return answer(socket, call, -ENFILE);
+  socket.kernels = std::make_shared<Fd>(std::move(options));
+  socket.shares_options = false;
+  socket.family = AF_INET;
+  answer(socket, call, 0);
+}
+
 void Calls::set_option(const Call& call, const Caller& caller, Supervised& socket) {
   const Option option{call.integer(1), call.integer(2)};
-  if (!is_settable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
+  const bool is_form = option == address_form && socket.family == AF_INET6;
+  if (!is_form && !is_settable(option, socket.family)) return answer(socket, call, -ENOPROTOOPT);
   const bool decided = socket.is != Is::undecided || socket.bound;
   if (option == Option{IPPROTO_IPV6, IPV6_V6ONLY} && decided) return answer(socket, call, -EINVAL);
   std::array<std::byte, option_bytes_max> value;
@@ -142,6 +166,7 @@ void Calls::set_option(const Call& call, const Caller& caller, Supervised& socke
   if (static_cast<int>(length) < 0) return answer(socket, call, -EINVAL);
   const MutableBytes bytes = MutableBytes(value).first(std::min<std::size_t>(length, value.size()));
   if (!caller.read(call.arguments[3], bytes)) return answer(socket, call, -EFAULT);
+  if (is_form) return become_ipv4(call, socket, bytes);
   const int options = options_of(socket);
   if (needs_rights(option, options, bytes) && !caller.has_right(CAP_NET_ADMIN)) return answer(socket, call, -EPERM);
   if (options < 0 ||

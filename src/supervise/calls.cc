@@ -235,12 +235,24 @@ void Calls::make_socket(const Call& call, const Caller& caller) {
   if (number != -ENOENT) calls_.answer(call, number);
 }
 
-bool Calls::carries_ipv4(const Supervised& socket) const {
-  return socket.family == AF_INET ||
-         (socket.kernels && number_of(socket.kernels->get(), {IPPROTO_IPV6, IPV6_V6ONLY}) == 0);
+bool Calls::is_ipv6_only(Supervised& socket) {
+  return socket.family == AF_INET6 && number_of(options_of(socket), {IPPROTO_IPV6, IPV6_V6ONLY}) != 0;
 }
 
-// The address that the program has asked for or that the kernel has bound; nullopt: an address of IPv6 alone.
+// As in the kernel, a socket with an address of IPv6 alone is IPv6 only.
+void Calls::set_own(Supervised& socket, const SocketArea::Endpoint& at) {
+  const int only = 1;
+  if (!at.address.is_v4()) ::setsockopt(options_of(socket), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  socket.bound = at;
+}
+
+// The families that the agent has of those of the address, and who shares the port.
+std::uint16_t Calls::port_flags_of(Supervised& socket, const wire::IpAddress& address) {
+  const std::uint16_t families = sockets::families_of(address, is_ipv6_only(socket)) & relay_.area().families();
+  return static_cast<std::uint16_t>(families | reuse_flags_of(options_of(socket)));
+}
+
+// The address that the program has asked for or that the kernel has bound.
 std::optional<SocketArea::Endpoint> Calls::bound_to(const Supervised& socket) const {
   if (socket.bound) return socket.bound;
   sockaddr_storage name{};
@@ -257,22 +269,23 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto at = carries_ipv4(socket) ? sockets::endpoint_of(socket.family, *address) : std::nullopt;
+  const auto at = sockets::endpoint_of(socket.family, *address);
   if (!at) return leave_to_kernel(call, caller, socket);
+  if (is_refused(socket, at)) return answer(socket, call, -EINVAL);
   if (socket.bound || socket.port) return answer(socket, call, -EINVAL);
-  const bool is_own = at->address != 0 && at->address == policy_.own;
-  const bool at_agent = policy_.binds_at_agent(at->address, at->port);
+  const bool is_own = policy_.is_own(at->address);
+  const bool at_agent = policy_.binds_at_agent(*at);
   // The agent sees the rights of the supervisor.
   if ((is_own || at_agent) && at->port != 0 && at->port < low_ports && !caller.has_right(CAP_NET_BIND_SERVICE))
     return answer(socket, call, -EACCES);
-  if (at_agent) return bind_at_agent(call, socket, *at);
+  if (at_agent) return bind_at_agent(call, caller, socket, *at);
   if (is_own) {
-    socket.bound = *at;
+    set_own(socket, *at);
     return answer(socket, call, 0);
   }
   // A listener there is the kernel's. Without a port, it may be a connection's own address.
-  if (at->port != 0 || sockets::Policy::is_loopback(at->address)) {
-    count_left(sockets::Policy::is_loopback(at->address) ? Left::loopback : Left::not_named);
+  if (at->port != 0 || sockets::reach_of(at->address) == sockets::Reach::machine) {
+    count_left(sockets::reason_of(at->address));
     return leave_to_kernel(call, caller, socket);
   }
   const int options = options_of(socket);
@@ -282,11 +295,11 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
 }
 
 // Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
-void Calls::bind_at_agent(const Call& call, Supervised& socket, SocketArea::Endpoint at) {
+void Calls::bind_at_agent(const Call& call, const Caller& caller, Supervised& socket, SocketArea::Endpoint at) {
   socket.bound = at;
   SocketArea* const area = relay_.open();
   if (area == nullptr) {
-    if (at.address == 0) {  // a fallback finds the kernel's socket bound
+    if (at.address.is_unspecified()) {  // a fallback finds the kernel's socket bound
       socket.bound.reset();
       const auto name = sockets::kernel_address(at, socket.family);
       if (::bind(options_of(socket), reinterpret_cast<const sockaddr*>(&name.storage), name.length) != 0)
@@ -294,7 +307,14 @@ void Calls::bind_at_agent(const Call& call, Supervised& socket, SocketArea::Endp
     }
     return answer(socket, call, 0);
   }
-  const auto handle = area->bind(at.port, reuse_flags_of(options_of(socket)));
+  const std::uint16_t flags = port_flags_of(socket, at.address);
+  if ((flags & wire::tcp_families) == 0) {
+    socket.bound.reset();
+    if (!at.address.is_unspecified()) return answer(socket, call, -EADDRNOTAVAIL);
+    count_left(sockets::reason_of(at.address.family()));
+    return leave_to_kernel(call, caller, socket);
+  }
+  const auto handle = area->bind(at.port, flags);
   if (!handle) {
     socket.bound.reset();
     return answer(socket, call, -sockets::errno_of(handle.error()));
@@ -310,9 +330,10 @@ void Calls::decide_port(Supervised& socket) {
   if (code == 0 && look->closed) code = EADDRINUSE;
   if (code == 0) {
     socket.bound->port = look->local.port;
+    if (!socket.bound->address.is_unspecified()) set_own(socket, *socket.bound);
     // Every address: the kernel keeps the port as well, as for any bind.
     const auto name = sockets::kernel_address(*socket.bound, socket.family);
-    if (socket.bound->address == 0 &&
+    if (socket.bound->address.is_unspecified() &&
         ::bind(options_of(socket), reinterpret_cast<const sockaddr*>(&name.storage), name.length) != 0)
       code = errno;
   }
@@ -329,14 +350,11 @@ void Calls::listen(const Call& call, const Caller& caller, Supervised& socket) {
   if (waits_already(socket, call)) return wait(socket, call, never);
   if (socket.is == Is::listening && !socket.stopped) return answer(socket, call, 0);
   if (socket.is != Is::undecided && !socket.stopped) return answer(socket, call, -EINVAL);
-  const auto at = carries_ipv4(socket) ? bound_to(socket) : std::nullopt;
-  if (!at) {
-    count_left(Left::ipv6);
-    return leave_to_kernel(call, caller, socket);
-  }
-  if (!socket.port && !socket.stopped && (at->port == 0 || !policy_.listens(at->address, at->port))) {
-    if (socket.bound && socket.bound->address != 0) return answer(socket, call, -EADDRNOTAVAIL);
-    count_left(sockets::Policy::is_loopback(at->address) ? Left::loopback : Left::not_named);
+  const auto at = bound_to(socket);
+  if (!at) return leave_to_kernel(call, caller, socket);
+  if (!socket.port && !socket.stopped && (at->port == 0 || !policy_.listens(*at))) {
+    if (socket.bound && !socket.bound->address.is_unspecified()) return answer(socket, call, -EADDRNOTAVAIL);
+    count_left(sockets::reason_of(at->address));
     return leave_to_kernel(call, caller, socket);
   }
   offload_listener(call, caller, socket, *at);
@@ -347,7 +365,11 @@ void Calls::offload_listener(const Call& call, const Caller& caller, Supervised&
   if (area == nullptr)
     return falls_back(socket) ? leave_to_kernel(call, caller, socket) : answer(socket, call, -ENETDOWN);
   const auto backlog = static_cast<std::uint32_t>(std::clamp(call.integer(1), 1, policy_.backlog_max()));
-  const auto flags = static_cast<std::uint16_t>(sockets::flow_flags | reuse_flags_of(options_of(socket)));
+  const auto flags = static_cast<std::uint16_t>(sockets::flow_flags | port_flags_of(socket, at.address));
+  if ((flags & wire::tcp_families) == 0) {
+    count_left(sockets::reason_of(at.address.family()));
+    return leave_to_kernel(call, caller, socket);
+  }
   const auto handle = area->listen(at.port, backlog, flags, socket.port.value_or(wire::tcp_no_handle));
   if (!handle) return answer(socket, call, -sockets::errno_of(handle.error()));
   relay_.set_handle(socket, *handle);
@@ -479,11 +501,16 @@ void Calls::connect(const Call& call, const Caller& caller, Supervised& socket) 
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto to = carries_ipv4(socket) ? sockets::endpoint_of(socket.family, *address) : std::nullopt;
+  const auto to = sockets::endpoint_of(socket.family, *address);
+  if (is_refused(socket, to)) return answer(socket, call, -ENETUNREACH);
   if (to && policy_.connects(to->address)) return begin_connection(call, caller, socket, *to);
-  count_left(!to ? Left::ipv6 : sockets::Policy::is_loopback(to->address) ? Left::loopback : Left::not_named);
+  leave_connection(call, caller, socket, to ? std::optional(sockets::reason_of(to->address)) : std::nullopt);
+}
+
+void Calls::leave_connection(const Call& call, const Caller& caller, Supervised& socket, std::optional<Left> why) {
+  if (why) count_left(*why);
   if (socket.port) relay_.release_port(socket);
-  if (socket.bound && socket.bound->address != 0) return answer(socket, call, -ENETUNREACH);
+  if (socket.bound && !socket.bound->address.is_unspecified()) return answer(socket, call, -ENETUNREACH);
   leave_to_kernel(call, caller, socket);
 }
 
@@ -507,9 +534,15 @@ void Calls::begin_connection(const Call& call, const Caller& caller, Supervised&
   SocketArea* const area = relay_.open();
   if (area == nullptr)
     return falls_back(socket) ? leave_to_kernel(call, caller, socket) : answer(socket, call, -ENETDOWN);
+  if ((area->families() & wire::tcp_for(to.address.family())) == 0)
+    return leave_connection(call, caller, socket, sockets::reason_of(to.address.family()));
+  const SocketArea::Endpoint bound = socket.bound.value_or(SocketArea::Endpoint{});
+  const auto name = bound_to(socket);
+  if (const int code = sockets::mismatch_of(name ? name->address : wire::IpAddress{}, to.address))
+    return answer(socket, call, -code);
   const auto flags = caller.flags_of(call.integer(0));
   if (!flags) return answer(socket, call, -EBADF);
-  const auto handle = area->connect(to, socket.bound ? socket.bound->port : 0, sockets::flow_flags);
+  const auto handle = area->connect(to, bound.port, sockets::flow_flags);
   if (!handle) return answer(socket, call, -sockets::errno_of(handle.error()));
   relay_.set_handle(socket, *handle);
   give_back_options(socket);

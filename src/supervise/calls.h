@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "sockets/left_to_kernel.h"
 #include "sockets/policy.h"
 #include "supervise/caller.h"
 #include "supervise/notifications.h"
@@ -27,17 +28,21 @@ class Calls {
   void handle(const Call& call);
   void make_socket(const Call& call, const Caller& caller);
   void bind(const Call& call, const Caller& caller, Supervised& socket);
-  void bind_at_agent(const Call& call, Supervised& socket, SocketArea::Endpoint at);
+  void bind_at_agent(const Call& call, const Caller& caller, Supervised& socket, SocketArea::Endpoint at);
   void listen(const Call& call, const Caller& caller, Supervised& socket);
   void offload_listener(const Call& call, const Caller& caller, Supervised& socket, SocketArea::Endpoint at);
   void accept(const Call& call, const Caller& caller, Supervised& socket);
   void connect(const Call& call, const Caller& caller, Supervised& socket);
   void connect_anew(const Call& call, const Caller& caller, Supervised& socket);
   void begin_connection(const Call& call, const Caller& caller, Supervised& socket, SocketArea::Endpoint to);
+  // Its connection is the kernel's; it cannot be if the socket has the agent's address.
+  void leave_connection(const Call& call, const Caller& caller, Supervised& socket, std::optional<sockets::Left> why);
   void shutdown(const Call& call, Supervised& socket);
   void get_name(const Call& call, const Caller& caller, Supervised& socket, bool peer);
   void get_option(const Call& call, const Caller& caller, Supervised& socket);
   void set_option(const Call& call, const Caller& caller, Supervised& socket);
+
+  void become_ipv4(const Call& call, Supervised& socket, Bytes value);
 
   void changed(Supervised& socket);
   void decide_port(Supervised& socket);
@@ -58,7 +63,12 @@ class Calls {
   void leave_to_kernel(const Call& call, const Caller& caller, Supervised& socket);
   [[nodiscard]] bool falls_back(const Supervised& socket) const noexcept;
   [[nodiscard]] int options_of(Supervised& socket);  // a socket of the kernel; -1: see errno
-  [[nodiscard]] bool carries_ipv4(const Supervised& socket) const;
+  [[nodiscard]] bool is_ipv6_only(Supervised& socket);
+  [[nodiscard]] bool is_refused(Supervised& socket, const std::optional<SocketArea::Endpoint>& at) {
+    return at && at->address.is_v4() && is_ipv6_only(socket);
+  }
+  void set_own(Supervised& socket, const SocketArea::Endpoint& at);
+  [[nodiscard]] std::uint16_t port_flags_of(Supervised& socket, const wire::IpAddress& address);
   [[nodiscard]] std::optional<SocketArea::Endpoint> bound_to(const Supervised& socket) const;
   bool give_bytes(const Call& call, const Caller& caller, Supervised& socket, std::uint64_t to, std::uint64_t length_at,
                   Bytes bytes, bool whole_length);

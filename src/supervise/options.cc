@@ -16,17 +16,14 @@ namespace offpath::supervise {
 
 namespace {
 
-constexpr std::array settable{Option{SOL_SOCKET, SO_KEEPALIVE},   Option{SOL_SOCKET, SO_REUSEADDR},
-                              Option{SOL_SOCKET, SO_REUSEPORT},   Option{SOL_SOCKET, SO_RCVLOWAT},
-                              Option{SOL_SOCKET, SO_SNDBUF},      Option{SOL_SOCKET, SO_RCVBUF},
-                              Option{SOL_SOCKET, SO_RCVTIMEO},    Option{SOL_SOCKET, SO_SNDTIMEO},
-                              Option{SOL_SOCKET, SO_LINGER},      Option{SOL_SOCKET, SO_BROADCAST},
-                              Option{IPPROTO_IP, IP_TTL},         Option{IPPROTO_IP, IP_MTU_DISCOVER},
-                              Option{IPPROTO_IPV6, IPV6_V6ONLY},  Option{IPPROTO_IPV6, IPV6_UNICAST_HOPS},
-                              Option{IPPROTO_TCP, TCP_NODELAY},   Option{IPPROTO_TCP, TCP_CORK},
-                              Option{IPPROTO_TCP, TCP_KEEPIDLE},  Option{IPPROTO_TCP, TCP_KEEPINTVL},
-                              Option{IPPROTO_TCP, TCP_KEEPCNT},   Option{IPPROTO_TCP, TCP_USER_TIMEOUT},
-                              Option{IPPROTO_TCP, TCP_CONGESTION}};
+constexpr std::array settable{
+    Option{SOL_SOCKET, SO_KEEPALIVE},      Option{SOL_SOCKET, SO_REUSEADDR},   Option{SOL_SOCKET, SO_REUSEPORT},
+    Option{SOL_SOCKET, SO_RCVLOWAT},       Option{SOL_SOCKET, SO_SNDBUF},      Option{SOL_SOCKET, SO_RCVBUF},
+    Option{SOL_SOCKET, SO_RCVTIMEO},       Option{SOL_SOCKET, SO_SNDTIMEO},    Option{SOL_SOCKET, SO_LINGER},
+    Option{SOL_SOCKET, SO_BROADCAST},      Option{IPPROTO_IP, IP_TTL},         Option{IPPROTO_IP, IP_MTU_DISCOVER},
+    Option{IPPROTO_IPV6, IPV6_V6ONLY},     Option{IPPROTO_TCP, TCP_NODELAY},   Option{IPPROTO_TCP, TCP_CORK},
+    Option{IPPROTO_TCP, TCP_KEEPIDLE},     Option{IPPROTO_TCP, TCP_KEEPINTVL}, Option{IPPROTO_TCP, TCP_KEEPCNT},
+    Option{IPPROTO_TCP, TCP_USER_TIMEOUT}, Option{IPPROTO_TCP, TCP_CONGESTION}};
 // Read-only, beside those that the connection answers itself.
 constexpr std::array readable{Option{SOL_SOCKET, SO_TYPE}, Option{SOL_SOCKET, SO_DOMAIN},
                               Option{SOL_SOCKET, SO_PROTOCOL}, Option{SOL_SOCKET, SO_SNDLOWAT},

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
 
 from agent_process import AgentProcess, agent
 from kernel_or_agent import Place
-from network_pair import NetworkPair, network_pair
-from offloading_agents import SETUPS, Setup, with_device
+from network_pair import Family, NetworkPair, network_pair
+from offloading_agents import SETUPS, Setup, setup_of, with_device
 
 
 @pytest.fixture
@@ -31,10 +31,12 @@ def pair() -> Iterator[NetworkPair]:
         yield made
 
 
-@pytest.fixture(params=list(SETUPS.values()), ids=list(SETUPS))
-def setup(request: pytest.FixtureRequest) -> Setup:
-    which: Setup = request.param
-    return which
+setup = setup_of(SETUPS)
+
+
+@pytest.fixture
+def family(setup: Setup) -> Family:
+    return setup.family
 
 
 @pytest.fixture
@@ -49,7 +51,8 @@ def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Itera
     tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
     pages = ["--http", f"unix:{tmp_path}/http.sock"]
     if not setup.linked:
-        with agent(tmp_path, *with_device(cores), *pages, http=False, launcher=pair.near_command()) as running:
+        device = with_device(cores, setup.family)
+        with agent(tmp_path, *device, *pages, http=False, launcher=pair.near_command()) as running:
             yield running
         return
     key, card = tmp_path / "link.key", tmp_path / "card"
@@ -57,13 +60,15 @@ def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Itera
     key.chmod(0o600)
     card.mkdir()
     listens = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key)]
-    with agent(card, *with_device(cores), *pages, *listens, http=False, launcher=pair.near_command()) as running:
-        device = f"tcp.device=agent:{running.ready['address']}"
-        relay = ["--set", device, "--key-file", str(key)]
+    device = with_device(cores, setup.family)
+    with agent(card, *device, *pages, *listens, http=False, launcher=pair.near_command()) as running:
+        relay = ["--set", f"tcp.device=agent:{running.ready['address']}", "--key-file", str(key)]
         with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
             yield running
 
 
 @pytest.fixture(params=["kernel", "agent", "supervised"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Place:
-    return Place(pair, tmp_path, request.param != "kernel", request.param == "supervised")
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family
+) -> Place:
+    return Place(pair, tmp_path, request.param != "kernel", request.param == "supervised", family)

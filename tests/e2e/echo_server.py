@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from network_pair import NetworkPair
+from network_pair import IPV4, Family, NetworkPair
 
 PROGRAM = """
 import socket, sys, threading
@@ -18,7 +18,7 @@ def echo(connection):
     except OSError:
         pass
     connection.close()
-listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+listener = socket.create_server((EVERYWHERE, int(sys.argv[1])), family=FAMILY)
 print("listening", flush=True)
 while True:
     connection, _ = listener.accept()
@@ -28,9 +28,10 @@ while True:
 
 
 @contextmanager
-def echo_server(pair: NetworkPair, port: str) -> Iterator[None]:
+def echo_server(pair: NetworkPair, port: str, family: Family = IPV4) -> Iterator[None]:
     """It listens at ``port`` as long as the block runs."""
-    server = subprocess.Popen(pair.far_command(sys.executable, "-c", PROGRAM, port), stdout=subprocess.PIPE)
+    command = pair.far_command(sys.executable, "-c", family.prelude + PROGRAM, port)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
         assert server.stdout.readline() == b"listening\n"

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair
+from network_pair import AGENT_ADDRESS, AGENT_ADDRESS_6, IPV4, IPV6, Family, NetworkPair
 from offpath import sockets
 from unpacked_programs import LIBRARIES
 
@@ -25,21 +26,37 @@ class Place:
     tmp_path: Path
     offloaded: bool
     supervised: bool = False  # offloaded by the supervisor, not by the preload library
+    family: Family = IPV4  # of its address
 
     @property
     def address(self) -> str:
-        return AGENT_ADDRESS if self.offloaded else KERNEL_ADDRESS
+        return self.family.agent if self.offloaded else self.family.kernel
+
+    @property
+    def peers_address(self) -> str:
+        """The address of peers: the kernel's in ``far``."""
+        return self.family.kernel
+
+    def at(self, port: int | str) -> str:
+        """A port of its address, as in a URL."""
+        return f"{self.family.url(self.address)}:{port}"
+
+    def at_peer(self, port: int | str) -> str:
+        return f"{self.family.url(self.peers_address)}:{port}"
+
+    def environment(self, **options: Any) -> dict[str, str]:
+        """What an offloaded program is started with."""
+        own = f"{AGENT_ADDRESS},{AGENT_ADDRESS_6}" if self.family is IPV6 else AGENT_ADDRESS
+        agent = f"unix:{self.tmp_path}/agent.sock"
+        return sockets.environment(agent, **{"address": own, "preload": not self.supervised, **options})
 
     def start(self, program: str, *words: str) -> subprocess.Popen[str]:
-        """Python, with its input and output as pipes."""
-        return self.start_command(sys.executable, "-c", program, *words)
+        """Python, with its input and output as pipes, and with FAMILY and EVERYWHERE."""
+        return self.start_command(sys.executable, "-c", self.family.prelude + program, *words)
 
     def start_command(self, *command: str, **variables: str) -> subprocess.Popen[str]:
         enter = self.pair.near_command if self.offloaded else self.pair.far_command
-        agent = f"unix:{self.tmp_path}/agent.sock"
-        env = dict(os.environ)
-        if self.offloaded:
-            env = sockets.environment(agent, address=AGENT_ADDRESS, preload=not self.supervised)
+        env = self.environment() if self.offloaded else dict(os.environ)
         if self.supervised:
             command = (str(sockets.find_supervisor()), "--", *command)
         return subprocess.Popen(enter(*command), env={**env, **variables}, stdin=subprocess.PIPE,
@@ -71,6 +88,7 @@ class Place:
 
     def peer(self, program: str, *words: str) -> str:
         """What a program of the kernel's sockets in ``far`` writes."""
+        program = self.family.prelude + program
         done = subprocess.run(self.pair.far_command(sys.executable, "-c", program, self.address, *words),
                               capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -89,13 +107,15 @@ class Place:
                               check=False)  # fmt: skip
 
     def curl(self, port: int, path: str = "", *options: str) -> bytes:
-        url = f"http://{self.address}:{port}/{path}"
+        url = f"http://{self.at(port)}/{path}"
         return self.asked("curl", "--silent", "--fail", "--max-time", "20", *options, url).stdout
 
 
 GREETER_PORT = 7799
 GREETS = """
 import http.server, sys
+class Server(http.server.ThreadingHTTPServer):
+    address_family = FAMILY
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -103,7 +123,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"hello")
     def log_message(self, *_):
         pass
-server = http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler)
+server = Server((EVERYWHERE, int(sys.argv[1])), Handler)
 print("ready", flush=True)
 server.serve_forever()
 """
@@ -112,7 +132,8 @@ server.serve_forever()
 @contextmanager
 def greeter(place: Place) -> Iterator[None]:
     """What a server asks in its turn: in the kernel of ``far``, at ``GREETER_PORT``."""
-    command = place.pair.far_command(sys.executable, "-c", GREETS, str(GREETER_PORT))
+    program = place.family.prelude + GREETS
+    command = place.pair.far_command(sys.executable, "-c", program, str(GREETER_PORT))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as greets:
         assert line_of(greets) == "ready"
         try:

@@ -1,5 +1,40 @@
-"""The benchmarks' network namespaces, for tests."""
+"""The benchmarks' network namespaces, for tests, and what tests of either IP version need there."""
 
-from offpath.bench.network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing, network_pair
+from __future__ import annotations
 
-__all__ = ["AGENT_ADDRESS", "KERNEL_ADDRESS", "NetworkPair", "missing", "network_pair"]
+from typing import NamedTuple
+
+from offpath.bench.network_pair import (
+    AGENT_ADDRESS,
+    AGENT_ADDRESS_6,
+    KERNEL_ADDRESS,
+    KERNEL_ADDRESS_6,
+    NetworkPair,
+    missing,
+    network_pair,
+)
+
+__all__ = ["AGENT_ADDRESS", "AGENT_ADDRESS_6", "IPV4", "IPV6", "KERNEL_ADDRESS", "KERNEL_ADDRESS_6", "Family",
+           "NetworkPair", "missing", "network_pair"]  # fmt: skip
+
+
+class Family(NamedTuple):
+    """Addresses of one family of sockets, and its name in Python's ``socket``."""
+
+    name: str
+    kernel: str  # the kernel's in ``far``
+    agent: str
+    everywhere: str
+
+    def url(self, address: str) -> str:
+        """An address as it stands before ``:PORT``."""
+        return f"[{address}]" if ":" in address else address
+
+    @property
+    def prelude(self) -> str:
+        """What comes before a Python program that runs with sockets of either family."""
+        return f"import socket\nFAMILY, EVERYWHERE = socket.{self.name}, {self.everywhere!r}\n"
+
+
+IPV4 = Family("AF_INET", KERNEL_ADDRESS, AGENT_ADDRESS, "0.0.0.0")
+IPV6 = Family("AF_INET6", KERNEL_ADDRESS_6, AGENT_ADDRESS_6, "::")

@@ -28,7 +28,17 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct sockaddr_in echo, nobody;
+/* An address of either family: argv[1] says which. Both have their port at the same place. */
+typedef struct {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+  };
+  socklen_t length;
+} Name;
+
+static Name echo, nobody;
 static char bytes[64];
 
 static const char* name_of(int error) { return error == 0 ? "0" : strerrorname_np(error); }
@@ -65,8 +75,8 @@ static void comes(int fd, int count) {
 }
 
 static int connected(void) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || connect(fd, (struct sockaddr*)&echo, sizeof echo) != 0) {
+  const int fd = socket(echo.any.sa_family, SOCK_STREAM, 0);
+  if (fd < 0 || connect(fd, &echo.any, echo.length) != 0) {
     perror("connect");
     exit(1);
   }
@@ -81,11 +91,10 @@ static void* sends_later(void* fd) {
 
 static void receive_and_send(void) {
   const int fd = connected();
-  struct sockaddr_in peer;
-  socklen_t length = sizeof peer;
-  say("getpeername", getpeername(fd, (struct sockaddr*)&peer, &length));
-  say("is the peer",
-      peer.sin_port == echo.sin_port && peer.sin_addr.s_addr == echo.sin_addr.s_addr && length == sizeof peer);
+  Name peer;
+  socklen_t length = sizeof peer.six;
+  say("getpeername", getpeername(fd, &peer.any, &length));
+  say("is the peer", length == echo.length && memcmp(&peer.any, &echo.any, length) == 0);
   say("recv MSG_DONTWAIT, nothing there", recv(fd, bytes, unknown(4), MSG_DONTWAIT));
   say("send", send(fd, "0123456789", 10, MSG_NOSIGNAL));
   comes(fd, 10);
@@ -167,12 +176,12 @@ static void kin(void) {
   say("dup2 of nothing", dup2(1000, 101));
   close(made);
   const int fd = 101;
-  struct sockaddr_in name = {0};
-  socklen_t length = sizeof name;
-  say("getsockname", getsockname(fd, (struct sockaddr*)&name, &length));
-  say("is a name", name.sin_family == AF_INET && name.sin_port != 0 && length == sizeof name);
+  Name name = {0};
+  socklen_t length = sizeof name.six;
+  say("getsockname", getsockname(fd, &name.any, &length));
+  say("is a name", name.any.sa_family == echo.any.sa_family && name.four.sin_port != 0 && length == echo.length);
   length = 4;
-  say("getpeername, little room", getpeername(fd, (struct sockaddr*)&name, &length));
+  say("getpeername, little room", getpeername(fd, &name.any, &length));
   say("its length", length);
   say("sendto", sendto(fd, "abc", 3, MSG_NOSIGNAL, NULL, 0));
   fd_set set;
@@ -243,7 +252,7 @@ static void options_and_flags(void) {
 }
 
 static void ends(void) {
-  const int unused = socket(AF_INET, SOCK_STREAM, 0);
+  const int unused = socket(echo.any.sa_family, SOCK_STREAM, 0);
   say("shutdown, not connected", shutdown(unused, SHUT_RDWR));
   close(unused);
   int fd = connected();
@@ -265,16 +274,16 @@ static void ends(void) {
 }
 
 static void connects_later(void) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  const int begun = connect(fd, (struct sockaddr*)&echo, sizeof echo);
+  const int fd = socket(echo.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  const int begun = connect(fd, &echo.any, echo.length);
   printf("connect, without waiting: %s\n", begun == 0 || errno == EINPROGRESS ? "begun" : name_of(errno));
   printf("poll: %s\n", waits(fd, POLLOUT) == POLLOUT ? "writable" : "not writable");
   int value = -1;
   socklen_t length = sizeof value;
   say("getsockopt SO_ERROR", getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length));
   printf("its value: %s\n", name_of(value));
-  connect(fd, (struct sockaddr*)&echo, sizeof echo); /* the first tells that it is there, or that it was */
-  say("connect once more", connect(fd, (struct sockaddr*)&echo, sizeof echo));
+  connect(fd, &echo.any, echo.length); /* the first tells that it is there, or that it was */
+  say("connect once more", connect(fd, &echo.any, echo.length));
   close(fd);
 }
 
@@ -286,8 +295,8 @@ static void says_error(int fd) {
 }
 
 /* Without waiting, to the end: what the call said, and that poll did. */
-static void tries(const char* what, int fd, const struct sockaddr_in* to) {
-  const int begun = connect(fd, (struct sockaddr*)to, sizeof *to);
+static void tries(const char* what, int fd, const Name* to) {
+  const int begun = connect(fd, &to->any, to->length);
   printf("%s: %s\n", what, begun == 0 || errno == EINPROGRESS ? "begun" : name_of(errno));
   printf("poll: %s\n", waits(fd, POLLOUT) & POLLOUT ? "writable" : "not writable");
 }
@@ -299,16 +308,16 @@ static void echoes(int fd) {
 
 /* A socket whose connection failed may try again. */
 static void connects_again(void) {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  int fd = socket(echo.any.sa_family, SOCK_STREAM, 0);
   const int on = 1;
   say("setsockopt SO_KEEPALIVE", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
-  for (int i = 0; i < 2; ++i) say("connect, nobody there", connect(fd, (struct sockaddr*)&nobody, sizeof nobody));
+  for (int i = 0; i < 2; ++i) say("connect, nobody there", connect(fd, &nobody.any, nobody.length));
   says_error(fd);
   say("recv", recv(fd, bytes, unknown(4), MSG_DONTWAIT));
   say("send", send(fd, "x", 1, MSG_NOSIGNAL));
   const int copy = dup(fd);
-  say("connect, somebody there", connect(fd, (struct sockaddr*)&echo, sizeof echo));
-  say("connect once more", connect(fd, (struct sockaddr*)&echo, sizeof echo));
+  say("connect, somebody there", connect(fd, &echo.any, echo.length));
+  say("connect once more", connect(fd, &echo.any, echo.length));
   int value = -1;
   socklen_t length = sizeof value;
   say("getsockopt SO_KEEPALIVE", getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &length));
@@ -316,28 +325,30 @@ static void connects_again(void) {
   say("close", close(fd));
   echoes(copy);
   close(copy);
-  fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  fd = socket(echo.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
   tries("connect, nobody there", fd, &nobody);
   const int set = epoll_create1(0);
   struct epoll_event wanted = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP}, got = {0};
   say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
-  say("the error, told by connect", connect(fd, (struct sockaddr*)&nobody, sizeof nobody));
+  say("the error, told by connect", connect(fd, &nobody.any, nobody.length));
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
   tries("connect, nobody there", fd, &nobody);
   says_error(fd);
-  say("connect, the error was told", connect(fd, (struct sockaddr*)&echo, sizeof echo));
+  say("connect, the error was told", connect(fd, &echo.any, echo.length));
   tries("connect, somebody there", fd, &echo);
   says_error(fd);
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
   close(fd);
-  fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  struct sockaddr_in hole = echo;
-  hole.sin_addr.s_addr = htonl((ntohl(echo.sin_addr.s_addr) & ~0xffu) | 77);
-  say("connect to no machine", connect(fd, (struct sockaddr*)&hole, sizeof hole));
+  fd = socket(echo.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  Name hole = echo;
+  uint8_t* const end =
+      hole.any.sa_family == AF_INET ? (uint8_t*)(&hole.four.sin_addr + 1) : (uint8_t*)(&hole.six.sin6_addr + 1);
+  end[-1] = 77;
+  say("connect to no machine", connect(fd, &hole.any, hole.length));
   say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   say("epoll_wait", epoll_wait(set, &got, 1, 0));
   say("shutdown, connecting", shutdown(fd, SHUT_WR));
@@ -373,26 +384,28 @@ static void stops_listening(int fd) {
   close(set);
   say("accept", accept(fd, NULL, NULL));
   int value = -1;
-  struct sockaddr_in name;
+  Name name;
   socklen_t length = sizeof value;
   say("getsockopt SO_ACCEPTCONN", getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length));
   say("its value", value);
-  length = sizeof name;
-  say("getsockname", getsockname(fd, (struct sockaddr*)&name, &length));
-  say("its port", ntohs(name.sin_port));
+  length = sizeof name.six;
+  say("getsockname", getsockname(fd, &name.any, &length));
+  say("its port", ntohs(name.four.sin_port));
   say("listen again", listen(fd, 8));
 }
 
 static void listens(uint16_t port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+  const int fd = socket(echo.any.sa_family, SOCK_STREAM, 0), on = 1;
+  Name at = {.length = echo.length};
+  at.any.sa_family = echo.any.sa_family;
+  at.four.sin_port = htons(port);
   int value = 0;
   socklen_t length = sizeof value;
   say("setsockopt SO_REUSEADDR", setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
   say("setsockopt SO_REUSEPORT", setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on));
   say("getsockopt SO_REUSEPORT", getsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &value, &length));
   say("its value", value);
-  say("bind", bind(fd, (struct sockaddr*)&at, sizeof at));
+  say("bind", bind(fd, &at.any, at.length));
   const struct timeval timeout = {20, 0};
   say("setsockopt SO_RCVTIMEO", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout));
   say("listen", listen(fd, 8));
@@ -434,9 +447,18 @@ static void listens(uint16_t port) {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  echo = nobody = (struct sockaddr_in){
-      .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2])), .sin_addr.s_addr = inet_addr(argv[1])};
-  nobody.sin_port = htons((uint16_t)atoi(argv[3]));
+  if (inet_pton(AF_INET, argv[1], &echo.four.sin_addr) == 1) {
+    echo.four.sin_family = AF_INET;
+    echo.length = sizeof echo.four;
+  } else if (inet_pton(AF_INET6, argv[1], &echo.six.sin6_addr) == 1) {
+    echo.six.sin6_family = AF_INET6;
+    echo.length = sizeof echo.six;
+  } else {
+    return 2;
+  }
+  echo.four.sin_port = htons((uint16_t)atoi(argv[2]));
+  nobody = echo;
+  nobody.four.sin_port = htons((uint16_t)atoi(argv[3]));
   receive_and_send();
   flags_and_parts();
   kin();

@@ -188,28 +188,46 @@ static void serve_by_ring(int listener) {
 
 // ----
 
-static int serve(int port, const char* how) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+// An address of either family.
+struct name {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+  };
+  socklen_t length;
+};
+
+static struct name name_of(const char* address, int port) {
+  struct name made = {.length = sizeof made.four};
+  made.any.sa_family = strchr(address, ':') == NULL ? AF_INET : AF_INET6;
+  if (made.any.sa_family == AF_INET6) made.length = sizeof made.six;
+  made.four.sin_port = htons((uint16_t)port);  // both have it there
+  void* const to = made.any.sa_family == AF_INET ? (void*)&made.four.sin_addr : (void*)&made.six.sin6_addr;
+  check(inet_pton(made.any.sa_family, address, to) - 1, "inet_pton");
+  return made;
+}
+
+static int serve(int port, const char* how, const char* address) {
+  const struct name at = name_of(address, port);
+  const int listener = socket(at.any.sa_family, SOCK_STREAM, 0), on = 1;
   check(listener, "socket");
   check(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "setsockopt");
-  const struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  check(bind(listener, (const struct sockaddr*)&at, sizeof at), "bind");
+  check(bind(listener, &at.any, at.length), "bind");
   check(listen(listener, 64), "listen");
-  struct sockaddr_in bound;
-  socklen_t length = sizeof bound;
-  check(getsockname(listener, (struct sockaddr*)&bound, &length), "getsockname");
-  printf("ready %d\n", ntohs(bound.sin_port));
+  struct name bound = {.length = sizeof bound.six};
+  check(getsockname(listener, &bound.any, &bound.length), "getsockname");
+  printf("ready %d\n", ntohs(bound.four.sin_port));
   fflush(stdout);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_IGN);
   if (strcmp(how, "epoll") == 0) serve_by_epoll(listener);
   if (strcmp(how, "uring") == 0) serve_by_ring(listener);
   for (;;) {
-    struct sockaddr_in peer;
-    length = sizeof peer;
-    const int fd = accept(listener, (struct sockaddr*)&peer, &length);
+    struct name peer = {.length = sizeof peer.six};
+    const int fd = accept(listener, &peer.any, &peer.length);
     check(fd, "accept");
-    if (peer.sin_family != AF_INET || peer.sin_port == 0) exit(3);
+    if (peer.any.sa_family != at.any.sa_family || peer.four.sin_port == 0 || peer.length != at.length) exit(3);
     if (strcmp(how, "forks") == 0) {
       if (fork() == 0) {
         close(listener);
@@ -234,12 +252,11 @@ static void* send_input(void* connection) {
 }
 
 static int ask_peer(const char* address, int port, int polls) {
-  const int fd = socket(AF_INET, SOCK_STREAM | (polls ? SOCK_NONBLOCK : 0), 0), on = 1;
+  const struct name to = name_of(address, port);
+  const int fd = socket(to.any.sa_family, SOCK_STREAM | (polls ? SOCK_NONBLOCK : 0), 0), on = 1;
   check(fd, "socket");
   check(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "setsockopt");
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  inet_pton(AF_INET, address, &to.sin_addr);
-  if (connect(fd, (const struct sockaddr*)&to, sizeof to) != 0) {
+  if (connect(fd, &to.any, to.length) != 0) {
     if (!polls || errno != EINPROGRESS) check(-1, "connect");
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
     check(poll(&ready, 1, 20000), "poll");
@@ -250,10 +267,9 @@ static int ask_peer(const char* address, int port, int polls) {
     check(-code, "connect");
     fcntl(fd, F_SETFL, 0);
   }
-  struct sockaddr_in peer;
-  socklen_t length = sizeof peer;
-  check(getpeername(fd, (struct sockaddr*)&peer, &length), "getpeername");
-  if (peer.sin_addr.s_addr != to.sin_addr.s_addr || peer.sin_port != to.sin_port) exit(3);
+  struct name peer = {.length = sizeof peer.six};
+  check(getpeername(fd, &peer.any, &peer.length), "getpeername");
+  if (peer.length != to.length || memcmp(&peer.any, &to.any, to.length) != 0) exit(3);
   pthread_t thread;
   check(-pthread_create(&thread, NULL, send_input, (void*)(intptr_t)fd), "pthread_create");
   static char bytes[piece];
@@ -289,25 +305,24 @@ static int be_interrupted(const char* address, int port, int count) {
   check(sigaction(SIGALRM, &action, NULL), "sigaction");
   const struct itimerval often = {.it_interval = {.tv_usec = 200}, .it_value = {.tv_usec = 200}};
   check(setitimer(ITIMER_REAL, &often, NULL), "setitimer");
-  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  inet_pton(AF_INET, address, &to.sin_addr);
+  const struct name to = name_of(address, port);
+  const char* const everywhere = to.any.sa_family == AF_INET ? "0.0.0.0" : "::";
+  const struct name any = name_of(everywhere, 0), own = name_of(everywhere, 7790);
   for (int i = 0; i < count || interruptions < count; ++i) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    const int fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
     check(fd, "socket");
     check(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "setsockopt");
-    struct sockaddr_in name = {.sin_family = AF_INET};
-    check(bind(fd, (const struct sockaddr*)&name, sizeof name), "bind");
-    check(connect(fd, (const struct sockaddr*)&to, sizeof to), "connect");
-    socklen_t length = sizeof name;
-    check(getpeername(fd, (struct sockaddr*)&name, &length), "getpeername");
+    check(bind(fd, &any.any, any.length), "bind");
+    check(connect(fd, &to.any, to.length), "connect");
+    struct name peer = {.length = sizeof peer.six};
+    check(getpeername(fd, &peer.any, &peer.length), "getpeername");
     char byte = 'x';
     write_all(fd, &byte, 1);
     check(read(fd, &byte, 1) - 1, "read");
     check(close(fd), "close");
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int listener = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     check(listener, "socket");
-    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(7790)};
-    check(bind(listener, (const struct sockaddr*)&own, sizeof own), "bind of a port");
+    check(bind(listener, &own.any, own.length), "bind of a port");
     check(listen(listener, 4), "listen");
     check(close(listener), "close");
   }
@@ -317,7 +332,7 @@ static int be_interrupted(const char* address, int port, int count) {
 }
 
 int main(int count, char** words) {
-  if (count == 4 && strcmp(words[1], "serve") == 0) return serve(atoi(words[2]), words[3]);
+  if (count == 5 && strcmp(words[1], "serve") == 0) return serve(atoi(words[2]), words[3], words[4]);
   if (count == 5 && strcmp(words[1], "ask") == 0)
     return ask_peer(words[2], atoi(words[3]), strcmp(words[4], "polls") == 0);
   if (count == 5 && strcmp(words[1], "interrupted") == 0)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess
 from echo_server import echo_server
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
-from offpath import sockets
+from kernel_or_agent import Place
+from network_pair import Family, NetworkPair, missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 PROGRAM = Path(__file__).with_name("socket_calls.c")
 ECHO_PORT, NOBODYS_PORT, OWN_PORT = "7701", "7702", "7703"
@@ -39,10 +39,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def said_by(pair: NetworkPair, program: Path, enter: Callable[..., list[str]], own: str, env: dict[str, str]) -> str:
-    """What the program says, in the namespace of ``enter``, where it has the address ``own``."""
-    command = enter(str(program), KERNEL_ADDRESS, ECHO_PORT, NOBODYS_PORT, OWN_PORT)
-    running = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+def said_by(place: Place, program: Path) -> str:
+    """What the program says there."""
+    running = place.start_command(str(program), place.peers_address, ECHO_PORT, NOBODYS_PORT, OWN_PORT)
     client = None
     said = ""
     try:
@@ -50,7 +49,8 @@ def said_by(pair: NetworkPair, program: Path, enter: Callable[..., list[str]], o
         for line in running.stdout:
             said += line
             if line == "listening\n":
-                client = subprocess.Popen(pair.far_command(sys.executable, "-c", CLIENT, own, OWN_PORT))
+                ask = place.pair.far_command(sys.executable, "-c", CLIENT, place.address, OWN_PORT)
+                client = subprocess.Popen(ask)
         assert running.wait(30) == 0
     finally:
         for each in (running, client):
@@ -61,10 +61,9 @@ def said_by(pair: NetworkPair, program: Path, enter: Callable[..., list[str]], o
 
 
 def test_each_call_does_what_it_does_in_the_kernel(
-    tmp_path: Path, pair: NetworkPair, served: AgentProcess, program: Path
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family, program: Path
 ) -> None:
-    offloaded = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
-    with echo_server(pair, ECHO_PORT):  # which nothing but the agent can reach from ``near``
-        in_the_kernel = said_by(pair, program, pair.far_command, KERNEL_ADDRESS, dict(os.environ))
-        assert said_by(pair, program, pair.near_command, AGENT_ADDRESS, offloaded) == in_the_kernel
+    with echo_server(pair, ECHO_PORT, family):  # which nothing but the agent can reach from ``near``
+        in_the_kernel, offloaded = (said_by(Place(pair, tmp_path, it, family=family), program) for it in (False, True))
+        assert offloaded == in_the_kernel
     assert in_the_kernel.endswith("shutdown, no listener any more: ENOTCONN\n")  # the program's last words

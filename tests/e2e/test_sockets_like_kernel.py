@@ -1,4 +1,5 @@
-"""What programs can see of their sockets: the same test with sockets of the kernel and with offloaded ones."""
+"""What programs can see of their sockets: the same test with sockets of the kernel and with offloaded ones, of both
+families."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ import pytest
 from agent_process import until
 from kernel_or_agent import Place, line_of, say
 from network_pair import missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 
 SERVER_THAT_IS_KILLED = """
 import os, signal, socket, sys
-listener = socket.create_server(("0.0.0.0", 7600))
+listener = socket.create_server((EVERYWHERE, 7600), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 while len(c.recv(1 << 16, socket.MSG_PEEK)) < 8:
@@ -54,7 +57,7 @@ def test_a_server_that_is_killed_resets_peers_whose_bytes_it_did_not_read(place:
 
 STOPS_READING = """
 import socket, sys
-listener = socket.create_server(("0.0.0.0", 7601))
+listener = socket.create_server((EVERYWHERE, 7601), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 sys.stdin.readline()
@@ -87,7 +90,7 @@ def test_a_peer_that_waits_for_room_is_reset_by_the_death_of_the_server(place: P
 # Writes what there is room for, and then tells how much it may write whenever it is told that it may.
 POLLS_BEFORE_IT_WRITES = """
 import select, socket
-listener = socket.create_server(("0.0.0.0", 7602))
+listener = socket.create_server((EVERYWHERE, 7602), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 c.setblocking(False)
@@ -138,7 +141,7 @@ address = sys.argv[1]
 
 
 def made(*options):
-    s = socket.socket()
+    s = socket.socket(FAMILY)
     for option in options:
         s.setsockopt(socket.SOL_SOCKET, option, 1)
     return s
@@ -202,7 +205,7 @@ BINDS_PRINTS = [
 ]
 BINDS_ONCE = """
 import errno, socket, sys
-s = socket.socket()
+s = socket.socket(FAMILY)
 try:
     s.bind((sys.argv[1], 7608))
     print("done")
@@ -213,7 +216,7 @@ except OSError as error:
 
 @pytest.mark.parametrize("own", [True, False], ids=["its-address", "every-address"])
 def test_bind_says_that_a_port_is_taken(place: Place, own: bool) -> None:
-    address = place.address if own else "0.0.0.0"
+    address = place.address if own else place.family.everywhere
     program = place.start(BINDS, address)
     try:
         assert [line_of(program) for _ in BINDS_PRINTS] == BINDS_PRINTS
@@ -228,7 +231,7 @@ def test_bind_says_that_a_port_is_taken(place: Place, own: bool) -> None:
 
 ANY_PORT = """
 import socket, sys
-s = socket.socket()
+s = socket.socket(FAMILY)
 s.bind((sys.argv[1], 0))
 s.listen()
 print("ready", flush=True)
@@ -255,9 +258,9 @@ import os, socket, sys
 
 
 def bound():
-    s = socket.socket()
+    s = socket.socket(FAMILY)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    s.bind(("0.0.0.0", 7609))
+    s.bind((EVERYWHERE, 7609))
     return s
 
 
@@ -294,7 +297,7 @@ def test_workers_with_listeners_of_their_own_share_a_port(place: Place) -> None:
 
 HINTS = """
 import socket
-listener = socket.create_server(("0.0.0.0", 7610))
+listener = socket.create_server((EVERYWHERE, 7610), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 for level, name, value in (
@@ -316,7 +319,7 @@ def test_options_that_only_hint_are_accepted(place: Place) -> None:
 # As programs that confine themselves do, after they have accepted a connection.
 MAY_OPEN_NOTHING = """
 import resource, select, socket, time
-listener = socket.create_server(("0.0.0.0", 7611))
+listener = socket.create_server((EVERYWHERE, 7611), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
@@ -359,7 +362,7 @@ async def echo(reader, writer):
 
 
 async def main():
-    server = await asyncio.start_server(echo, "0.0.0.0", 7612)
+    server = await asyncio.start_server(echo, EVERYWHERE, 7612)
     print("ready", flush=True)
     await server.serve_forever()
 
@@ -389,7 +392,7 @@ def test_an_event_loop_of_libuv_serves(place: Place) -> None:
 CONFINED = """
 import ctypes, os, platform, resource, select, socket, struct, sys
 how = sys.argv[1]
-listener = socket.create_server(("0.0.0.0", 7613))
+listener = socket.create_server((EVERYWHERE, 7613), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 FORBIDDEN = {"x86_64": [110, 44, 45, 46, 47, 53, 299, 307, 232, 281],

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from agent_process import until
 from kernel_or_agent import GREETER_PORT, Place, greeter, line_of
-from network_pair import KERNEL_ADDRESS, missing
+from network_pair import missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 from unpacked_programs import program
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 
 def node() -> str:
@@ -66,7 +68,7 @@ print("closed")
 
 
 def test_node(place: Place) -> None:
-    command = [node(), "-e", NODE, "7710", f"http://{KERNEL_ADDRESS}:{GREETER_PORT}/"]
+    command = [node(), "-e", NODE, "7710", f"http://{place.at_peer(GREETER_PORT)}/"]
     with greeter(place), place.serving(*command) as server:
         assert line_of(server) == "ready"
         assert place.peer(MANY_POSTS, "7710") == "1000 True\nclosed"

@@ -9,9 +9,11 @@ import pytest
 from agent_process import AgentProcess
 from echo_server import echo_server
 from kernel_or_agent import Place
-from network_pair import KERNEL_ADDRESS, NetworkPair, missing
+from network_pair import Family, NetworkPair, missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 BEGIN = """
 import ctypes, errno, select, socket, struct, sys, threading, time
@@ -54,7 +56,8 @@ def set_all(s):
     s.setsockopt(SOL, socket.SO_LINGER, lingers)
 
 
-for family, address in ((socket.AF_INET, server), (socket.AF_INET6, "::ffff:" + server)):
+mapped = [(socket.AF_INET6, "::ffff:" + server)] if FAMILY == socket.AF_INET else []
+for family, address in [(FAMILY, server), *mapped]:
     for when in ("before", "after"):
         s = socket.socket(family)
         print(when, "as made", values(s)[0] if when == "before" else "")
@@ -79,10 +82,10 @@ for level, name, value in ((TCP, SYNCNT, 0), (TCP, SYNCNT, 128), (TCP, DEFER_ACC
     s.close()
 print(s.family.name)
 
-listener = socket.socket()
+listener = socket.socket(FAMILY)
 set_all(listener)
 listener.setsockopt(TCP, FASTOPEN, 5)
-listener.bind(("0.0.0.0", 7630))
+listener.bind((EVERYWHERE, 7630))
 listener.listen()
 print("listening", values(listener), listener.getsockopt(TCP, FASTOPEN))
 print("ready", flush=True)
@@ -103,8 +106,8 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
 
 def said(place: Place, program: str, port: str, peers_port: str = "") -> list[str]:
     """With an echo server at ``port``, and, after a line "ready", a peer that connects to ``peers_port``."""
-    with echo_server(place.pair, port):
-        started = place.start(BEGIN + program, KERNEL_ADDRESS, port, place.address)
+    with echo_server(place.pair, port, place.family):
+        started = place.start(BEGIN + program, place.peers_address, port, place.address)
         with place.ending(started):
             assert started.stdout is not None
             lines = []
@@ -116,12 +119,17 @@ def said(place: Place, program: str, port: str, peers_port: str = "") -> list[st
     return lines
 
 
-def both(tmp_path: Path, pair: NetworkPair, program: str, port: str, peers_port: str = "") -> tuple[list[str], ...]:
-    return tuple(said(Place(pair, tmp_path, offloaded), program, port, peers_port) for offloaded in (False, True))
+@pytest.fixture
+def places(tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family) -> list[Place]:
+    return [Place(pair, tmp_path, offloaded, family=family) for offloaded in (False, True)]
 
 
-def test_options_are_kept_whenever_they_are_set(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    in_the_kernel, offloaded = both(tmp_path, pair, KEEPS, "7631", "7630")
+def both(places: list[Place], program: str, port: str, peers_port: str = "") -> tuple[list[str], ...]:
+    return tuple(said(place, program, port, peers_port) for place in places)
+
+
+def test_options_are_kept_whenever_they_are_set(places: list[Place]) -> None:
+    in_the_kernel, offloaded = both(places, KEEPS, "7631", "7630")
     assert offloaded == in_the_kernel
 
 
@@ -181,8 +189,8 @@ print("the end", ready(20000), s.recv(100), s.recv(100))
 """
 
 
-def test_a_low_water_mark_says_when_there_is_enough(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    in_the_kernel, offloaded = both(tmp_path, pair, LOW_WATER, "7632")
+def test_a_low_water_mark_says_when_there_is_enough(places: list[Place]) -> None:
+    in_the_kernel, offloaded = both(places, LOW_WATER, "7632")
     assert offloaded == in_the_kernel
     assert "7 of 7 ['poll', 'epoll', 'edge'] b'abcdefg'" in offloaded
 
@@ -211,7 +219,7 @@ def told(call, *words):
 
 s = socket.create_connection((server, port))
 fd = s.fileno()
-unbound = socket.socket()
+unbound = socket.socket(FAMILY)
 for bad in (NONE, KERNELS):
     part = Part(bad.value, 5)
     message = Message(parts=ctypes.addressof(part), count=1)
@@ -227,7 +235,7 @@ for bad in (NONE, KERNELS):
           told("getsockname", fd, bad, ctypes.byref(length)), told("getpeername", fd, room, bad))
     print("set", told("setsockopt", fd, TCP, 1, bad, 4), told("setsockopt", fd, IP, 1, bad, 4),
           told("setsockopt", fd, TCP, 13, bad, 4), told("setsockopt", fd, SOL, socket.SO_LINGER, bad, 8))
-    print("address", told("connect", fd, bad, 16), told("bind", unbound.fileno(), bad, 16))
+    print("address", told("connect", fd, bad, 28), told("bind", unbound.fileno(), bad, 28))
     print("ioctl", told("ioctl", fd, 0x541B, bad), told("ioctl", fd, 0x5421, bad))
     epoll = select.epoll()
     epoll.register(s, select.EPOLLOUT)
@@ -248,6 +256,6 @@ print("short", told("getsockname", fd, room, ctypes.byref(length)), length.value
 """
 
 
-def test_addresses_that_are_none_are_refused(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
-    in_the_kernel, offloaded = both(tmp_path, pair, BAD_ADDRESSES, "7633")
+def test_addresses_that_are_none_are_refused(places: list[Place]) -> None:
+    in_the_kernel, offloaded = both(places, BAD_ADDRESSES, "7633")
     assert offloaded == in_the_kernel

@@ -1,4 +1,5 @@
-"""Programs as they are, over offloaded sockets, each beside a peer in the kernel of another network namespace."""
+"""Programs as they are, over offloaded sockets of both families, each beside a peer in the kernel of another network
+namespace."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, connections_of, until
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
-from offpath import sockets
+from kernel_or_agent import Place
+from network_pair import Family, NetworkPair, missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 from unpacked_programs import LIBRARIES, UNPACKED, program
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 LONG = "OFFPATH_LONG" in os.environ  # ./dev test --long
 
@@ -26,8 +29,8 @@ LONG = "OFFPATH_LONG" in os.environ  # ./dev test --long
 class Sides:
     """The two namespaces. Which of them is offloaded is said with each program."""
 
-    def __init__(self, tmp_path: Path, pair: NetworkPair) -> None:
-        self.tmp_path, self.pair = tmp_path, pair
+    def __init__(self, tmp_path: Path, pair: NetworkPair, family: Family) -> None:
+        self.tmp_path, self.pair, self.family = tmp_path, pair, family
         self.most: int | None = None  # sockets of an offloaded program
         self.served_by = 0
 
@@ -37,8 +40,15 @@ class Sides:
     def environment(self, offloaded: bool) -> dict[str, str]:
         made = dict(os.environ)
         if offloaded:
-            made = sockets.environment(f"unix:{self.tmp_path}/agent.sock", address=AGENT_ADDRESS, most=self.most)
+            made = Place(self.pair, self.tmp_path, True, family=self.family).environment(most=self.most)
         return {**made, "LD_LIBRARY_PATH": str(LIBRARIES)}
+
+    def address(self, offloaded: bool) -> str:
+        return self.family.agent if offloaded else self.family.kernel
+
+    def at(self, offloaded: bool, port: int) -> str:
+        """Its port, as in a URL."""
+        return f"{self.family.url(self.address(offloaded))}:{port}"
 
     def run(self, offloaded: bool, *words: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(self.command(offloaded, *words), env=self.environment(offloaded), capture_output=True,
@@ -60,8 +70,8 @@ class Sides:
 
 
 @pytest.fixture
-def sides(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Sides:
-    return Sides(tmp_path, pair)
+def sides(tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family) -> Sides:
+    return Sides(tmp_path, pair, family)
 
 
 @pytest.fixture
@@ -75,7 +85,7 @@ def site(tmp_path: Path) -> Path:
 
 def expect_site(sides: Sides, site: Path, log: Path, port: int) -> None:
     """Both files come whole, and wrk, with 50 connections kept open, gets no wrong answer."""
-    address = f"http://{AGENT_ADDRESS}:{port}"
+    address = f"http://{sides.at(True, port)}"
     curl = ["curl", "--silent", "--fail", "--max-time", "20"]
     assert until(lambda: sides.run(False, *curl, f"{address}/small").stdout == b"hello\n"), log.read_text()
     assert sides.run(False, *curl, f"{address}/large").stdout == (site / "large").read_bytes()
@@ -85,16 +95,19 @@ def expect_site(sides: Sides, site: Path, log: Path, port: int) -> None:
     assert b"Non-2xx" not in asked.stdout, asked.stdout.decode()
 
 
-def lighttpd(tmp_path: Path, site: Path, port: int) -> list[str]:
+def lighttpd(tmp_path: Path, site: Path, port: int, family: Family) -> list[str]:
     """The command that serves ``site``."""
     configuration = tmp_path / "lighttpd.conf"
-    configuration.write_text(f'server.document-root = "{site}"\nserver.port = {port}\nserver.modules = ()\n')
+    configuration.write_text(
+        f'server.document-root = "{site}"\nserver.port = {port}\nserver.modules = ()\n'
+        f'server.bind = "{family.url(family.everywhere)}"\n'
+    )
     modules = next(UNPACKED.glob("usr/lib/lighttpd"), Path("/usr/lib/lighttpd"))
     return [program("lighttpd"), "-D", "-f", str(configuration), "-m", str(modules)]
 
 
 def test_lighttpd(tmp_path: Path, sides: Sides, site: Path) -> None:
-    with sides.server(True, *lighttpd(tmp_path, site, 7401)) as log:
+    with sides.server(True, *lighttpd(tmp_path, site, 7401, sides.family)) as log:
         expect_site(sides, site, log, 7401)
 
 
@@ -105,8 +118,8 @@ def test_a_file_of_a_gibibyte(tmp_path: Path, sides: Sides, site: Path, offloade
         for _ in range(1024 if LONG else 64):
             file.write(os.urandom(1 << 20))
     serves = offloaded == "server"
-    with sides.server(serves, *lighttpd(tmp_path, site, 7407)) as log:
-        address = f"http://{AGENT_ADDRESS if serves else KERNEL_ADDRESS}:7407"
+    with sides.server(serves, *lighttpd(tmp_path, site, 7407, sides.family)) as log:
+        address = f"http://{sides.at(serves, 7407)}"
         curl = ["curl", "--silent", "--fail", "--max-time", "50"]
         assert until(lambda: sides.run(not serves, *curl, f"{address}/small").returncode == 0), log.read_text()
         assert sides.run(not serves, *curl, "--output", str(received), f"{address}/file").returncode == 0
@@ -118,8 +131,8 @@ def test_connections_that_end_leave_nothing(tmp_path: Path, sides: Sides, site: 
     def descriptors() -> int:
         return len(os.listdir(f"/proc/{sides.served_by}/fd"))
 
-    with sides.server(True, *lighttpd(tmp_path, site, 7408)) as log:
-        address = f"http://{AGENT_ADDRESS}:7408/small"
+    with sides.server(True, *lighttpd(tmp_path, site, 7408, sides.family)) as log:
+        address = f"http://{sides.at(True, 7408)}/small"
         ask_once = ["curl", "--silent", "--fail", "--max-time", "20", address]
         assert until(lambda: sides.run(False, *ask_once).returncode == 0), log.read_text()
         assert until(lambda: b"ESTABLISHED" not in connections_of(tmp_path))
@@ -147,7 +160,8 @@ def test_nginx_with_two_processes(tmp_path: Path, sides: Sides, site: Path) -> N
     configuration.write_text(
         f"daemon off; worker_processes 2; error_log stderr; pid {tmp_path}/pid; user root;\n"
         "events { worker_connections 500; }\n"
-        f"http {{ access_log off; sendfile on; {temporary} server {{ listen 7402; root {site}; }} }}\n"
+        f"http {{ access_log off; sendfile on; {temporary} server {{\n"
+        f"listen {sides.family.url(sides.family.everywhere)}:7402; root {site}; }} }}\n"
     )
     tmp_path.chmod(0o755)
     with sides.server(True, nginx, "-p", str(tmp_path), "-c", str(configuration)) as log:
@@ -156,8 +170,9 @@ def test_nginx_with_two_processes(tmp_path: Path, sides: Sides, site: Path) -> N
 
 def test_wrk(sides: Sides, site: Path) -> None:
     wrk = program("wrk")
-    with sides.server(False, sys.executable, "-m", "http.server", "7403", "--directory", str(site)) as log:
-        address = f"http://{KERNEL_ADDRESS}:7403/small"
+    words = ["7403", "--directory", str(site), "--bind", sides.family.everywhere]
+    with sides.server(False, sys.executable, "-m", "http.server", *words) as log:
+        address = f"http://{sides.at(False, 7403)}/small"
         assert until(lambda: sides.run(False, "curl", "--silent", address).stdout == b"hello\n"), log.read_text()
         asked = sides.run(True, wrk, "-t2", "-c20", "-d1", address)
         assert asked.returncode == 0, asked
@@ -191,11 +206,11 @@ print(*sorted(served))
 
 def test_memcached_with_four_threads(sides: Sides) -> None:
     # -M: nothing that was stored makes room for something else.
-    words = ["-u", "root", "-l", "0.0.0.0", "-p", "7404", "-U", "0", "-t", "4", "-m", "1024", "-M"]
+    words = ["-u", "root", "-l", sides.family.everywhere, "-p", "7404", "-U", "0", "-t", "4", "-m", "1024", "-M"]
     with sides.server(True, program("memcached"), *words):
-        hello = f"import socket; socket.create_connection(('{AGENT_ADDRESS}', 7404), 1)"
+        hello = f"import socket; socket.create_connection(('{sides.address(True)}', 7404), 1)"
         assert until(lambda: sides.run(False, sys.executable, "-c", hello).returncode == 0)
-        done = sides.run(False, sys.executable, "-c", MEMCACHED_CLIENT, AGENT_ADDRESS)
+        done = sides.run(False, sys.executable, "-c", MEMCACHED_CLIENT, sides.address(True))
         assert done.stdout == b"0 1 2 3 4 5 6 7\n", done
 
 
@@ -214,7 +229,7 @@ def test_iperf3(sides: Sides, cores: int, offloaded: str, way: list[str]) -> Non
     iperf3 = program("iperf3")
     serves = offloaded == "server"
     with sides.server(serves, iperf3, "--server", "--port", "7405"):  # for both families
-        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+        address = sides.address(serves)
         client = [iperf3, "--client", address, "--port", "7405", "--bytes", "20M", *way]
         if serves and cores > 1 and "--bidir" in way:  # once in a namespace, where the ports stay in use for a minute
             client += CLIENT_PORTS_OF_ONE_CORE
@@ -236,7 +251,7 @@ async def echo(reader, writer):
     writer.close()
 
 async def main():
-    server = await asyncio.start_server(echo, "0.0.0.0", 7406)
+    server = await asyncio.start_server(echo, EVERYWHERE, 7406)
     await server.serve_forever()
 
 asyncio.run(main())
@@ -294,8 +309,8 @@ def test_thousands_of_connections_at_once(sides: Sides, offloaded: str) -> None:
     serves, count = offloaded == "server", 4096 if LONG else 512
     sides.most = count + 300
     python = ["prlimit", f"--nofile={4 * count}", sys.executable, "-c"]
-    with sides.server(serves, *python, ASYNCIO_SERVER) as log:
-        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+    with sides.server(serves, *python, sides.family.prelude + ASYNCIO_SERVER) as log:
+        address = sides.address(serves)
         hello = f"import socket; socket.create_connection(('{address}', 7406), 1)"
         assert until(lambda: sides.run(not serves, sys.executable, "-c", hello).returncode == 0), log.read_text()
         done = sides.run(not serves, *python, MANY_CLIENT, address, str(count))
@@ -305,8 +320,8 @@ def test_thousands_of_connections_at_once(sides: Sides, offloaded: str) -> None:
 @pytest.mark.parametrize("offloaded", ["server", "client"])
 def test_asyncio(sides: Sides, offloaded: str) -> None:
     serves = offloaded == "server"
-    with sides.server(serves, sys.executable, "-c", ASYNCIO_SERVER) as log:
-        address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
+    with sides.server(serves, sys.executable, "-c", sides.family.prelude + ASYNCIO_SERVER) as log:
+        address = sides.address(serves)
         hello = f"import socket; socket.create_connection(('{address}', 7406), 1)"
         assert until(lambda: sides.run(not serves, sys.executable, "-c", hello).returncode == 0), log.read_text()
         done = sides.run(not serves, sys.executable, "-c", ASYNCIO_CLIENT, address)

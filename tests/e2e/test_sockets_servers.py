@@ -1,4 +1,4 @@
-"""Servers that failed once, as they are, each with sockets of the kernel and offloaded."""
+"""Servers that failed once, as they are, each with sockets of the kernel and offloaded, of both families."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from agent_process import until
 from kernel_or_agent import GREETER_PORT, Place, answers, greeter, line_of
-from network_pair import KERNEL_ADDRESS, missing
+from network_pair import IPV4, IPV6, missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of
 from unpacked_programs import program
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 
 # ---- sshd, whose first process for a peer may make few system calls
@@ -47,8 +49,8 @@ def test_sshd(place: Place, tmp_path: Path) -> None:
         (home / "passwd").write_text(USERS.format(home=home, user=pwd.getpwnam("nobody").pw_uid - 1))
         (home / "shadow").write_text("root:*:19000:0:99999:7:::\n")
         (home / "sshd_config").write_text(
-            f"Port 7712\nListenAddress 0.0.0.0\nHostKey {home}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
-            f"AuthorizedKeysFile {home}/user.pub\n"
+            f"Port 7712\nListenAddress {place.family.everywhere}\nHostKey {home}/host\nPidFile none\nUsePAM no\n"
+            f"StrictModes no\nAuthorizedKeysFile {home}/user.pub\n"
         )
         begins = SSHD.format(folder=home, sshd=sshd)
         login = [ssh, "-q", "-F", "none", "-p", "7712", "-i", str(home / "user"), "-o", "BatchMode=yes",
@@ -91,15 +93,17 @@ backend others
 """
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::", "own"])
+@pytest.mark.parametrize("address", [IPV4.everywhere, IPV6.everywhere, "own"])
 def test_haproxy_reloads(place: Place, tmp_path: Path, address: str) -> None:
     haproxy = program("haproxy")
+    if address == IPV4.everywhere and place.family is IPV6:
+        pytest.skip("its peers have IPv6")
     configuration, pids = tmp_path / "haproxy.cfg", tmp_path / "haproxy.pid"
 
     def configure(generation: int) -> None:
         configuration.write_text(
-            HAPROXY.format(folder=tmp_path, generation=generation, other=f"{KERNEL_ADDRESS}:{GREETER_PORT}",
-                           address={"own": place.address, "::": "[::]"}.get(address, address))
+            HAPROXY.format(folder=tmp_path, generation=generation, other=place.at_peer(GREETER_PORT),
+                           address=place.family.url(place.address if address == "own" else address))
         )  # fmt: skip
 
     def generation() -> int:
@@ -141,7 +145,7 @@ def test_gunicorn_shares_its_port_among_workers(place: Place, tmp_path: Path) ->
         "4",
         "--reuse-port",
         "--bind",
-        "0.0.0.0:7714",
+        f"{place.family.url(place.family.everywhere)}:7714",
         "--log-level",
         "error",
     ]
@@ -171,7 +175,8 @@ def test_socat_with_a_late_reader(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(os.urandom(20_000_000))
     sha = hashlib.sha256(file.read_bytes()).hexdigest()
-    words = ["-U", "TCP4-LISTEN:7715,reuseaddr,fork", f"OPEN:{file},rdonly"]
+    listens = "TCP6-LISTEN" if place.family is IPV6 else "TCP4-LISTEN"
+    words = ["-U", f"{listens}:7715,reuseaddr,fork", f"OPEN:{file},rdonly"]
     with place.serving(program("socat"), *words):
         assert until(
             lambda: place.asked(sys.executable, "-c", READS_LATE, place.address).stdout.decode().strip() == sha
@@ -219,7 +224,7 @@ def serve_java(place: Place, tmp_path: Path) -> None:
     listed = subprocess.run([java, "--list-modules"], capture_output=True, check=False).stdout
     if b"jdk.compiler" not in listed:
         pytest.skip("there is no compiler for Java")
-    with greeter(place), place.serving(java, str(source), f"{KERNEL_ADDRESS}:{GREETER_PORT}") as server:
+    with greeter(place), place.serving(java, str(source), place.at_peer(GREETER_PORT)) as server:
         assert line_of(server) == "ready"
         body = tmp_path / "body"
         body.write_bytes(os.urandom(300_000))
@@ -245,6 +250,6 @@ def test_nginx_for_both_families(place: Place, tmp_path: Path) -> None:
         "location / { return 200 $remote_addr; } } }\n"
     )
     with place.serving(nginx, "-p", str(tmp_path), "-c", str(configuration)):
-        said = f"::ffff:{KERNEL_ADDRESS}".encode()
+        said = (place.peers_address if place.family is IPV6 else f"::ffff:{place.peers_address}").encode()
         assert until(lambda: place.curl(7717) == said)
         assert answers(40, lambda: place.curl(7717)) == [said] * 40

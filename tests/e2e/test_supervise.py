@@ -13,27 +13,29 @@ from pathlib import Path
 import pytest
 from agent_process import AgentProcess, agent, until
 from kernel_or_agent import GREETER_PORT, Place, answers, greeter, line_of, say
-from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
-from offloading_agents import with_device
+from network_pair import IPV4, KERNEL_ADDRESS, Family, NetworkPair, missing
+from offloading_agents import SETUPS_OF_BOTH_FAMILIES, setup_of, with_device
 from offpath import sockets
 from test_sockets_servers import serve_java
 from unpacked_programs import UNPACKED
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+setup = setup_of(SETUPS_OF_BOTH_FAMILIES)
 
 ECHO = Path(__file__).with_name("supervised_echo.c")
 PORT = "7780"
 
 
 @pytest.fixture
-def supervised(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> Place:
-    return Place(pair, tmp_path, offloaded=True, supervised=True)
+def supervised(tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family) -> Place:
+    return Place(pair, tmp_path, offloaded=True, supervised=True, family=family)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, pair: NetworkPair) -> Place:
+def elsewhere(tmp_path: Path, pair: NetworkPair, request: pytest.FixtureRequest) -> Place:
     """In the kernel of ``far``."""
-    return Place(pair, tmp_path, offloaded=False)
+    family = request.getfixturevalue("family") if "served" in request.fixturenames else IPV4
+    return Place(pair, tmp_path, offloaded=False, family=family)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def asked(place: Place, client: str, *words: str, given: bytes = SENT) -> bytes:
     env = dict(os.environ)
     command = [client, *words]
     if place.supervised:
-        env = sockets.environment(f"unix:{place.tmp_path}/agent.sock", address=AGENT_ADDRESS, preload=False)
+        env = place.environment()
         command = [str(sockets.find_supervisor()), "--", *command]
     enter = place.pair.near_command if place.offloaded else place.pair.far_command
     done = subprocess.run(enter(*command), input=given, capture_output=True, timeout=60, check=False, env=env)
@@ -65,36 +67,36 @@ def asked(place: Place, client: str, *words: str, given: bytes = SENT) -> bytes:
 
 @pytest.mark.parametrize("how", ["threads", "forks", "epoll", "uring"])
 def test_a_static_server(supervised: Place, elsewhere: Place, echo: str, how: str) -> None:
-    with supervised.serving(echo, "serve", PORT, how) as server:
+    with supervised.serving(echo, "serve", PORT, how, supervised.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
         for given in (b"", b"x", SENT):
-            assert asked(elsewhere, echo, "ask", AGENT_ADDRESS, PORT, "blocks", given=given) == given
+            assert asked(elsewhere, echo, "ask", supervised.address, PORT, "blocks", given=given) == given
         several = answers(
-            16, lambda: asked(elsewhere, echo, "ask", AGENT_ADDRESS, PORT, "blocks", given=SENT[:200_000])
+            16, lambda: asked(elsewhere, echo, "ask", supervised.address, PORT, "blocks", given=SENT[:200_000])
         )
         assert several == [SENT[:200_000]] * 16
 
 
 @pytest.mark.parametrize("how", ["blocks", "polls"])
 def test_a_static_client(supervised: Place, elsewhere: Place, echo: str, how: str) -> None:
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
         for given in (b"", b"x", SENT):
-            assert asked(supervised, echo, "ask", KERNEL_ADDRESS, PORT, how, given=given) == given
+            assert asked(supervised, echo, "ask", elsewhere.address, PORT, how, given=given) == given
     with pytest.raises(AssertionError, match="Connection refused"):
-        asked(supervised, echo, "ask", KERNEL_ADDRESS, PORT, how)
+        asked(supervised, echo, "ask", elsewhere.address, PORT, how)
 
 
 def test_signals_interrupt_calls(supervised: Place, elsewhere: Place, echo: str) -> None:
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
-        assert asked(supervised, echo, "interrupted", KERNEL_ADDRESS, PORT, "500") == b"500\n"
+        assert asked(supervised, echo, "interrupted", elsewhere.address, PORT, "500") == b"500\n"
 
 
 def test_an_attempt_that_ends_early_is_not_writable(supervised: Place) -> None:
     program = """
 import errno, select, socket, struct, sys
-s = socket.socket()
+s = socket.socket(FAMILY)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 100_000))
 try:
     s.connect((sys.argv[1], 7799))
@@ -102,7 +104,7 @@ except OSError as error:
     print(errno.errorcode[error.errno])
 print(select.select([], [s], [], 0)[1])
 """
-    nobody = KERNEL_ADDRESS.rsplit(".", 1)[0] + ".77"
+    nobody = supervised.peers_address[:-1] + "77"
     running = supervised.start(program, nobody)
     with supervised.ending(running):
         assert [line_of(running), line_of(running)] == ["EINPROGRESS", "[]"]
@@ -121,9 +123,9 @@ own = s.getsockname()
 s.shutdown(socket.SHUT_RDWR)
 print(s.getsockname() == own)
 """
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
-        running = supervised.start(program, KERNEL_ADDRESS, PORT)
+        running = supervised.start(program, elsewhere.address, PORT)
         with supervised.ending(running):
             assert [line_of(running), line_of(running)] == ["b'abcd'", "True"]
 
@@ -203,7 +205,7 @@ def test_a_server_of_go(supervised: Place, go_program: str, tmp_path: Path) -> N
     body.write_bytes(SENT[:300_000])
     with (
         greeter(supervised),
-        supervised.serving(go_program, "serve", PORT, f"{KERNEL_ADDRESS}:{GREETER_PORT}") as server,
+        supervised.serving(go_program, "serve", PORT, supervised.at_peer(GREETER_PORT)) as server,
     ):
         assert line_of(server) == "ready"
         posted = answers(30, lambda: supervised.curl(int(PORT), "", "--data-binary", f"@{body}"))
@@ -212,8 +214,8 @@ def test_a_server_of_go(supervised: Place, go_program: str, tmp_path: Path) -> N
 
 
 def test_a_client_of_go(supervised: Place, elsewhere: Place, echo: str, go_program: str) -> None:
-    peer = f"{KERNEL_ADDRESS}:{PORT}"
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    peer = elsewhere.at(PORT)
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
         for given in (b"x", SENT):
             assert asked(supervised, go_program, "ask", peer, given=given) == given
@@ -240,9 +242,9 @@ except OSError as error:
 
 
 def test_a_server_that_is_killed_takes_its_connections_along(supervised: Place, elsewhere: Place, echo: str) -> None:
-    with supervised.serving(echo, "serve", PORT, "threads") as server:
+    with supervised.serving(echo, "serve", PORT, "threads", supervised.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
-        peer = elsewhere.start(HOLDS, AGENT_ADDRESS, PORT)
+        peer = elsewhere.start(HOLDS, supervised.address, PORT)
         with elsewhere.ending(peer):
             assert line_of(peer) == "hello"
             os.kill(supervised.pid_of(server), signal.SIGKILL)
@@ -271,9 +273,9 @@ except OSError as error:
 def test_connections_end_with_an_error(
     supervised: Place, elsewhere: Place, served: AgentProcess, echo: str, dies: str
 ) -> None:
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
-        program = supervised.start(READS, KERNEL_ADDRESS, PORT)
+        program = supervised.start(READS, elsewhere.address, PORT)
         with supervised.ending(program):
             assert line_of(program) == "hello"
             os.kill(program.pid if dies == "supervisor" else served.pid, signal.SIGKILL)
@@ -282,14 +284,14 @@ def test_connections_end_with_an_error(
 
 
 def test_a_report_and_the_status_of_the_program(supervised: Place, elsewhere: Place, echo: str) -> None:
-    env = sockets.environment(f"unix:{supervised.tmp_path}/agent.sock", preload=False, report=True)
+    env = supervised.environment(address=None, report=True)
     program = (
         "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))); "
         "socket.create_server(('127.0.0.1', 0)); socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
         "socket.socketpair(); socket.socket(socket.AF_UNIX); sys.exit(7)"
     )
-    command = [str(sockets.find_supervisor()), "--", sys.executable, "-c", program, KERNEL_ADDRESS, PORT]
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    command = [str(sockets.find_supervisor()), "--", sys.executable, "-c", program, elsewhere.address, PORT]
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
         done = subprocess.run(
             supervised.pair.near_command(*command), env=env, capture_output=True, timeout=60, check=False
@@ -311,12 +313,16 @@ def test_the_command_line_supervises(supervised: Place) -> None:
         "--agent",
         f"unix:{supervised.tmp_path}/agent.sock",
     ]
-    program = "import socket; s = socket.create_server(('0.0.0.0', 7781)); print(s.getsockname()[1], s.family.name)"
+    family = supervised.family
+    program = (
+        family.prelude
+        + "s = socket.create_server((EVERYWHERE, 7781), family=FAMILY); print(s.getsockname()[1], s.family.name)"
+    )
     enter = supervised.pair.near_command
     done = subprocess.run(
         enter(*words, "--", sys.executable, "-c", program), capture_output=True, timeout=60, check=False
     )
-    assert done.stdout.split() == [b"7781", b"AF_INET"], done.stderr
+    assert done.stdout.split() == [b"7781", family.name.encode()], done.stderr
     missing_program = subprocess.run([*words, "--", "/no/such/program"], capture_output=True, timeout=60, check=False)
     assert missing_program.returncode == 1
     assert b"/no/such/program: No such file" in missing_program.stderr
@@ -352,7 +358,7 @@ def test_a_user_without_rights_supervises(pair: NetworkPair, elsewhere: Place, e
         agent(
             open_path, *with_device(1), "--set", "security.allow_uids=65534", http=False, launcher=pair.near_command()
         ),
-        elsewhere.serving(echo, "serve", PORT, "threads") as server,
+        elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server,
     ):
         assert line_of(server) == f"ready {PORT}"
         env = sockets.environment(f"unix:{open_path}/agent.sock", preload=False)
@@ -376,19 +382,20 @@ def say(what, *arguments):
         print("done")
     except OSError as error:
         print(errno.errorcode[error.errno])
-for address in ("0.0.0.0", "127.0.0.1", sys.argv[1]):
-    say(socket.socket().bind, (address, 80))
+for address in (EVERYWHERE, {"0.0.0.0": "127.0.0.1", "::": "::1"}[EVERYWHERE], sys.argv[1]):
+    say(socket.socket(FAMILY).bind, (address, 80))
 for option, value in ((socket.SO_MARK, 1), (socket.SO_PRIORITY, 7), (socket.SO_PRIORITY, 6), (46, 50)):
-    say(socket.socket().setsockopt, socket.SOL_SOCKET, option, value)  # 46: SO_BUSY_POLL
-say(socket.socket().bind, (sys.argv[1], 7781))
-unnamed = socket.socket()
+    say(socket.socket(FAMILY).setsockopt, socket.SOL_SOCKET, option, value)  # 46: SO_BUSY_POLL
+say(socket.socket(FAMILY).bind, (sys.argv[1], 7781))
+unnamed = socket.socket(FAMILY)
 say(unnamed.bind, (sys.argv[1], 8080))
 say(unnamed.listen)
 libc.unshare(0x10000000)  # CLONE_NEWUSER, where the kernel allows it: every capability, in that namespace
-say(socket.socket().bind, (sys.argv[1], 80))
+say(socket.socket(FAMILY).bind, (sys.argv[1], 80))
 """
+    program = supervised.family.prelude + program
     running = supervised.start_command(
-        *NOBODY, "/usr/bin/env", "python3", "-c", program, AGENT_ADDRESS, OFFPATH_SOCKETS_LISTEN=listens
+        *NOBODY, "/usr/bin/env", "python3", "-c", program, supervised.address, OFFPATH_SOCKETS_LISTEN=listens
     )
     with supervised.ending(running):
         # 127.0.0.1 is the kernel's to refuse, with the program's rights, and the namespace's own low ports.
@@ -401,11 +408,11 @@ say(socket.socket().bind, (sys.argv[1], 80))
 def test_a_supervisor_without_descriptors_leaves_nothing_to_the_kernel(supervised: Place) -> None:
     program = """
 import errno, socket
-made = socket.socket()
+made = socket.socket(FAMILY)
 print("ready", flush=True)
 input()
 try:
-    made.bind(("0.0.0.0", 7781))
+    made.bind((EVERYWHERE, 7781))
     print("done")
 except OSError as error:
     print(errno.errorcode[error.errno])
@@ -438,11 +445,11 @@ print("done")
 
 
 def test_connections_that_end_leave_nothing(supervised: Place, elsewhere: Place, echo: str) -> None:
-    with supervised.serving(echo, "serve", PORT, "threads") as server:
+    with supervised.serving(echo, "serve", PORT, "threads", supervised.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
 
         def ask() -> bytes:
-            return asked(elsewhere, echo, "ask", AGENT_ADDRESS, PORT, "blocks", given=b"hello")
+            return asked(elsewhere, echo, "ask", supervised.address, PORT, "blocks", given=b"hello")
 
         def descriptors() -> int:
             return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
@@ -458,7 +465,7 @@ def test_connections_that_end_leave_nothing(supervised: Place, elsewhere: Place,
 def test_without_an_agent(pair: NetworkPair, elsewhere: Place, echo: str, tmp_path: Path, falls_back: bool) -> None:
     env = sockets.environment(f"unix:{tmp_path}/nothing.sock", preload=False, fallback=falls_back)
     command = [str(sockets.find_supervisor()), "--", echo, "ask", KERNEL_ADDRESS, PORT, "blocks"]
-    with elsewhere.serving(echo, "serve", PORT, "threads") as server:
+    with elsewhere.serving(echo, "serve", PORT, "threads", elsewhere.family.everywhere) as server:
         assert line_of(server) == f"ready {PORT}"
         done = subprocess.run(
             pair.far_command(*command), env=env, input=SENT, capture_output=True, timeout=60, check=False

@@ -32,6 +32,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert read_policy(path) == Policy(
         "unix:/run/offpath/agent.sock", "10.9.0.2", [80, 8000], networks, True, False, 4096, 65536
     )
+    path.write_text('[sockets]\naddress = ["10.9.0.2", "fe80::2%eth0"]\nconnect = ["::/0", "2001:db8::/32"]\n')
+    assert read_policy(path) == Policy(address=["10.9.0.2", "fe80::2%eth0"], connect=["::/0", "2001:db8::/32"])
     path.write_text("[sockets]\nlisten = []\n")
     assert read_policy(path) == Policy(listen=[])
     path.write_text("")
@@ -47,7 +49,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[sockets]\nlisten = [80]\nconect = []", "policy.toml:3: unknown key sockets.conect; did you mean connect?"),
         ("[sockets]\nquota = 1", "policy.toml:2: unknown key sockets.quota; there are agent, address"),
         ("[sockets]\nconnect = [\n '10.9.0.0/24',\n '10.9.0.1/24']", "policy.toml:4: sockets.connect: '10.9.0.1/24'"),
-        ("[sockets]\naddress = '10.9.0'", "policy.toml:2: sockets.address: '10.9.0' is no IPv4 address"),
+        ("[sockets]\nconnect = ['fd00::1/8']", "policy.toml:2: sockets.connect: 'fd00::1/8' is no network"),
+        ("[sockets]\naddress = '10.9.0'", "policy.toml:2: sockets.address: '10.9.0' is no IP address"),
+        ("[sockets]\naddress = [\n '10.9.0.2',\n 'fd00:::2']", "policy.toml:4: sockets.address: 'fd00:::2' is no IP"),
         ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: true or false is wanted"),
         ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: a text in quotes is wanted"),
         ("[sockets]\nsockets = 8", "policy.toml:2: sockets.sockets: a number from 16 to 65536 is wanted"),

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 KERNEL_ADDRESS = "10.9.0.1"
 AGENT_ADDRESS = "10.9.0.2"
+KERNEL_ADDRESS_6 = "fd09::1"
+AGENT_ADDRESS_6 = "fd09::2"
 # The kernel's in ``near``, over the bad network.
 NEAR_KERNEL_ADDRESS = "10.9.0.3"
 # Of the second pair: the end in ``far``, and that in ``near``.
@@ -61,6 +63,12 @@ def _enter(process: int, *command: str) -> list[str]:
     return ["nsenter", "--net", "-t", str(process), "--", *command]
 
 
+def _set(namespace: int, setting: str, value: str) -> None:
+    """A setting below /proc/sys, if there is one."""
+    path = f"/proc/sys/{setting}"
+    _run(_enter(namespace, "sh", "-c", f"[ ! -e {path} ] || echo {value} > {path}"))
+
+
 def _connect(one: int, device: str, other: int, other_device: str) -> None:
     """Devices of these names, up, without addresses, each in the namespace of a process."""
     peer = ("peer", "name", other_device, "netns", str(other))
@@ -78,6 +86,7 @@ def _namespaces(stack: contextlib.ExitStack, count: int) -> list[int]:
         stack.callback(holders[-1].kill)
     for holder in holders:
         _run(_enter(holder.pid, "ip", "link", "set", "lo", "up"))
+        _set(holder.pid, "net/ipv6/conf/default/accept_dad", "0")  # the kernel's addresses are there at once
     return [holder.pid for holder in holders]
 
 
@@ -87,7 +96,10 @@ def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator
     with contextlib.ExitStack() as stack:
         pair = NetworkPair(*_namespaces(stack, 2))
         _connect(pair.near, "near", pair.far, "far")
+        _set(pair.near, "net/ipv6/conf/near/disable_ipv6", "1")  # IPv6 there is the agent's alone
         _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
+        with contextlib.suppress(subprocess.CalledProcessError):  # of a kernel without IPv6
+            _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS_6}/64", "dev", "far"))
         if with_peer:
             _connect(pair.near, "near-peer", pair.far, "far-peer")
             _run(pair.near_command("ip", "addr", "add", f"{PEER_SERVER_ADDRESS}/24", "dev", "near-peer"))
@@ -112,7 +124,7 @@ def bad_network(path_program: str, *impairments: str) -> Iterator[NetworkPair]:
             cut = ("gso_max_size", "1000") if device == "near" else ("gso_max_segs", "1")
             _run(_enter(namespace, "ip", "link", "set", device, *cut))
         # Of two devices in one network the kernel answers for its address on that which has it.
-        _run(pair.near_command("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"))
+        _set(pair.near, "net/ipv4/conf/all/arp_ignore", "1")
         _run(pair.near_command("ip", "addr", "add", f"{NEAR_KERNEL_ADDRESS}/24", "dev", "kernel"))
         _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
         command = _enter(path, path_program, "near-path,kernel-path", "far-path", *impairments)

@@ -63,7 +63,7 @@ def sockets_command(command: Annotated[
                     ],
                     agent: AgentOption = None,
                     address: Annotated[
-                        str | None, typer.Option(help="The agent's address (tcp.address), which programs may bind.")
+                        str | None, typer.Option(help="The agent's addresses, which programs may bind: 10.9.0.2,…")
                     ] = None,
                     listen: Annotated[
                         str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")
@@ -114,6 +114,7 @@ def sockets_command(command: Annotated[
     if ring is not None and not is_ring(ring):
         raise Error(f"--ring {ring}: a power of two from 4096 to 4194304 is wanted")
     said = read_policy(policy) if policy is not None else Policy()
+    own = ",".join(said.address) if isinstance(said.address, list) else said.address
     where = required_agent(agent or said.agent)
     if not where.startswith("unix:"):
         relay = sockets.relay_to(where)  # ends with this object until the program has taken this one's place
@@ -123,7 +124,7 @@ def sockets_command(command: Annotated[
         command = [str(sockets.find_supervisor()), "--", *command]
     environment = sockets.environment(
         where,
-        address=address or said.address,
+        address=address or own,
         listen=listen if listen is not None or said.listen is None else ",".join(map(str, said.listen)),
         connect=to if to is not None or said.connect is None else ",".join(said.connect),
         fallback=bool(said.fallback if fallback is None else fallback),

@@ -45,19 +45,19 @@ void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t cou
 }
 
 // Rows of a block: enough for runs of this many rows, or as many as fit while a column of the block stays in a cache of
-// the core, because the ends of runs cost most. Streamed ones cost more: their first and last lines are written in parts.
+// the core, because the ends of runs cost most; those of streamed runs cost more, as lines there are written in parts.
 constexpr std::uint32_t block_rows_max = 32768;
 
-std::uint32_t block_rows_of(SplitBits bits, Stores stores) noexcept {
+std::uint32_t block_rows_of(SplitBits bits, bool streamed) noexcept {
   constexpr std::uint32_t block_rows_min = 4096, run_rows_cached = 128, run_rows_streamed = 512;
-  const std::uint32_t run_rows = stores == Stores::streamed ? run_rows_streamed : run_rows_cached;
+  const std::uint32_t run_rows = streamed ? run_rows_streamed : run_rows_cached;
   return std::clamp(bits.parts() * run_rows, block_rows_min, block_rows_max);
 }
 
 constexpr std::uint32_t line_bytes = 64;
 
-// A column's values of the next block. They are fetched while this block is gathered, a line for each that is written:
-// no processor foresees reads in the order of parts.
+// A column's values of the next block, fetched while this one is gathered: a line for each that is written, because more
+// at once would wait for each other.
 class Ahead {
  public:
   Ahead(const std::byte* values, std::size_t bytes) noexcept : values_(values), bytes_(bytes) {}
@@ -248,7 +248,7 @@ void count_parts(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t
 Partition::Partition(SplitBits bits, Gather gather)
     : bits_(bits),
       gather_(gather),
-      part_of_row_(block_rows_of(bits, Stores::streamed)),
+      part_of_row_(block_rows_of(bits, true)),
       order_(part_of_row_.size()),
       begin_(bits.parts() + 1),
       at_(bits.parts()) {}
@@ -256,56 +256,59 @@ Partition::Partition(SplitBits bits, Gather gather)
 void Partition::split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) {
   std::uint64_t row_bytes = 0;
   for (const Column& column : columns) row_bytes += column.value_bytes;
-  // The next reader finds a smaller split in the cache.
-  constexpr std::uint64_t large_bytes = 4 << 20;
-  Stores stores = Stores::cached;
+  constexpr std::uint64_t large_bytes = 4 << 20;  // the next reader finds less in the cache
+  SplitWay way{.streamed = false, .fetches_ahead = true};
   std::uint64_t begin = 0;
   if (ids.rows * row_bytes >= large_bytes) {
-    std::atomic<Found>& found = found_for(bits_.bits);
-    if (found.load(std::memory_order_relaxed) == Found::nothing)
-      begin = try_both({ids, columns, targets}, std::max<std::uint64_t>(1, large_bytes / row_bytes), found);
-    if (found.load(std::memory_order_relaxed) != Found::cached) stores = Stores::streamed;
+    std::atomic<const SplitWay*>& fastest = fastest_way(bits_.bits);
+    if (fastest.load(std::memory_order_relaxed) == nullptr)
+      begin = try_ways({ids, columns, targets}, std::max<std::uint64_t>(1, large_bytes / row_bytes), fastest);
+    const SplitWay* const found = fastest.load(std::memory_order_relaxed);
+    way = found != nullptr ? *found : split_ways[0];
   }
-  split_rows({ids, columns, targets}, begin, ids.rows, stores);
+  split_rows({ids, columns, targets}, begin, ids.rows, way);
 }
 
 void Partition::split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets,
-                      Stores stores) {
-  split_rows({ids, columns, targets}, 0, ids.rows, stores);
+                      SplitWay way) {
+  split_rows({ids, columns, targets}, 0, ids.rows, way);
 }
 
-std::atomic<Partition::Found>& Partition::found_for(std::uint32_t bits) noexcept {
-  static std::array<std::atomic<Found>, split_bits_max + 1> found{};
-  return found[bits];
+std::atomic<const SplitWay*>& Partition::fastest_way(std::uint32_t bits) noexcept {
+  static std::array<std::atomic<const SplitWay*>, split_bits_max + 1> fastest{};
+  return fastest[bits];
 }
 
-std::uint64_t Partition::try_both(const Rows& rows, std::uint64_t stretch_rows, std::atomic<Found>& found) {
-  constexpr std::uint32_t turns = 4;  // of each; its best counts, because the core may be taken away in any
-  if (rows.ids.rows < 2 * turns * stretch_rows) return 0;
-  std::array<TimeNs, 2> best{never, never};
+std::uint64_t Partition::try_ways(const Rows& rows, std::uint64_t stretch_rows, std::atomic<const SplitWay*>& fastest) {
+  constexpr std::size_t turns = 4 * split_ways.size();  // each way's best counts: the core may be taken away in any
+  if (rows.ids.rows < turns * stretch_rows) return 0;
+  std::array<TimeNs, split_ways.size()> best;
+  best.fill(never);
   std::uint64_t begin = 0;
-  for (std::uint32_t turn = 0; turn < 2 * turns; ++turn, begin += stretch_rows) {
+  for (std::size_t turn = 0; turn < turns; ++turn, begin += stretch_rows) {
+    const std::size_t way = turn % split_ways.size();
     const TimeNs began = monotonic_ns();
-    split_rows(rows, begin, begin + stretch_rows, turn % 2 == 0 ? Stores::streamed : Stores::cached);
-    best[turn % 2] = std::min(best[turn % 2], monotonic_ns() - began);
+    split_rows(rows, begin, begin + stretch_rows, split_ways[way]);
+    best[way] = std::min(best[way], monotonic_ns() - began);
   }
-  found.store(best[0] <= best[1] ? Found::streamed : Found::cached, std::memory_order_relaxed);
+  fastest.store(&split_ways[static_cast<std::size_t>(std::ranges::min_element(best) - best.begin())],
+                std::memory_order_relaxed);
   return begin;
 }
 
-void Partition::split_rows(const Rows& rows, std::uint64_t first, std::uint64_t last, Stores stores) {
-  const std::uint32_t parts = bits_.parts(), block_rows = block_rows_of(bits_, stores);
+void Partition::split_rows(const Rows& rows, std::uint64_t first, std::uint64_t last, SplitWay way) {
+  const std::uint32_t parts = bits_.parts(), block_rows = block_rows_of(bits_, way.streamed);
   std::vector<GatherRun> runs;
   for (std::size_t column = 0; column < rows.columns.size(); ++column) {
     const std::uint32_t value_bytes = rows.columns[column].value_bytes;
     const bool aligned = std::ranges::all_of(rows.targets.subspan(column * parts, parts), [&](const std::byte* to) {
       return reinterpret_cast<std::uintptr_t>(to) % value_bytes == 0;
     });
-    runs.push_back(gather_of(value_bytes, gather_, stores == Stores::streamed && aligned));
+    runs.push_back(gather_of(value_bytes, gather_, way.streamed && aligned));
   }
   for (std::uint64_t row = first; row < last; row += block_rows) {
     const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(block_rows, last - row));
-    const std::uint64_t next_count = std::min<std::uint64_t>(block_rows, last - row - count);
+    const std::uint64_t next_count = way.fetches_ahead ? std::min<std::uint64_t>(block_rows, last - row - count) : 0;
     part_numbers(rows.ids, row, count, bits_, part_of_row_.data());
     std::fill(begin_.begin(), begin_.end(), 0);
     for (std::uint32_t i = 0; i < count; ++i) ++begin_[part_of_row_[i] + 1];

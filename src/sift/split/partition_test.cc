@@ -33,7 +33,7 @@ struct Rows {
   }
 };
 
-void expect_split(const Rows& rows, SplitBits bits, Gather gather, std::optional<Stores> stores = {}) {
+void expect_split(const Rows& rows, SplitBits bits, Gather gather, std::optional<SplitWay> way = {}) {
   std::vector<std::uint64_t> counts(bits.parts());
   count_parts(rows.ids, bits, counts);
   std::vector<std::vector<std::uint64_t>> expected(bits.parts());  // row numbers
@@ -46,8 +46,8 @@ void expect_split(const Rows& rows, SplitBits bits, Gather gather, std::optional
   std::vector<std::byte*> targets;
   for (std::vector<std::byte>& each : got) targets.push_back(each.data());
   Partition partition(bits, gather);
-  if (stores)
-    partition.split(rows.ids, rows.views, targets, *stores);
+  if (way)
+    partition.split(rows.ids, rows.views, targets, *way);
   else
     partition.split(rows.ids, rows.views, targets);
 
@@ -93,14 +93,13 @@ TEST_P(PartitionOf, WhatIsWrittenPastTheCachesIsTheSame) {
   std::mt19937_64 random(4);
   const Rows rows(200'001, 8, {4, 8, 1, 2}, random);  // 4.6 MB
   for (const std::uint32_t bits : {1U, 4U, 8U})
-    for (const Stores stores : {Stores::cached, Stores::streamed})
-      ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, bits}, GetParam(), stores));
+    for (const SplitWay way : split_ways) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, bits}, GetParam(), way));
 }
 
-TEST_P(PartitionOf, LargeSplitsTryBothStoresAndThenUseTheFaster) {
+TEST_P(PartitionOf, LargeSplitsTryAllWaysAndThenUseTheFastest) {
   if (GetParam() > best_gather()) GTEST_SKIP() << "this processor has no such instructions";
   std::mt19937_64 random(5);
-  const Rows rows(40'001, 4, {1000, 8}, random);  // 40 MB: eight stretches, and a rest
+  const Rows rows(60'001, 4, {1000, 8}, random);  // 60 MB: twelve stretches, and a rest
   for (int turn = 0; turn < 2; ++turn) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, 3}, GetParam()));
 }
 

@@ -43,7 +43,7 @@ FakeAreaAgent::FakeAreaAgent(const channel::SocketOptions& options)
       area_(channel::SocketArea::layout_of(options)) {
   maker_ = std::make_unique<channel::SocketArea>(memory_.bytes(), options, [](std::uint32_t) {});
   OFP_ASSERT(area_.attach(memory_.bytes()));
-  area_.introduce(1, address, address6);
+  area_.introduce(1, wire::ipv4(address), address6);
   std::tie(wakes_[0], programs_wake_) = pair_of_sockets();
   notices_.emplace_back();
   std::tie(notices_.back(), programs_notices_) = pair_of_sockets();

@@ -21,9 +21,9 @@ namespace offpath::sockets {
 // As `offpath sockets` would set it; before anything asks for the policy.
 inline void set_policy_of_tests() {
   ::setenv("OFFPATH_AGENT", "unix:/nowhere", 1);
-  ::setenv("OFFPATH_SOCKETS_ADDRESS", "10.9.0.2", 1);
+  ::setenv("OFFPATH_SOCKETS_ADDRESS", "10.9.0.2,fd09::2", 1);
   ::setenv("OFFPATH_SOCKETS_LISTEN", "8000", 1);
-  ::setenv("OFFPATH_SOCKETS_CONNECT", "10.9.0.0/24", 1);
+  ::setenv("OFFPATH_SOCKETS_CONNECT", "10.9.0.0/24,fd09::/64", 1);
   ::setenv("OFFPATH_SOCKETS_MAX", "64", 1);
   ::setenv("OFFPATH_SOCKETS_RING", "1048576", 1);  // tests send much at a time, and the double advises no larger rings
 }
