@@ -81,9 +81,11 @@ Offload AutoOffload::next_probe() const {
   return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list;
 }
 
+// Probes are made without an exchange.
 bool AutoOffload::may_offload_forces() const {
-  return simulation_.settings().trigger == Trigger::interval &&
-         Simulation::why_not(Offload::force, simulation_.settings()).empty();
+  const Settings& s = simulation_.settings();
+  return s.trigger == Trigger::interval && s.potential == Potential::lj &&
+         Simulation::why_not(Offload::force, s).empty();
 }
 
 void AutoOffload::measure(double seconds) {
@@ -102,8 +104,7 @@ bool AutoOffload::host_seen(std::size_t rebuilds, std::size_t plain, double seco
 
 double AutoOffload::interval_seen() const {
   const Settings& s = simulation_.settings();
-  if (s.trigger == Trigger::interval && Simulation::why_not(Offload::force, s).empty())
-    return static_cast<double>(s.interval);
+  if (may_offload_forces()) return static_cast<double>(s.interval);
   return static_cast<double>(steps_) /
          static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
 }

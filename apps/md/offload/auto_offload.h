@@ -30,6 +30,9 @@ class AutoOffload {
   // Called after every step, with its duration in seconds.
   void step_done(double seconds);
 
+  // Whether the mode is chosen, and not in doubt.
+  [[nodiscard]] bool settled() const { return stage_ == Stage::settled; }
+
   // A text with the results so far, for the end of the run.
   [[nodiscard]] std::string verdict() const;
 

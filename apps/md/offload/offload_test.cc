@@ -176,6 +176,23 @@ TEST_F(OffloadedMetal, ForcesElsewhereAreRefusedWithTheWayOut) {
   OneRank ranks;
   const std::string refusal = refusal_of([&] { Simulation(settings(Offload::force), ranks, make_local_coworker()); });
   EXPECT_NE(refusal.find("use --offload list"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("only with --exchange agent"), std::string::npos) << refusal;
+  // Two elements of the same tables.
+  std::string two = "1\n2\n3\n2 A B\n 5 0.2 301 0.01 3.0\n";
+  const auto values = [&](int count, double each) {
+    for (int k = 0; k < count; ++k) two += std::to_string(each) + "\n";
+  };
+  for (int element = 0; element < 2; ++element) {
+    two += "1 60.0 2.5 FCC\n";
+    values(5, -1);
+    values(301, 0.1);
+  }
+  values(3 * 301, 0);
+  table_.write(two);
+  Settings several = settings(Offload::force);
+  several.exchange = Exchange::agent;
+  EXPECT_EQ(refusal_of([&] { Simulation(several, ranks, make_local_coworker({}, &ranks)); }),
+            "--offload force computes EAM of one element; for several use --offload list, or auto");
 }
 
 TEST_F(OffloadedMetal, AutoTriesListsAlone) {
