@@ -290,6 +290,46 @@ TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
   EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
 }
 
+// Of 2,000 steps as many are lost as a trial may lose, and the steps into the mode and back.
+TEST_F(AutoOffloadTest, EndsATrialAsSoonAsItHasLostAFewSteps) {
+  int tried = 0;
+  for (int step = 0; step < 2000; ++step) {
+    const Offload mode = simulation_.mode();
+    double alone_ms = 1;
+    static_cast<void>(std::sscanf(automatic_->verdict().c_str(), "%*s (ms per step: alone %lf", &alone_ms));
+    simulation_.step();
+    tried += mode != Offload::none;
+    automatic_->step_done(1e-3 * alone_ms * (mode == Offload::none ? 1 : 1.6));
+  }
+  EXPECT_EQ(simulation_.mode(), Offload::none);
+  // Of two modes at most, eight steps to warm up, and until eight are lost; some sort, which do not count.
+  EXPECT_LE(tried, 2 * (8 + 20));
+  EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
+}
+
+TEST_F(AutoOffloadTest, AHiccupOfTheMachineEndsNoTrial) {
+  int tried = 0;
+  for (int step = 0; step < 1500 && automatic_->verdict().find("tried") == std::string::npos; ++step) {
+    tried += simulation_.mode() != Offload::none;
+    simulation_.step();
+    automatic_->step_done(tried == 12 ? 1.0 : 1e-9);
+  }
+  EXPECT_GE(tried, 18) << automatic_->verdict();
+}
+
+// What would be won in the steps that are left does not pay for a trial.
+TEST(AutoOffload, TriesNothingShortlyBeforeTheEnd) {
+  Settings settings = small_box(Offload::automatic);
+  OneRank ranks;
+  settings.steps = 8;  // fewer than a failed trial loses
+  Simulation simulation(settings, ranks, make_local_coworker());
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  EXPECT_EQ(chosen(simulation, automatic, 200, [](Offload) { return 1e-3; }), Offload::none);
+  EXPECT_EQ(automatic.verdict().find("tried"), std::string::npos) << automatic.verdict();
+  EXPECT_NE(automatic.verdict().find("predicted"), std::string::npos) << automatic.verdict();
+}
+
 TEST_F(AutoOffloadTest, GivesUpWhatGetsSlowerLater) {
   ASSERT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
   const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 1.0 : 10.0; };
