@@ -94,16 +94,23 @@ class Run {
   }
 
   void one_step() {
+    const std::int64_t forces = simulation_.forces_by_coworker();
     double seconds = 0;
     {
       const Stopwatch watch(seconds);
       simulation_.step();
     }
-    if (exchange_choice_ && (!auto_offload_ || auto_offload_->settled())) exchange_choice_->step_done(seconds);
-    if (auto_offload_) auto_offload_->step_done(seconds);
+    after_step(seconds, simulation_.forces_by_coworker() > forces);
   }
 
  private:
+  // What a way to exchange costs that is being tried is not charged to the mode.
+  void after_step(double seconds, bool forces_elsewhere) {
+    const bool tries = exchange_choice_ && !exchange_choice_->settled() && simulation_.mode() == Offload::force &&
+                       (!auto_offload_ || auto_offload_->settled());
+    if (tries && forces_elsewhere) exchange_choice_->step_done(seconds);
+    if (!tries && auto_offload_) auto_offload_->step_done(seconds);
+  }
   [[nodiscard]] double seconds_since_start() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   }
@@ -163,7 +170,10 @@ class Run {
                   simulation_.forces_by_coworker());
     }
     if (auto_offload_) std::printf("# auto: %s\n", auto_offload_->verdict().c_str());
-    if (exchange_choice_) std::printf("# exchange: %s\n", exchange_choice_->verdict().c_str());
+    if (exchange_choice_)
+      std::printf("# exchange: %s\n", exchange_choice_->verdict().c_str());
+    else if (!simulation_.coworkers_apart().empty())
+      std::printf("# exchange: host (%s)\n", simulation_.coworkers_apart().c_str());
     if (!simulation_.coworker_lost().empty()) {
       std::fprintf(stderr, "offpath-md: warning: continued without the agent: %s\n",
                    simulation_.coworker_lost().c_str());

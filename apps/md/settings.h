@@ -12,9 +12,10 @@ namespace md {
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };        // when lists are built again
 enum class Offload { none, force, list, automatic };  // the agent's part; automatic: the fastest
-enum class Exchange { host, agent, automatic };       // by whom forces elsewhere get halo and order; the faster
-enum class Lists { automatic, pairs, clusters };      // automatic: the faster ones (kind_of_lists)
-enum class Precision { whole, mixed };                // double throughout; pairs in float, sums in double
+// Who exchanges ghosts and forces in steps with forces elsewhere; automatic: the faster.
+enum class Exchange { host, agent, automatic };
+enum class Lists { automatic, pairs, clusters };  // automatic: the faster ones (kind_of_lists)
+enum class Precision { whole, mixed };            // double throughout; pairs in float, sums in double
 
 inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
 

@@ -302,7 +302,7 @@ void Simulation::start() {
   }
   sums_wanted_ = true;
   compute_forces();
-  if (settings_.exchange != Exchange::host) meet_coworkers();
+  if (settings_.exchange != Exchange::host && !chosen_later_) meet_coworkers();
   if (!coworker_) return;
   try {
     if (settings_.offload == Offload::force) lend_list();

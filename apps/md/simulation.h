@@ -69,7 +69,8 @@ class Simulation {
   // Who exchanges positions and forces in steps with forces elsewhere, from now on. `agent` only if they have met.
   void exchange_by(Exchange exchange) { exchange_ = exchange; }
   [[nodiscard]] Exchange exchange() const { return exchange_; }
-  // Whether the coworkers of all ranks reach each other. They try at the start, unless the settings say `host`.
+  // Whether the coworkers of all ranks reach each other. They try before forces elsewhere, unless the settings say
+  // `host`.
   [[nodiscard]] bool coworkers_meet() const { return coworkers_meet_; }
   // The reason if they do not.
   [[nodiscard]] const std::string& coworkers_apart() const { return coworkers_apart_; }
@@ -184,7 +185,7 @@ class Simulation {
   std::int64_t steps_too_late_ = 0;
   Array<double> handed_positions_;  // the positions for the coworker's forces
   Exchange exchange_ = Exchange::host;
-  bool coworkers_meet_ = false;
+  bool coworkers_meet_ = false, meeting_tried_ = false;
   std::string coworkers_apart_;
   bool coworkers_exchange_ = false;  // in this step: they wait for the atoms' places
   Array<Place> places_;

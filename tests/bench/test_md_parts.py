@@ -139,9 +139,9 @@ ITEM: ATOMS id type x y z vx vy vz fx fy fz
 """
 
 
-@pytest.mark.parametrize("differs", [False, True])
+@pytest.mark.parametrize(("differs", "idle"), [(False, False), (True, False), (False, True)])
 def test_both_ways_to_exchange_are_compared_by_turns_and_drawn(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, differs: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, differs: bool, idle: bool
 ):
     turns: list[str] = []
     workers: list[int] = []
@@ -150,13 +150,14 @@ def test_both_ways_to_exchange_are_compared_by_turns_and_drawn(
         way, steps = word_after(words, "--exchange"), int(word_after(words, "-n"))
         path = word_after(words, "--dump")
         if path:
-            force = 2.1 if differs and way == "agent" and launcher[-1] == "8" else 2
+            force = 2.0000000001 if differs and way == "agent" and launcher[-1] == "8" else 2
             Path(path).write_text("".join(DUMP.format(step=step, force=force) for step in (50, 100)))
         else:
             turns.append(way)
         phases = {f"{phase}_s": 0.1 * steps for phase in md_exchange.PHASES}
+        forces = 0 if idle and path else steps
         return {"seconds": steps * (2.0 if way == "host" else 1.0), "steps": steps, "exchange": way,
-                "forces_by_agent": steps, "force_steps": {"count": steps, **phases}}  # fmt: skip
+                "forces_by_agent": forces, "force_steps": {"count": steps, **phases}}  # fmt: skip
 
     def agent(_core: int, workers_wanted: int) -> nullcontext[SimpleNamespace]:
         workers.append(workers_wanted)
@@ -166,6 +167,10 @@ def test_both_ways_to_exchange_are_compared_by_turns_and_drawn(
     monkeypatch.setattr(md_exchange, "find_mpirun", lambda: "mpirun")
     monkeypatch.setattr(md_exchange, "agent_with_functions", lambda core, workers: agent(core, workers))
     report = Report("md")
+    if idle:  # the compared runs must be what they are named for
+        with pytest.raises(ProgramError, match="forces were not exchanged"):
+            md_exchange.measure_exchange(report, (0, 1), False)
+        return
     md_exchange.measure_exchange(report, (0, 1), False)
     assert workers == [8]
     assert turns[:4] == ["agent", "host", "host", "agent"] and len(turns) == 42

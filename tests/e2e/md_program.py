@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,17 @@ def processes_of(agent: AgentProcess) -> list[int]:
     """The agent and its workers."""
     children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
     return [agent.process.pid, *map(int, children)]
+
+
+CELL = (4 / 0.8442) ** (1 / 3)
+
+
+def crystal_file(path: Path, cells: tuple[int, int, int], inside: Callable[[list[float]], bool]) -> None:
+    """A data file of the lattice's atoms that are ``inside``, as seen from the middle of the box."""
+    corners = ((0, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5))
+    places = itertools.product(*map(range, cells), corners)
+    atoms = [[CELL * (n + c) for n, c in zip(place[:3], place[3], strict=True)] for place in places]
+    kept = [atom for atom in atoms if inside([x - CELL * n / 2 for x, n in zip(atom, cells, strict=True)])]
+    sides = "".join(f"0 {CELL * n} {axis}lo {axis}hi\n" for n, axis in zip(cells, "xyz", strict=True))
+    lines = "".join(f"{n} 1 {x:.17g} {y:.17g} {z:.17g}\n" for n, (x, y, z) in enumerate(kept, 1))
+    path.write_text(f"crystal\n\n{len(kept)} atoms\n1 atom types\n\n{sides}\nAtoms\n\n{lines}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -13,13 +12,13 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, until
 from agent_process import agent as start_agent
-from md_program import PROGRAM, address_of, ended, on_ranks, processes_of, rows, settings_of_plugin
+from md_program import CELL, PROGRAM, address_of, crystal_file, ended, on_ranks, processes_of, rows, settings_of_plugin
 
 PUBLISHED = [
     [0, 1.440000, -6.773368, -5.019973],
@@ -272,20 +271,6 @@ def test_lists_made_by_the_agent_miss_nothing(agent: AgentProcess, monkeypatch: 
     found = rows("-s", "10", "-n", "1000", "--offload", "list")
     for step, figures in exact.items():
         assert found[step] == pytest.approx(figures, rel=5e-7), step
-
-
-CELL = (4 / 0.8442) ** (1 / 3)
-
-
-def crystal_file(path: Path, cells: tuple[int, int, int], inside: Callable[[list[float]], bool]) -> None:
-    """A data file of the lattice's atoms that are ``inside``, as seen from the middle of the box."""
-    corners = ((0, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5))
-    places = itertools.product(*map(range, cells), corners)
-    atoms = [[CELL * (n + c) for n, c in zip(place[:3], place[3], strict=True)] for place in places]
-    kept = [atom for atom in atoms if inside([x - CELL * n / 2 for x, n in zip(atom, cells, strict=True)])]
-    sides = "".join(f"0 {CELL * n} {axis}lo {axis}hi\n" for n, axis in zip(cells, "xyz", strict=True))
-    lines = "".join(f"{n} 1 {x:.17g} {y:.17g} {z:.17g}\n" for n, (x, y, z) in enumerate(kept, 1))
-    path.write_text(f"crystal\n\n{len(kept)} atoms\n1 atom types\n\n{sides}\nAtoms\n\n{lines}")
 
 
 @pytest.mark.parametrize("shape", ["droplet", "void", "slab"])

@@ -136,8 +136,8 @@ class AgentCoworker : public Coworker {
   std::string meet() override {
     try {
       offpath::Task meeting = tasks_->submit({.function = "md/meet", .wait = meeting_ns});
-      meeting.wait();
-      return "";
+      if (meeting.wait(meeting_ns + offpath::Wait(1'000'000'000))) return "";
+      return "the agent has not answered";
     } catch (const offpath::Error& error) {
       return error.what();
     }

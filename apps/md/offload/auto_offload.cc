@@ -177,13 +177,12 @@ void AutoOffload::judge_trial(double seconds) {
   const bool lists = simulation_.mode() == Offload::list;
   const bool sorted = simulation_.rebuilds() > rebuilds_before_;
   rebuilds_before_ = simulation_.rebuilds();
-  if (steps_ <= steps_warm_ || (lists && sorted)) return;
+  lost_ += std::min(seconds, hiccup * alone_) - alone_;
+  const bool failed = on_any_rank(lost_ > steps_lost_max * alone_);
+  if (!failed && (steps_ <= steps_warm_ || (lists && sorted))) return;
   seconds_ += seconds;
   ++counted_;
-  lost_ += std::min(seconds, hiccup * alone_) - alone_;
-  if (counted_ % trial_unit_ != 0) return;
-  const bool failed = on_any_rank(lost_ > steps_lost_max * alone_);
-  if (!failed && counted_ < steps_tried) return;
+  if (!failed && (counted_ < steps_tried || counted_ % trial_unit_ != 0)) return;
   if (!failed && counted_ < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
   double each = seconds_ / static_cast<double>(counted_) + (lists ? sorts_ : 0);
   ranks_.maximum({&each, 1});
@@ -196,7 +195,7 @@ void AutoOffload::judge_trial(double seconds) {
     best_ = Offload::none;
     return settle();
   }
-  if (each <= worth_keeping * alone_ && (best_ == Offload::none || each < best_s_)) {
+  if (!failed && each <= worth_keeping * alone_ && (best_ == Offload::none || each < best_s_)) {
     best_ = simulation_.mode();
     best_s_ = each;
   }

@@ -12,15 +12,11 @@ constexpr std::size_t turns = 6;  // of each way; the first touches memory for t
 
 }  // namespace
 
-ExchangeChoice::ExchangeChoice(Simulation& simulation, Ranks& ranks)
-    : simulation_(simulation),
-      ranks_(ranks),
-      seen_(simulation.forces_by_coworker()),
-      settled_(!simulation.coworkers_meet()) {}
+ExchangeChoice::ExchangeChoice(Simulation& simulation, Ranks& ranks) : simulation_(simulation), ranks_(ranks) {}
 
 void ExchangeChoice::step_done(double seconds) {
-  if (settled_ || simulation_.forces_by_coworker() == seen_) return;
-  seen_ = simulation_.forces_by_coworker();
+  settled_ = settled_ || !simulation_.coworkers_meet();
+  if (settled_) return;
   const auto used = static_cast<std::size_t>(std::ranges::find(ways, simulation_.exchange()) - ways.begin());
   seconds_[used].push_back(seconds);
   const std::size_t taken = seconds_[0].size() + seconds_[1].size();
@@ -43,7 +39,7 @@ void ExchangeChoice::step_done(double seconds) {
 
 std::string ExchangeChoice::verdict() const {
   std::string reason = found_;
-  if (!simulation_.coworkers_meet())
+  if (!simulation_.coworkers_apart().empty())
     reason = simulation_.coworkers_apart();
   else if (reason.empty())
     reason = "too few steps with forces elsewhere to tell";

@@ -15,8 +15,9 @@ class ExchangeChoice {
  public:
   ExchangeChoice(Simulation& simulation, Ranks& ranks);
 
-  // Called after every step whose mode does not change, with its duration in seconds.
+  // Called after every step with forces elsewhere, with its duration in seconds.
   void step_done(double seconds);
+  [[nodiscard]] bool settled() const { return settled_; }
 
   // A text with the results, for the end of the run.
   [[nodiscard]] std::string verdict() const;
@@ -26,7 +27,6 @@ class ExchangeChoice {
 
   Simulation& simulation_;
   Ranks& ranks_;
-  std::int64_t seen_ = 0;  // steps with forces elsewhere
   std::array<std::vector<double>, ways.size()> seconds_;
   bool settled_ = false;
   std::string found_;

@@ -151,7 +151,7 @@ TEST(Exchange, AgentsThatDoNotMeetAreRefusedOrDoneWithout) {
                 Simulation simulation(exchanging(Exchange::agent), ranks, make_local_coworker());
                 simulation.start();
               });
-            }).find("--exchange agent: ranks need one agent, or agents of one group, with a worker"),
+            }).find("--exchange agent: ranks need one agent, or agents of one group, and each agent as many workers"),
             std::string::npos);
   const Thermo expected = after(100, small_box(Offload::force, 5));
   ThreadRanks::run(2, [&](Ranks& ranks) {
@@ -164,10 +164,35 @@ TEST(Exchange, AgentsThatDoNotMeetAreRefusedOrDoneWithout) {
       simulation.step();
       choice.step_done(1e-3);
     }
+    EXPECT_TRUE(choice.settled());
     expect_near(simulation.thermo(), expected);
     EXPECT_EQ(choice.verdict(), ranks.rank() == 0 ? "host (another rank's agent does not reach the others)"
                                                   : "host (there are no messages)");
   });
+}
+
+// A run whose mode is chosen does not wait for agents that it may not need.
+TEST(Exchange, WithAutoTheyMeetWhenForcesElsewhereAreTried) {
+  const Thermo expected = after(40, small_box(Offload::none));
+  for (const bool reached : {true, false}) {
+    ThreadRanks::run(2, [&](Ranks& ranks) {
+      Settings settings = small_box(Offload::automatic);
+      settings.exchange = Exchange::agent;
+      Simulation simulation(settings, ranks, make_local_coworker({}, reached ? &ranks : nullptr));
+      simulation.start();
+      simulation.switch_to(Offload::list);
+      for (int step = 0; step < 20; ++step) simulation.step();
+      EXPECT_FALSE(simulation.coworkers_meet());
+      EXPECT_EQ(simulation.coworkers_apart(), "");
+      simulation.switch_to(Offload::force);
+      for (int step = 0; step < 20; ++step) simulation.step();
+      EXPECT_EQ(simulation.coworkers_meet(), reached);
+      EXPECT_EQ(simulation.coworkers_apart(), reached ? "" : "there are no messages");
+      EXPECT_EQ(simulation.exchange(), reached ? Exchange::agent : Exchange::host);
+      EXPECT_EQ(simulation.forces_by_coworker(), 19);
+      expect_near(simulation.thermo(), expected);
+    });
+  }
 }
 
 // Seconds of steps in each way are given; the slower rank counts.
@@ -188,7 +213,7 @@ TEST(Exchange, TheFasterWayIsKeptOnAllRanks) {
         taken[way] += lists;
         // Rank 0 alone would choose the other way.
         const double seconds = (way == faster) == (ranks.rank() == 1) ? 2e-3 : 3e-3;
-        choice.step_done(lists ? (ranks.rank() == 1 ? 2 : 1) * seconds : 1.0);
+        if (lists) choice.step_done((ranks.rank() == 1 ? 2 : 1) * seconds);
       }
       EXPECT_EQ(simulation.exchange(), faster) << choice.verdict();
       EXPECT_EQ(taken[faster == Exchange::host ? Exchange::agent : Exchange::host], 6);

@@ -20,7 +20,7 @@ namespace md {
 namespace {
 
 constexpr std::uint32_t parts_max = 4096;
-constexpr std::size_t programs_max = 4;  // whose forces stay with a worker between two tasks of a step
+constexpr std::size_t programs_max = 2;  // whose forces stay with a worker between two tasks of a step
 
 template <class T>
 struct Input {

@@ -66,7 +66,9 @@ void Simulation::go_on_without() {
   settings_.offload = next_mode_ = Offload::none;
 }
 
+// With --offload auto when forces elsewhere are tried first.
 void Simulation::meet_coworkers() {
+  meeting_tried_ = true;
   const std::string why = coworker_ ? coworker_->meet() : "there is no agent";
   double apart = why.empty() ? 0 : 1;
   ranks_.maximum({&apart, 1});
@@ -77,8 +79,8 @@ void Simulation::meet_coworkers() {
     exchange_ = Exchange::agent;
   } else if (!chosen_later_) {
     throw BadInput(
-        "--exchange agent: ranks need one agent, or agents of one group, with a worker of the plug-in for each rank "
-        "(plugin.workers): " +
+        "--exchange agent: ranks need one agent, or agents of one group, and each agent as many workers of the plug-in "
+        "as the run has ranks (plugin.workers): " +
         coworkers_apart_);
   }
 }
@@ -304,9 +306,10 @@ void Simulation::step_into_next_mode() {
   settings_.offload = next_mode_;
   if (margin_ != list_margin()) make_grid(domain_.whole);
   rebuild();
+  if (settings_.offload == Offload::force && settings_.exchange != Exchange::host && !meeting_tried_) meet_coworkers();
   try {
     if (settings_.offload == Offload::list) use_bins_elsewhere();
-    if (settings_.offload == Offload::force) lend_list();
+    if (settings_.offload == Offload::force && coworker_) lend_list();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }

@@ -35,6 +35,7 @@ def draw(report: Report, out: Path) -> list[Path]:
 OF_HOST = (("halo", "#66ccee"), ("communicate", "#228833"), ("sort", "#ccbb44"), ("neighbour", "#4477aa"),
            ("wait", "#dddddd"))  # fmt: skip
 OF_AGENT = (("agent_moved", "#aa3377"), ("agent_computed", "#ee6677"))
+LABELS = {"agent_moved": "agent: moves memory", "agent_computed": "agent: functions, waits for messages included"}
 
 
 def draw_exchange(report: Report, out: Path) -> Path | None:
@@ -51,7 +52,7 @@ def draw_exchange(report: Report, out: Path) -> Path | None:
         for who, of, begin in (("hosts", OF_HOST, 0.0), ("agents", OF_AGENT, phases["halo"])):
             ticks.append((-(2.4 * n + (who == "agents")), f"{WAYS[line.name.partition('/')[2]]}: {who}"))
             for phase, colour in of:
-                label = phase.replace("_", ", ") if n == 0 else None
+                label = LABELS.get(phase, phase) if n == 0 else None
                 panel.barh(ticks[-1][0], phases[phase], 0.8, left=begin, color=colour, label=label)
                 begin += phases[phase]
     panel.set_yticks([tick[0] for tick in ticks], [tick[1] for tick in ticks])
