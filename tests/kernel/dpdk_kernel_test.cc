@@ -15,6 +15,7 @@
 #include "raw_frames.h"
 #include "stack_machine.h"
 #include "tcp/port/dpdk_port.h"
+#include "tcp/segment/ipv4.h"
 #include "testing/tcp/frames.h"
 
 namespace offpath::kernel_test {
@@ -86,7 +87,7 @@ TEST_F(DpdkAndTheKernel, FramesWhoseChecksumNobodyCompletedAreDroppedAndCounted)
       const Fd fd = tcp_socket();
       const timeval soon{0, 200'000};
       ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
-      const sockaddr_in to = address_of({self, port});
+      const sockaddr_storage to = address_of({self, port});
       EXPECT_NE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
     });
   }});
