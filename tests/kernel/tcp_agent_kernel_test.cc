@@ -48,6 +48,7 @@ class AgentProcess {
     std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM, "--listen", at.c_str(),        "--ready-fd",
                                           tell.c_str(),          "--set",    "tcp.device=near", "--set",
                                           own_address,           "--set",    of_cores.c_str(),  nullptr};
+    if (tcp::tests_ipv6()) arguments.insert(arguments.end() - 1, {"--set", "tcp.gateway6=none"});
     good_ =
         posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
     close(pipe_ends[1]);

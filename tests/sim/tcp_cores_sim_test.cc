@@ -181,7 +181,8 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
     CoreWorld world({.seed = seed}, {1, 3});
     TestProgram &server = world.add(1), &other = world.add(1, {64, 16'384, 16'384}, 1001), &peer = world.add(0);
     static_cast<void>(peer.area->listen(9000, 16));
-    ASSERT_TRUE(world.run_until([&] { return world.sides[0]->all[0]->stack->listener(9000).has_value(); }, second_ns));
+    ASSERT_TRUE(world.run_until(
+        [&] { return world.sides[0]->all[0]->stack->listener(test_family(), 9000).has_value(); }, second_ns));
     std::optional<SocketArea::Handle> listener, flow;
     for (int round = 0; round < 300; ++round) {
       auto& which = random() % 2 == 0 ? listener : flow;

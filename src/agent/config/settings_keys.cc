@@ -246,7 +246,9 @@ constexpr ConfigKey keys[] = {
      "The device's IPv6 address with its prefix length, such as 2001:db8::2/64, beside tcp.address or alone. It is "
      "used one second after the start, if no other node of the link has it. Empty: no IPv6. Not for DPDK devices."},
     {"tcp.gateway6", ConfigType::text, "",
-     "The gateway to other networks of IPv6, such as fe80::1. Empty: the router that advertises itself."},
+     "The gateway to other networks of IPv6, such as fe80::1. Empty: the router that advertises itself, which takes "
+     "one "
+     "core (tcp.cores). none: other networks are not reached."},
     {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if smaller than the device's. 0: the device's.", 0,
      65'535},
     {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},

@@ -215,6 +215,15 @@ TEST(SettingsTest, AnAddressOfIpv6StandsBesideTheOtherOneOrAlone) {
     const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
+  const auto with = [](const char* more) {
+    return fmt::format("[tcp]\ndevice = 'eth9'\naddress6 = '2001:db8::2/64'\n{}\n", more);
+  };
+  EXPECT_NE(error_of(with("slow_path = 'host'")).find("IPv4 alone"), std::string::npos);
+  EXPECT_NE(error_of(with("cores = 2")).find("tcp.gateway6"), std::string::npos);
+  for (const char* gateway : {"none", "fe80::1"})
+    EXPECT_FALSE(
+        settings_of(with(fmt::format("cores = 2\ngateway6 = '{}'", gateway).c_str()))->tcp->stack.hears_routers);
+  EXPECT_TRUE(settings_of(with(""))->tcp->stack.hears_routers);
   EXPECT_NE(error_of("[tcp]\ndevice = 'dpdk:0000:03:00.0'\naddress6 = '2001:db8::2/64'").find("IPv4 alone"),
             std::string::npos);
   EXPECT_NE(error_of("[tcp]\naddress6 = '2001:db8::2/64'\n").find("tcp.address6: it needs tcp.device"),

@@ -22,6 +22,8 @@ struct FamilyKeys {
 constexpr FamilyKeys keys_of_v4{tcp::IpFamily::v4, "tcp.address", "tcp.gateway", "10.0.0.2/24", 31},
     keys_of_v6{tcp::IpFamily::v6, "tcp.address6", "tcp.gateway6", "2001:db8::2/64", 128};
 
+constexpr std::string_view no_gateway = "none";  // of IPv6: and no router that advertises itself
+
 Status parse_address(const Config& config, const FamilyKeys& keys, tcp::IpInterface& own) {
   const std::string& text = config.text(keys.address);
   const std::size_t slash = text.find('/');
@@ -43,6 +45,7 @@ Status parse_address(const Config& config, const FamilyKeys& keys, tcp::IpInterf
 Status parse_gateway(const Config& config, const FamilyKeys& keys, tcp::IpInterface& own) {
   const std::string& text = config.text(keys.gateway);
   if (text.empty()) return {};
+  if (keys.family == tcp::IpFamily::v6 && text == no_gateway && !own.address.is_unspecified()) return {};
   if (own.address.is_unspecified())
     return bad_value(config, keys.gateway, "it needs {}{}", keys.address,
                      keys.family == tcp::IpFamily::v4 ? "; without that both are taken from the interface" : "");
@@ -68,6 +71,7 @@ Status parse_addresses(const Config& config, TcpSettings& settings) {
   if (has_v6 && settings.kind == TcpSettings::Kind::dpdk)
     return bad_value(config, "tcp.address6", "a DPDK device serves IPv4 alone");
   OFP_TRY(parse_gateway(config, keys_of_v4, settings.stack.v4));
+  settings.stack.hears_routers = config.text("tcp.gateway6").empty();
   return parse_gateway(config, keys_of_v6, settings.stack.v6);
 }
 
@@ -162,6 +166,14 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   if (slow_path != "agent" && slow_path != "host")
     return bad_value(config, "tcp.slow_path", "'{}' is neither agent nor host", slow_path);
   settings.slow_path_on_host = slow_path == "host";
+  const bool has_v6 = !settings.stack.v6.address.is_unspecified();
+  if (settings.slow_path_on_host && has_v6)
+    return bad_value(config, "tcp.slow_path", "a process of the host serves IPv4 alone; tcp.address6 is set");
+  if (has_v6 && settings.cores > 1 && settings.stack.v6.gateway.is_unspecified() &&
+      config.text("tcp.gateway6") != no_gateway)
+    return bad_value(config, "tcp.gateway6",
+                     "routers are heard only if tcp.cores is 1, not {}: name the gateway, or say {}", settings.cores,
+                     no_gateway);
   if (settings.slow_path_on_host && settings.cores > 1)
     return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}",
                      settings.cores);

@@ -136,6 +136,10 @@ void TcpCore::say(const tcp::CoreMessage& message) {
   orders_.post([this, message](TimeNs now) { service_.on_message(message, now); });
 }
 
+void TcpCore::settle_own(bool usable) {
+  orders_.post([this, usable](TimeNs now) { stack_.settle_own(usable, now); });
+}
+
 void TcpCore::overhear(const tcp::NeighbourMessage& message) {
   static_cast<void>(orders_.post_if_room([this, message](TimeNs now) { stack_.overhear(message, now); }));
 }

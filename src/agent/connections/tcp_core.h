@@ -44,6 +44,7 @@ class TcpCore final : public loop::Poller {
                    std::shared_ptr<const Fd> wake);  // replaces the descriptor of a known process
   void remove_process(std::uint64_t program, std::uint32_t process);
   void say(const tcp::CoreMessage& message);
+  void settle_own(bool usable);                         // the IPv6 address, by core 0
   void overhear(const tcp::NeighbourMessage& message);  // lost if there is no room, as frames are
   void ask_status(std::function<void(TcpStatus, TimeNs now)> answer);
   void wake() noexcept { loop_->waker().wake(); }  // a program has commands for it

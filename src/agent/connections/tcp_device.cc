@@ -65,9 +65,8 @@ Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
   return *first;
 }
 
-Result<std::vector<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
-  std::vector<tcp::SharedAddress> shared;
-  if (settings.kind != TcpSettings::Kind::interface) return shared;
+Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
+  if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
   if (::if_nametoindex(settings.device.c_str()) == 0)
     return fail(Error::not_found, "tcp.device: there is no interface {}; ip link lists the interfaces",
                 settings.device);
@@ -80,12 +79,17 @@ Result<std::vector<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
     log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel handles everything but TCP", tcp::text_of(v4.address),
         v4.prefix_length, settings.device, gateway ? " by " + tcp::text_of(*gateway) : "");
   }
-  for (const tcp::IpAddress& own : {v4.address, v6.address}) {
-    if (std::ranges::find(there, own, &tcp::InterfaceAddress::address) == there.end()) continue;
-    OFP_ASSIGN(auto one, tcp::SharedAddress::begin(settings.device, own));
-    shared.push_back(std::move(one));
-    if (own == v6.address) settings.stack.start.address_checks = 0;  // the kernel has checked it
-  }
+  const auto kernel_has = [&](const tcp::IpAddress& own) {
+    return std::ranges::find(there, own, &tcp::InterfaceAddress::address) != there.end();
+  };
+  if (kernel_has(v6.address))
+    return fail(
+        Error::unsupported,
+        "tcp.address6: the kernel has {} on {}, too, and does not share it: take it from the interface (ip addr "
+        "del)",
+        tcp::text_of(v6.address), settings.device);
+  if (!kernel_has(v4.address)) return std::nullopt;
+  OFP_ASSIGN(auto shared, tcp::SharedAddress::begin(settings.device, v4.address));
   return shared;
 }
 

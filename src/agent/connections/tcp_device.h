@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,9 +22,10 @@ namespace offpath::agent {
 [[nodiscard]] Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
                                                             std::span<const tcp::InterfaceAddress> there);
 
-// Takes address and gateway from the interface where settings have none. If the kernel has an address itself, it leaves
-// TCP there to the agent as long as the returned objects live. Called before a stack is made. Error::not_found:
-// no such interface. Error::invalid: no address is configured, and the interface has none.
-[[nodiscard]] Result<std::vector<tcp::SharedAddress>> settle_address(TcpSettings& settings);
+// Takes address and gateway from the interface where settings have none. If the kernel has the IPv4 address itself, it
+// leaves TCP there to the agent as long as the returned object lives. Called before a stack is made.
+// Error::unsupported: the kernel has the IPv6 address. Error::not_found: no such interface. Error::invalid: no address
+// is configured, and the interface has none.
+[[nodiscard]] Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings);
 
 }  // namespace offpath::agent

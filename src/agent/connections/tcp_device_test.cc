@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace offpath::agent {
 namespace {
 
@@ -34,6 +36,21 @@ TEST(TcpDevice, AnInterfaceThatIsNotThereIsSaidSo) {
   const auto settled = settle_address(settings);
   ASSERT_FALSE(settled);
   EXPECT_EQ(settled.error().code, Error::not_found) << settled.error().message;
+}
+
+// As loopback has: where there is no IPv6, nothing is to be refused.
+TEST(TcpDevice, AnIpv6AddressOfTheKernelsIsRefused) {
+  const tcp::IpAddress own = tcp::ip_address("::1").value();
+  const auto there = tcp::addresses_of_interface("lo");
+  ASSERT_TRUE(there) << there.error().message;
+  if (std::ranges::find(*there, own, &InterfaceAddress::address) == there->end()) GTEST_SKIP() << "no IPv6 here";
+  TcpSettings settings;
+  settings.device = "lo";
+  settings.stack.v6 = {own, 128, {}};
+  const auto settled = settle_address(settings);
+  ASSERT_FALSE(settled);
+  EXPECT_NE(settled.error().message.find("tcp.address6: the kernel has ::1 on lo"), std::string::npos)
+      << settled.error().message;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const T
 }
 
 Status TcpPrograms::prepare(TimeNs now) {
-  OFP_ASSIGN(shared_addresses_, settle_address(settings_));
+  OFP_ASSIGN(shared_address_, settle_address(settings_));
   OFP_ASSIGN(auto devices, open_devices(settings_));
   device_ = std::move(devices.front());
   other_devices_.assign(std::make_move_iterator(devices.begin() + 1), std::make_move_iterator(devices.end()));
@@ -209,9 +209,13 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs no
 // ---- polling
 
 void TcpPrograms::react(TimeNs now) {
-  if (stack_->is_duplicate() && !std::exchange(told_duplicate_, true))
-    log(LogLevel::warning, "tcp.address6: another node of the link has {}, so the agent does not use it",
-        tcp::text_of(stack_->options().v6.address));
+  if (!told_address6_ && (stack_->is_duplicate() || stack_->may_use_ipv6())) {
+    told_address6_ = true;
+    for (const auto& core : cores_) core->settle_own(!stack_->is_duplicate());
+    if (stack_->is_duplicate())
+      log(LogLevel::warning, "tcp.address6: another node of the link has {}, so the agent does not use it",
+          tcp::text_of(stack_->options().v6.address));
+  }
   slow_path_worked_ |= slow_path_.poll(now);  // before programs' events are written: connections that it hands over are
                                               // announced in this round
   if (!trace_) return static_cast<void>(service_.react(now));

@@ -110,7 +110,7 @@ class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
   loop::Loop& loop_;
   TcpSettings settings_;
   std::shared_ptr<ReceivedFds> received_;
-  std::vector<tcp::SharedAddress> shared_addresses_;
+  std::optional<tcp::SharedAddress> shared_address_;
   std::unique_ptr<tcp::Port> device_;
   std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until the cores take them
   std::unique_ptr<tcp::OverheardPort> overheard_port_;     // null: there is one core
@@ -124,7 +124,7 @@ class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
   std::unique_ptr<tcp::Station> station_;
   TcpSlowPath slow_path_;
   bool slow_path_worked_ = false;              // in this round
-  bool told_duplicate_ = false;                // the log has it that another node has the address
+  bool told_address6_ = false;                 // the cores know whether the IPv6 address is used
   std::map<std::uint64_t, Program> programs_;  // by number
   std::uint64_t last_number_ = 0;
   std::vector<std::unique_ptr<TcpCore>> cores_;  // the cores except this one

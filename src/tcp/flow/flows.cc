@@ -225,12 +225,13 @@ TimeNs Flows::give_up_at(const Flow& flow) const noexcept {
 }
 
 void Flows::wake_waiting(TimeNs now) {
-  while (const auto woken = routes_.next_woken()) {
+  while (const auto woken = routes_.next_woken(now)) {
     Flow& flow = flows_[woken->flow];
     if (flow.state == FlowState::closed) continue;
     // The flow that waited may be gone, and its number another's.
-    const IpAddress hop = context_.next_hop(flow.key.remote.address);
-    if (hop != woken->address && (woken->found || !hop.is_unspecified())) continue;
+    const bool is_other = woken->generation != 0 ? flow.generation != woken->generation
+                                                 : context_.next_hop(flow.key.remote.address) != woken->address;
+    if (is_other) continue;
     if (woken->found) {
       make_ready(flow);
     } else if (flow.state == FlowState::syn_sent) {

@@ -69,9 +69,9 @@ TEST(Routes, AskForTheNextHopAndNameTheFlowThatWaits) {
   parts.routes.send_messages();
   static_cast<void>(parts.sent([] {}));
   ASSERT_EQ(parts.burst.size(), 1u);
-  EXPECT_EQ(read_ethernet_header(parts.burst[0].header.data()).target, broadcast_mac);
+  EXPECT_EQ(read_ethernet_header(parts.burst[0].header.data()).target, group_mac(StackParts::peer));
   parts.routes.receive({true, StackParts::peer_mac, StackParts::peer, StackParts::own_mac, StackParts::own}, start);
-  const auto woken = parts.routes.next_woken();
+  const auto woken = parts.routes.next_woken(start);
   ASSERT_TRUE(woken);
   EXPECT_EQ(woken->flow, flow.index);
   ASSERT_NE(parts.routes.await(flow, start), nullptr);

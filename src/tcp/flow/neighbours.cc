@@ -96,10 +96,14 @@ void Neighbours::on_message(const NeighbourMessage& message, TimeNs now) {
   const IpAddress& own = self(message.target);
   if (message.reply || own.is_unspecified() || message.target != own || messages_.size() >= messages_max) return;
   // One that is about to take our address is told before all others.
-  const bool asks_all = !own.is_v4() && message.sender.is_unspecified();
-  if (!asks_all && !is_believed(message)) return;
-  messages_.push_back(
-      {{true, mac_, own, message.sender_mac, message.sender}, asks_all ? all_nodes_mac : message.sender_mac});
+  MacAddress to = message.sender_mac;
+  if (!own.is_v4() && message.sender.is_unspecified())
+    to = all_nodes_mac;
+  else if (to == MacAddress{} && is_unicast(message.sender) && message.sender != own)
+    to = message.reply_to;
+  else if (!is_believed(message))
+    return;
+  if (to != MacAddress{}) messages_.push_back({{true, mac_, own, message.sender_mac, message.sender}, to});
 }
 
 void Neighbours::set(Entry& entry, const MacAddress& mac, TimeNs fresh_until) {

@@ -60,6 +60,7 @@ class Neighbours {
     std::uint32_t flow;  // whose number may be another's by now, which waits for another neighbour
     IpAddress address;
     bool found;
+    std::uint32_t generation = 0;  // of the flow; 0: not known
   };
   [[nodiscard]] std::optional<Woken> next_woken();
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }

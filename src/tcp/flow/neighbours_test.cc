@@ -101,7 +101,7 @@ TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->to, other_mac);
   EXPECT_EQ(answer->message, (NeighbourMessage{true, own_mac, self, other_mac, other}));
-  EXPECT_NE(neighbours.find(other, 1, user, 0), nullptr);
+  EXPECT_NE(neighbours.known(other), nullptr);
   neighbours.on_message(reply_of(test_address(0x0a000009), other_mac), 0);            // nobody had asked
   neighbours.on_message({false, other_mac, test_address(0x0a00000a), {}, other}, 0);  // for somebody else
   neighbours.on_message({false, other_mac, self, {}, self}, 0);                       // in our name

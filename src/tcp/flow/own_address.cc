@@ -15,39 +15,53 @@ OwnAddress::OwnAddress(StackContext& context, TimeNs now) noexcept : context_(co
     be_usable(now);
   } else {
     state_ = State::tentative;
-    check_at_ = now;
+    if (speaks()) check_at_ = now;
   }
 }
 
 void OwnAddress::be_usable(TimeNs now) noexcept {
   state_ = State::usable;
   check_at_ = never;
-  const StackOptions& options = context_.options;
-  const bool asks = speaks() && options.start.router_requests > 0 && options.v6.gateway.is_unspecified();
-  if (asks && context_.router.is_unspecified()) ask_at_ = now;
+  if (speaks() && hears_routers() && context_.options.start.router_requests > 0 && context_.router.is_unspecified())
+    ask_at_ = now;
 }
 
-void OwnAddress::take(const NeighbourMessage& message, TimeNs now) noexcept {
-  if (message.router_s) return take_router(message, now);
+void OwnAddress::settle(bool usable, TimeNs now) noexcept {
   if (state_ != State::tentative) return;
-  const IpAddress& own = context_.options.v6.address;
-  // Somebody has it, or wants it, too.
-  const bool is_had = message.reply && message.sender == own,
-             is_wanted = !message.reply && message.sender.is_unspecified() && message.target == own;
-  if (!is_had && !is_wanted) return;
+  if (usable) return be_usable(now);
   state_ = State::duplicate;
   context_.is_duplicate = true;
   check_at_ = report_at_ = never;
 }
 
-// The first one is kept as long as it says that it is a router: any number of others change nothing.
+void OwnAddress::take(const NeighbourMessage& message, TimeNs now) noexcept {
+  if (message.router_s) return take_router(message, now);
+  if (message.reply && !message.is_router && message.sender == context_.router) return lose_router(now);
+  if (state_ != State::tentative || !speaks()) return;
+  const IpAddress& own = context_.options.v6.address;
+  // Somebody has it, or wants it, too.
+  const bool is_had = message.reply && message.sender == own,
+             is_wanted = !message.reply && message.sender.is_unspecified() && message.target == own;
+  if (is_had || is_wanted) settle(false, now);
+}
+
+// The first one is kept as long as it says that it is a router, and answers: any number of others change nothing.
 void OwnAddress::take_router(const NeighbourMessage& message, TimeNs now) noexcept {
-  if (!context_.options.v6.gateway.is_unspecified() || state_ == State::none) return;
+  constexpr std::uint16_t lifetime_s_max = 9000;  // RFC 4861, 6.2.1
+  if (!hears_routers() || state_ == State::none) return;
   const bool is_known = message.sender == context_.router;
+  if (is_known && *message.router_s == 0) return lose_router(now);
   if (!is_known && (!context_.router.is_unspecified() || *message.router_s == 0)) return;
-  context_.router = *message.router_s == 0 ? IpAddress{} : message.sender;
-  router_until_ = *message.router_s == 0 ? never : now + *message.router_s * second_ns;
+  context_.router = message.sender;
+  router_until_ = now + std::min(*message.router_s, lifetime_s_max) * second_ns;
   ask_at_ = never;
+}
+
+void OwnAddress::lose_router(TimeNs now) noexcept {
+  context_.router = {};
+  router_until_ = never;
+  asks_ = 0;
+  if (state_ == State::usable) be_usable(now);  // asks for another one
 }
 
 // Nodes answer at different times: each at that which follows from its address.
@@ -59,10 +73,7 @@ void OwnAddress::take_query(TimeNs within_ns, TimeNs now) noexcept {
 
 void OwnAddress::on_time(TimeNs now) noexcept {
   const Ipv6Start& start = context_.options.start;
-  if (now >= router_until_) {
-    context_.router = {};
-    router_until_ = never;
-  }
+  if (now >= router_until_) lose_router(now);
   if (now >= report_at_) {
     sends_report_ = true;
     reported_at_ = now;

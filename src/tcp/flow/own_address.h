@@ -18,8 +18,12 @@ class OwnAddress {
 
   // Frames of this address are neither sent nor taken before it is known to be nobody else's.
   [[nodiscard]] bool is_usable() const noexcept { return state_ == State::usable; }
-  // An advertisement or a solicitation that this stack or another one with its address has received.
+  // An advertisement or a solicitation that was received.
   void take(const NeighbourMessage& message, TimeNs now) noexcept;
+  // Of several stacks with the address, the one that speaks has found this out.
+  void settle(bool usable, TimeNs now) noexcept;
+  // The router does not answer any more.
+  void lose_router(TimeNs now) noexcept;
   // A router asks who listens, and wants to know within this time.
   void take_query(TimeNs within_ns, TimeNs now) noexcept;
   // What is to be sent comes from next_frame(), and is_usable() may have changed.
@@ -34,6 +38,9 @@ class OwnAddress {
   enum class State : std::uint8_t { none, tentative, usable, duplicate };
 
   [[nodiscard]] bool speaks() const noexcept { return context_.options.core == 0; }
+  [[nodiscard]] bool hears_routers() const noexcept {
+    return context_.options.hears_routers && context_.options.v6.gateway.is_unspecified();
+  }
   void be_usable(TimeNs now) noexcept;
   void take_router(const NeighbourMessage& message, TimeNs now) noexcept;
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tcp/congestion/congestion.h"
 #include "tcp/flow/neighbours.h"
 #include "tcp/segment/checksum.h"
@@ -125,7 +127,7 @@ class Discovery : public testing::Test {
  protected:
   void hears(const NeighbourMessage& message, TimeNs now) { neighbours.on_message(message, now); }
   static NeighbourMessage tells(const MacAddress& mac, bool solicited, bool overrides) {
-    return {true, mac, other, {}, own, solicited, overrides};
+    return {true, mac, other, {}, own, {}, solicited, overrides};
   }
   bool asks_again(TimeNs now) {  // it is known, and probed
     EXPECT_NE(neighbours.find(other, 1, 0, now), nullptr);
@@ -175,6 +177,17 @@ TEST_F(Discovery, AnotherAddressIsBelievedIfItOverrides) {
   EXPECT_TRUE(asks_again(2));
   hears(tells(third, true, true), 3);
   EXPECT_EQ(*neighbours.known(other), third);
+}
+
+// One that knows us need not say where it is.
+TEST_F(Discovery, ASolicitationWithoutAnAddressIsAnsweredAndChangesNothing) {
+  NeighbourMessage asks{false, {}, other, {}, own};
+  asks.reply_to = other_mac;
+  hears(asks, 0);
+  const auto answer = neighbours.next_message();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->to, other_mac);
+  EXPECT_EQ(neighbours.size(), 0u);
 }
 
 TEST_F(Discovery, WhoChecksOurAddressIsToldBeforeAll) {
@@ -287,13 +300,17 @@ TEST_F(OwnAddresses, LearnTheRouterThatAdvertisesItself) {
     hear(advertisement(i == 0 ? router : liar, router_mac, 10));
   }
   EXPECT_EQ(stack->router(), router);
+  EXPECT_EQ(stack->neighbours(), 1u);
   TestFlow& flow = owner.add({}, 0, 0);
   flow.id = stack->connect(0, {far, 80}, flow.tag, 1000, now).value();
   const auto sent = run(0);
   ASSERT_FALSE(sent.empty());
   EXPECT_EQ(read_ethernet_header(sent.back().data()).target, router_mac);
-  static_cast<void>(run(11 * second_ns));
-  EXPECT_TRUE(stack->router().is_unspecified());  // its time is over
+  const auto later = run(11 * second_ns);
+  EXPECT_TRUE(stack->router().is_unspecified());  // its time is over, and it is asked for anew
+  EXPECT_TRUE(std::ranges::any_of(later, [](const auto& frame) {
+    return read_ethernet_header(frame.data()).target == multicast_mac(all_routers);
+  }));
   hear(advertisement(router, router_mac, 1000));
   EXPECT_EQ(stack->router(), router);
   hear(advertisement(router, router_mac, 0));
@@ -362,6 +379,40 @@ TEST_F(OwnAddresses, TellSwitchesWhoListensToTheirGroup) {
   }
   EXPECT_LE(answers, 2u);
   EXPECT_GE(answers, 1u);
+}
+
+// A router that is gone, or never was there, is not kept for as long as it has said.
+TEST_F(OwnAddresses, TakeAnotherRouterWhereOneDoesNotAnswer) {
+  static_cast<void>(run(2 * second_ns));
+  hear(advertisement(router, router_mac, 65'535));
+  TestFlow& flow = owner.add({}, 0, 0);
+  flow.id = stack->connect(0, {far, 80}, flow.tag, 1000, now).value();
+  static_cast<void>(run(10 * second_ns));
+  EXPECT_TRUE(stack->router().is_unspecified());
+  const IpAddress second = ip_address("fe80::2").value();
+  hear(advertisement(second, other_mac, 65'535));
+  EXPECT_EQ(stack->router(), second);
+  NeighbourMessage no_router{true, other_mac, second, {}, own};
+  hear(frame_of(no_router, other_mac, own_mac));  // it is no router any more
+  EXPECT_TRUE(stack->router().is_unspecified());
+  hear(advertisement(second, other_mac, 65'535));
+  EXPECT_EQ(stack->router(), second);
+}
+
+// A core that does not speak learns from the one that does, and from nobody else.
+TEST_F(OwnAddresses, OfOtherCoresAreSettledByTheFirst) {
+  options.core = 1;
+  options.cores = 2;
+  for (const bool usable : {true, false}) {
+    stack.emplace(options, PortCapabilities{own_mac, 1500, true, 0}, *congestion, owner, now);
+    stack->overhear({true, other_mac, own, {}, all_nodes}, now);
+    stack->overhear({false, {}, {}, {}, own}, now);
+    EXPECT_TRUE(run(10 * second_ns).empty());
+    EXPECT_FALSE(stack->may_use_ipv6() || stack->is_duplicate());
+    stack->settle_own(usable, now);
+    EXPECT_EQ(stack->may_use_ipv6(), usable);
+    EXPECT_EQ(stack->is_duplicate(), !usable);
+  }
 }
 
 TEST_F(OwnAddresses, WithAGatewayHearNoRouter) {

@@ -1,6 +1,6 @@
 // Next hops of flows: which neighbour a flow's frames go to, and the messages that find it. A stack with a slow path
-// asks that one instead of sending them. While the stack's own IPv6 address is checked (own_address.h), its flows wait
-// as if for a neighbour.
+// asks that one instead of sending them. While the stack's own IPv6 address is checked (own_address.h), or no router is
+// known any more, flows wait as if for a neighbour.
 #pragma once
 
 #include <deque>
@@ -26,7 +26,7 @@ class Routes {
   // The hardware address of a flow's next hop. Null: it is being asked for, and the flow will be in next_woken().
   [[nodiscard]] const MacAddress* await(Flow& flow, TimeNs now) {
     const IpAddress hop = context_.next_hop(flow.key.remote.address);
-    if (!may_use(flow.key.remote.address)) return wait_for_own(flow, hop);
+    if (hop.is_unspecified() || !may_use(flow.key.remote.address)) return wait_for_own(flow, hop);
     return neighbours_.find(hop, flow.neighbour, flow.index, other_.asker(flow), now);
   }
   // The same, without waking the flow.
@@ -47,19 +47,23 @@ class Routes {
   [[nodiscard]] bool may_use(const IpAddress& address) const noexcept { return address.is_v4() || own_.is_usable(); }
   void receive(const NeighbourMessage& message, TimeNs now);
   void overhear(const NeighbourMessage& message, TimeNs now);
+  // As core 0 has found out about the IPv6 address.
+  void settle_own(bool usable, TimeNs now);
   void take_query(TimeNs within_ns, TimeNs now) { own_.take_query(within_ns, now); }
   void learn(const IpAddress& address, const MacAddress& mac, bool wanted, TimeNs now) {
     neighbours_.learn(address, mac, wanted, now);
   }
   void on_time(TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept { return std::min(neighbours_.next_due(), own_.next_due()); }
-  [[nodiscard]] std::optional<Neighbours::Woken> next_woken();
+  [[nodiscard]] std::optional<Neighbours::Woken> next_woken(TimeNs now);
+  [[nodiscard]] std::size_t neighbours() const noexcept { return neighbours_.size(); }
   void send_messages();
 
  private:
   [[nodiscard]] const MacAddress* find(const IpAddress& hop, std::uint64_t asker, TimeNs now) {
     return may_use(hop) ? neighbours_.find(hop, Neighbours::no_flow, asker, now) : nullptr;
   }
+  [[nodiscard]] bool concerns(const NeighbourMessage& message) const noexcept;
   [[nodiscard]] const MacAddress* wait_for_own(const Flow& flow, const IpAddress& hop);
 
   StackContext& context_;
@@ -67,7 +71,14 @@ class Routes {
   FrameQueue& frames_;
   OwnAddress own_;
   Neighbours neighbours_;
-  std::deque<Neighbours::Woken> waiting_;  // for the check of the own address
+  std::deque<Neighbours::Woken> waiting_;  // for the check of the own address, or for a router
+  std::size_t released_ = 0;               // of these, the first ones, for which something has changed
+  struct Known {
+    bool usable = false, duplicate = false;
+    IpAddress router{};
+    friend bool operator==(const Known&, const Known&) noexcept = default;
+  } known_{};
+  void note_change();
 };
 
 }  // namespace offpath::tcp

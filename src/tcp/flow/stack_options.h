@@ -36,6 +36,7 @@ struct StackOptions {
       // which of several stacks with these addresses it is: wire/areas/flow_steering.h says which flows are its own
       cores = 1;
   Ipv6Start start{};
+  bool hears_routers = true;  // of IPv6, where no gateway is configured
   // Connections that peers have begun so far. Copies of these options share it, and so all stacks with these addresses:
   // a peer that begins one connection after another is seen to, whichever stacks they are steered to.
   std::shared_ptr<std::atomic<std::uint64_t>> peers_begun = std::make_shared<std::atomic<std::uint64_t>>(0);

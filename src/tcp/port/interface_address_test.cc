@@ -10,7 +10,7 @@ TEST(InterfaceAddress, LoopbackHasTheOneThatEverybodyKnows) {
   const auto addresses = addresses_of_interface("lo");
   ASSERT_TRUE(addresses) << addresses.error().message;
   if (addresses->empty()) GTEST_SKIP() << "lo is down here";
-  EXPECT_THAT(*addresses, testing::Contains(InterfaceAddress{{0x7f000001}, 8}));
+  EXPECT_THAT(*addresses, testing::Contains(InterfaceAddress{ipv4(0x7f000001), 8}));
   EXPECT_TRUE(addresses_of_interface("nonesuch0")->empty());
 }
 

@@ -21,8 +21,8 @@ namespace offpath::tcp {
 class PacketPort final : public Port {
  public:
   // An existing interface, whose hardware address the stack uses. Needs CAP_NET_RAW. `targets` selects the frames that
-  // are taken (packet_filter.h), and the groups of an IPv6 address that the interface joins. `fanout`: joins this group,
-  // in which each frame reaches one member (fanout.h).
+  // are taken (packet_filter.h), and the groups of an IPv6 address that the interface joins. `fanout`: joins this
+  // group, in which each frame reaches one member (fanout.h).
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name,
                                                                           const std::optional<FrameTargets>& targets,
                                                                           Fanout* fanout = nullptr);

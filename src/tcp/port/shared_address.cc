@@ -9,10 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace offpath::tcp {
 
@@ -26,33 +26,21 @@ constexpr bpf_insn instruction(int code, std::uint8_t to, std::uint8_t from, std
   return {static_cast<std::uint8_t>(code), to, from, offset, immediate};
 }
 
-// The IP header is at SKF_NET_OFF, whatever precedes it. Any other frame goes on.
-std::vector<bpf_insn> program_of(const IpAddress& address) {
+// The IPv4 header is at SKF_NET_OFF, whatever precedes it.
+std::array<bpf_insn, 11> program_of(const IpAddress& address) noexcept {
   constexpr std::uint8_t context = 6, first = 1, word = 2;
-  const bool is_v4 = address.is_v4();
-  const std::int32_t protocol_at = SKF_NET_OFF + (is_v4 ? 9 : 6), target_at = SKF_NET_OFF + (is_v4 ? 16 : 24);
-  std::vector<bpf_insn> program{instruction(BPF_ALU64 | BPF_MOV | BPF_X, context, first, 0, 0),
-                                instruction(BPF_LDX | BPF_MEM | BPF_W, word, first, offsetof(__sk_buff, protocol), 0)};
-  std::vector<std::size_t> to_others;  // jumps, patched at the end
-  const auto go_on_unless = [&](int code, std::uint8_t value, std::uint32_t is) {
-    to_others.push_back(program.size());
-    program.push_back(instruction(code | BPF_JNE | BPF_K, value, 0, 0, static_cast<std::int32_t>(is)));
-  };
-  go_on_unless(BPF_JMP, word, htons(is_v4 ? ETH_P_IP : ETH_P_IPV6));
-  for (unsigned i = is_v4 ? 3 : 0; i < 4; ++i) {
-    const auto offset = static_cast<std::int32_t>(is_v4 ? 0 : 4 * i);
-    program.push_back(instruction(BPF_LD | BPF_ABS | BPF_W, 0, 0, 0, target_at + offset));
-    go_on_unless(BPF_JMP32, 0, address.word(i));
-  }
-  program.push_back(instruction(BPF_LD | BPF_ABS | BPF_B, 0, 0, 0, protocol_at));
-  go_on_unless(BPF_JMP, 0, IPPROTO_TCP);
-  for (const std::int32_t verdict : {drop, go_on}) {
-    if (verdict == go_on)
-      for (const std::size_t at : to_others) program[at].off = static_cast<std::int16_t>(program.size() - at - 1);
-    program.push_back(instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, verdict));
-    program.push_back(instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0));
-  }
-  return program;
+  constexpr std::int32_t protocol_at = SKF_NET_OFF + 9, target_at = SKF_NET_OFF + 16;
+  return {instruction(BPF_ALU64 | BPF_MOV | BPF_X, context, first, 0, 0),
+          instruction(BPF_LDX | BPF_MEM | BPF_W, word, first, offsetof(__sk_buff, protocol), 0),
+          instruction(BPF_JMP | BPF_JNE | BPF_K, word, 0, 6, htons(ETH_P_IP)),
+          instruction(BPF_LD | BPF_ABS | BPF_W, 0, 0, 0, target_at),
+          instruction(BPF_JMP32 | BPF_JNE | BPF_K, 0, 0, 4, static_cast<std::int32_t>(address.v4())),
+          instruction(BPF_LD | BPF_ABS | BPF_B, 0, 0, 0, protocol_at),
+          instruction(BPF_JMP | BPF_JNE | BPF_K, 0, 0, 2, IPPROTO_TCP),
+          instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, drop),
+          instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+          instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, go_on),
+          instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
 }
 
 int bpf(int command, bpf_attr& attributes) noexcept {
@@ -66,8 +54,8 @@ Result<SharedAddress> SharedAddress::begin(const std::string& interface, const I
     return fail_errno(
         error,
         fmt::format("the kernel has {} on {}, too, and cannot be told to leave TCP there alone (Linux 6.6 can): {}; "
-                    "take it from the interface (ip addr del) and name it in {}",
-                    text_of(address), interface, what, address.is_v4() ? "tcp.address" : "tcp.address6"));
+                    "take it from the interface (ip addr del) and name it in tcp.address",
+                    text_of(address), interface, what));
   };
   const unsigned index = ::if_nametoindex(interface.c_str());
   if (index == 0) return fail_errno(errno, "if_nametoindex of " + interface);

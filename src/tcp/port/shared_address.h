@@ -1,4 +1,4 @@
-// Shares an address between the kernel and the stack: TCP to the address is the stack's, everything else stays the
+// Shares an IPv4 address between the kernel and the stack: TCP to the address is the stack's, everything else stays the
 // kernel's. Without this the kernel would answer the stack's peers with RST.
 #pragma once
 

@@ -276,7 +276,7 @@ void AreaMirror::publish() {
 // ---- events
 
 bool AreaMirror::has_to_write() const noexcept {
-  return !introduced_ || word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
+  return word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
          word(area_word::commands_taken) - taken_pushed_ >= layout_.command_slots / 4;
 }
 

@@ -36,7 +36,7 @@ struct CoreMessage {
   std::uint64_t program;
   std::uint32_t handle;
   std::uint16_t port = 0;
-  std::uint16_t families = 0;  // of a listener: wire::tcp_families
+  std::uint16_t families = 0;  // wire::tcp_families: of a listener; of a claim, one
   std::uint32_t receive_bytes = 0;
   FlowOptions options{};
 };

@@ -202,13 +202,14 @@ Status TcpService::connect(Program& program, Held& held, const TcpCommand& comma
   OFP_TRY(take_rings(program, held, command));
   const Endpoint remote{to.remote_address, to.remote_port};
   const IpAddress& own = stack_->options().own(remote.address.family()).address;
-  if (command.port != 0 && wire::core_of_flow(own, command.port, remote.address, remote.port, cores_) != core_)
-    return fail(Error::protocol, "a connection from port {} to {} was given to core {} of {}, which is not its core",
-                command.port, text_of(remote), core_, cores_);
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, command.handle, event::closed | event::gone, error);
     return {};
   };
+  if (own.is_unspecified()) return refuse(TcpError::unreachable);
+  if (command.port != 0 && wire::core_of_flow(own, command.port, remote.address, remote.port, cores_) != core_)
+    return fail(Error::protocol, "a connection from port {} to {} was given to core {} of {}, which is not its core",
+                command.port, text_of(remote), core_, cores_);
   held.key = {{own, command.port}, remote};
   held.options = options_of(command);
   if (!charge(program, held)) {
@@ -222,10 +223,11 @@ Status TcpService::connect(Program& program, Held& held, const TcpCommand& comma
       messages_.push_back({.kind = CoreMessage::Kind::claim,
                            .program = program.number,
                            .handle = command.handle,
-                           .port = command.port});
+                           .port = command.port,
+                           .families = wire::tcp_for(held.key.family())});
       return {};
     }
-    if (!claim_here(program, command.port)) return refuse(TcpError::address_in_use);
+    if (!claim_here(program, held.key.family(), command.port)) return refuse(TcpError::address_in_use);
     held.claims = true;
   }
   connect_now(program, command.handle, now);

@@ -10,6 +10,10 @@ namespace {
 using wire::TcpError;
 namespace event = wire::tcp_event;
 constexpr IpFamily families[] = {IpFamily::v4, IpFamily::v6};
+
+IpFamily family_of(const CoreMessage& claim) noexcept {
+  return claim.families == wire::tcp_for_ipv6 ? IpFamily::v6 : IpFamily::v4;
+}
 }  // namespace
 
 void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
@@ -53,7 +57,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     case CoreMessage::Kind::claim:
       return on_claim(message, *program);
     case CoreMessage::Kind::unclaim:
-      return unclaim_here(*program, message.port);
+      return unclaim_here(*program, family_of(message), message.port);
     case CoreMessage::Kind::granted:
     case CoreMessage::Kind::denied:
       return on_answer(message, *program, now);
@@ -107,7 +111,7 @@ bool TcpService::may_have(const Program& program, const Held& wanted, std::uint3
   const auto found = ports_.find(wanted.port);
   if (found != ports_.end() && (found->second.size() >= sharers_max || !std::ranges::all_of(found->second, admits)))
     return false;
-  return !is_claimed_by_others(program, wanted.port);
+  return !is_claimed_by_others(program, wanted);
 }
 
 std::uint16_t TcpService::free_port() {
@@ -115,8 +119,10 @@ std::uint16_t TcpService::free_port() {
   for (std::uint16_t i = 0; i < ports; ++i) {
     last_port_ = static_cast<std::uint16_t>((last_port_ + 1) % ports);
     const auto port = static_cast<std::uint16_t>(first + last_port_);
-    if (!ports_.contains(port) &&
-        std::ranges::none_of(programs_, [&](const auto& each) { return each.second.claims.contains(port); }))
+    if (!ports_.contains(port) && std::ranges::none_of(programs_, [&](const auto& each) {
+          const auto claims = [&](IpFamily family) { return each.second.claims.contains({family, port}); };
+          return std::ranges::any_of(families, claims);
+        }))
       return port;
   }
   return 0;
@@ -191,36 +197,44 @@ std::optional<TcpService::Sharer> TcpService::slot_of(IpFamily family, std::uint
 
 // Another program's port, on core 0: if this one connected from it, the peer's SYN to that port would become a
 // simultaneous open of the two.
-bool TcpService::claim_here(Program& program, std::uint16_t port) {
+bool TcpService::claim_here(Program& program, IpFamily family, std::uint16_t port) {
   const auto found = ports_.find(port);
-  if (found != ports_.end() &&
-      std::ranges::any_of(found->second, [&](const Sharer& each) { return each.program != &program; }))
+  if (found != ports_.end() && std::ranges::any_of(found->second, [&](const Sharer& each) {
+        return each.program != &program && each.held().is_for(family);
+      }))
     return false;
-  ++program.claims[port];
+  ++program.claims[{family, port}];
   return true;
 }
 
-void TcpService::unclaim_here(Program& program, std::uint16_t port) {
-  const auto found = program.claims.find(port);
+void TcpService::unclaim_here(Program& program, IpFamily family, std::uint16_t port) {
+  const auto found = program.claims.find({family, port});
   if (found != program.claims.end() && --found->second == 0) program.claims.erase(found);
 }
 
 void TcpService::unclaim(Program& program, Held& held) {
   if (!std::exchange(held.claims, false)) return;
-  if (core_ == 0) return unclaim_here(program, held.key.local.port);
-  messages_.push_back(
-      {.kind = CoreMessage::Kind::unclaim, .program = program.number, .handle = 0, .port = held.key.local.port});
+  if (core_ == 0) return unclaim_here(program, held.key.family(), held.key.local.port);
+  messages_.push_back({.kind = CoreMessage::Kind::unclaim,
+                       .program = program.number,
+                       .handle = 0,
+                       .port = held.key.local.port,
+                       .families = wire::tcp_for(held.key.family())});
 }
 
-bool TcpService::is_claimed_by_others(const Program& program, std::uint16_t port) const {
+bool TcpService::is_claimed_by_others(const Program& program, const Held& wanted) const {
   return std::ranges::any_of(programs_, [&](const auto& each) {
-    return each.second.who.owner() != program.who.owner() && each.second.claims.contains(port);
+    const auto claims = [&](IpFamily family) {
+      return wanted.is_for(family) && each.second.claims.contains({family, wanted.port});
+    };
+    return each.second.who.owner() != program.who.owner() && std::ranges::any_of(families, claims);
   });
 }
 
 void TcpService::on_claim(const CoreMessage& message, Program& program) {
   CoreMessage answer = message;
-  answer.kind = claim_here(program, message.port) ? CoreMessage::Kind::granted : CoreMessage::Kind::denied;
+  answer.kind =
+      claim_here(program, family_of(message), message.port) ? CoreMessage::Kind::granted : CoreMessage::Kind::denied;
   messages_.push_back(std::move(answer));
 }
 

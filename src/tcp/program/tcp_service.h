@@ -213,7 +213,7 @@ class TcpService final : public Owner {
     std::uint64_t charged_bytes = 0, lent_bytes = 0;  // by this core
     FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
-    std::map<std::uint16_t, std::uint32_t> claims{};
+    std::map<std::pair<IpFamily, std::uint16_t>, std::uint32_t> claims{};
   };
   // A handle that listens on a port, or, on core 0, is bound to it.
   struct Sharer {
@@ -293,12 +293,12 @@ class TcpService final : public Owner {
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
   // Whether the program may connect from this port, which is then kept for it.
-  [[nodiscard]] bool claim_here(Program& program, std::uint16_t port);
-  void unclaim_here(Program& program, std::uint16_t port);
+  [[nodiscard]] bool claim_here(Program& program, IpFamily family, std::uint16_t port);
+  static void unclaim_here(Program& program, IpFamily family, std::uint16_t port);
   void unclaim(Program& program, Held& held);
   void on_claim(const CoreMessage& message, Program& program);
   void on_answer(const CoreMessage& message, Program& program, TimeNs now);
-  [[nodiscard]] bool is_claimed_by_others(const Program& program, std::uint16_t port) const;
+  [[nodiscard]] bool is_claimed_by_others(const Program& program, const Held& wanted) const;
 
   void take_change(const FlowChange& change, TimeNs now);
   void tell(Program& program, std::uint32_t handle, std::uint8_t what, wire::TcpError error = wire::TcpError::none);

@@ -55,7 +55,7 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
     return error;
   };
   EXPECT_EQ(error_of(client.area->connect(TestPrograms::endpoint(1, port))), TcpError::refused);
-  EXPECT_EQ(error_of(client.area->connect({0x0b000001, port})), TcpError::unreachable);
+  EXPECT_EQ(error_of(client.area->connect({test_address(0x0b000001), port})), TcpError::unreachable);
   EXPECT_EQ(error_of(client.area->connect(TestPrograms::endpoint(1, port), 80)), TcpError::denied);
   EXPECT_EQ(error_of(client.area->listen(1023, 1)), TcpError::denied);
   const auto first = client.area->listen(port, 1);

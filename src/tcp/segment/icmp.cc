@@ -20,9 +20,10 @@ Why why_of_ipv4(std::uint8_t code) noexcept {
 }
 
 Why why_of_ipv6(std::uint8_t type, std::uint8_t code) noexcept {
-  constexpr std::uint8_t port_unreachable = 4;
+  constexpr std::uint8_t port_unreachable = 4, unknown_next_header = 1;
   if (type == icmpv6_too_big) return Why::too_big;
-  return type == icmpv6_parameter_problem || code == port_unreachable ? Why::refused : Why::unreachable;
+  return code == (type == icmpv6_parameter_problem ? unknown_next_header : port_unreachable) ? Why::refused
+                                                                                             : Why::unreachable;
 }
 
 // The header of the quoted segment, if that is one of TCP from `self`; empty otherwise. Routers truncate the quoted

@@ -202,6 +202,7 @@ TEST(Icmpv6, NamesTheFlowItIsAbout) {
   EXPECT_EQ(read(icmpv6_unreachable, 4, 0)->why, Why::refused);
   EXPECT_EQ(read(icmpv6_unreachable, 0, 0)->why, Why::unreachable);
   EXPECT_EQ(read(icmpv6_parameter_problem, 1, 40)->why, Why::refused);
+  EXPECT_EQ(read(icmpv6_parameter_problem, 0, 40)->why, Why::unreachable);
   EXPECT_FALSE(read(128, 0, 0));                        // an echo
   EXPECT_FALSE(read(icmpv6_too_big, 0, 1300, two));     // quotes another address's segment
   EXPECT_FALSE(read(icmpv6_too_big, 0, 1300, one, 1));  // a wrong checksum

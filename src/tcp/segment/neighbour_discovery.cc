@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t router_bytes = 8, router_advertisement_bytes = 16, neighbour_bytes = 24, option_bytes = 8;
 constexpr std::uint8_t source_mac = 1, target_mac = 2;  // options
-constexpr std::uint8_t is_solicited = 0x40, does_override = 0x20;
+constexpr std::uint8_t of_router = 0x80, is_solicited = 0x40, does_override = 0x20;
 
 // The hardware address in the option of this kind, which stays zero where there is none. False: an option has no size.
 bool read_options(Bytes options, std::uint8_t kind, MacAddress& mac) noexcept {
@@ -33,7 +33,7 @@ std::optional<NeighbourMessage> read_solicitation(const IpPacket& packet, const 
   const bool tells_mac = message.sender_mac != MacAddress{};
   if (packet.source.is_unspecified())
     return tells_mac || packet.target != solicited_node(message.target) ? std::nullopt : std::optional(message);
-  if (!tells_mac) message.sender_mac = from;  // of one that knows us
+  if (!tells_mac) message.reply_to = from;
   return message;
 }
 
@@ -45,6 +45,7 @@ std::optional<NeighbourMessage> read_advertisement(const IpPacket& packet) noexc
   const auto flags = static_cast<std::uint8_t>(packet.payload[4]);
   message.solicited = (flags & is_solicited) != 0;
   message.overrides = (flags & does_override) != 0;
+  message.is_router = (flags & of_router) != 0;
   if (!is_unicast(message.sender) || (message.solicited && is_multicast(packet.target)) ||
       !read_options(packet.payload.subspan(neighbour_bytes), target_mac, message.sender_mac))
     return std::nullopt;

@@ -12,16 +12,19 @@ namespace offpath::tcp {
 struct NeighbourMessage {
   // ARP reply, neighbour or router advertisement; otherwise ARP request or neighbour solicitation
   bool reply = false;
-  // Of a reply, the address that it is about. `sender_mac` is zero where the message tells none; `sender` is unspecified
-  // where it asks whether somebody has the address that it is about to take.
+  // `sender`: of a reply, the address that it is about. `sender_mac`: zero where none is told. `sender` is unspecified
+  // in the question of a node whether somebody has the address that it is about to take.
   MacAddress sender_mac{};
   IpAddress sender;
   MacAddress target_mac{};
   IpAddress target;
+  // Of a solicitation that does not tell its sender's hardware address: where its frame came from.
+  MacAddress reply_to{};
   // Of advertisements: whether it answers a solicitation, and replaces what was known.
   bool solicited = true, overrides = true;
   // Of a router's advertisement: how long it is a default router; 0: it is none.
   std::optional<std::uint16_t> router_s{};
+  bool is_router = false;  // of a neighbour's advertisement
   friend bool operator==(const NeighbourMessage&, const NeighbourMessage&) = default;
 };
 

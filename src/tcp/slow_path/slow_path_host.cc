@@ -72,6 +72,7 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
   OFP_TRY(set_family(setup, IpFamily::v4, options.v4));
   OFP_TRY(set_family(setup, IpFamily::v6, options.v6));
   options.start = {0, 0, 0};  // the agent says all that
+  options.hears_routers = false;
   options.secret = {setup.secret[0], setup.secret[1]};
   options.flows_max = setup.flows_max;
   options.half_open_max = setup.half_open_max;

@@ -40,7 +40,8 @@ Status run(const std::string& address, bool says) {
     const TimeNs now = monotonic_ns();
     OFP_ASSIGN(const bool worked, slow_path.poll(now));
     if (says && slow_path.stack() != nullptr) {
-      fmt::print("slow path of {}\n", text_of(slow_path.stack()->options().address));
+      const StackOptions& of = slow_path.stack()->options();
+      fmt::print("slow path of {}\n", text_of(of.v4.address.is_unspecified() ? of.v6.address : of.v4.address));
       std::fflush(stdout);
       says = false;
     }

@@ -276,7 +276,7 @@ TEST(SegmentArrival, MakesWayForAPeerThatBeginsAnew) {
   syn.sequence = flow.receive_next + 1u;
   EXPECT_TRUE(parts.arrival.receive(flow, syn, DataParts::peer_mac, start));  // nobody listens
   EXPECT_EQ(flow.state, FlowState::time_wait);
-  ASSERT_TRUE(parts.listeners.add(80, {1, 1000, {}}));
+  ASSERT_TRUE(parts.listeners.add({test_family(), 80, 1, 1000, {}}));
   EXPECT_FALSE(parts.arrival.receive(flow, syn, DataParts::peer_mac, start));
   EXPECT_EQ(flow.state, FlowState::closed);
 }
@@ -285,16 +285,18 @@ TEST(SegmentArrival, SendsSmallerSegmentsWhereARouterSaysSo) {
   DataParts parts;
   Flow& flow = parts.established(start, 5000);
   flow.next = flow.una + 5000u;
+  flow.mss = 1400;
+  const std::uint16_t narrow = tests_ipv6() ? 1300 : 640;
   IcmpUnreachable icmp{};
   icmp.key = flow.key;
-  icmp.code = icmp_fragmentation_needed;
-  icmp.mtu = 640;
+  icmp.why = IcmpUnreachable::Why::too_big;
+  icmp.mtu = narrow;
   icmp.sequence = flow.next;  // not in flight
   parts.arrival.receive_unreachable(flow, icmp, start);
-  EXPECT_EQ(flow.mss, 1000);
+  EXPECT_EQ(flow.mss, 1400);
   icmp.sequence = flow.una;
   parts.arrival.receive_unreachable(flow, icmp, start);
-  EXPECT_EQ(flow.mss, 600);
+  EXPECT_EQ(flow.mss, StackContext::mss_of_mtu(test_family(), narrow));
   EXPECT_TRUE(flow.repairing);
   EXPECT_EQ(parts.context.counters.repairs, 0u);
 }
@@ -328,9 +330,10 @@ TEST(FlowTimers, ArePatientHoweverShortTimeoutsAre) {
   Flow& flow = parts.established(start, 5000);
   flow.rtt.add(20 * microsecond_ns, parts.context.options.rto);
   flow.next = flow.una + 5000u;
+  flow.mss = 1400;
   TimeNs now = start;
   flow.retransmit_due = start;
-  while (flow.mss == 1000) parts.timers.due(flow, now = flow.retransmit_due);
+  while (flow.mss == 1400) parts.timers.due(flow, now = flow.retransmit_due);
   EXPECT_GT(now - start, 500 * millisecond_ns);
   while (flow.state != FlowState::closed) parts.timers.due(flow, now = flow.retransmit_due);
   EXPECT_GT(now - start, 100 * second_ns) << "RFC 1122, 4.2.3.5";

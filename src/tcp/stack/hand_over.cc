@@ -92,7 +92,8 @@ Status HandOver::send_frame(const FrameToSend& frame) {
     const IpFamily family = packet.target.family();
     if (packet.source.is_unspecified() || packet.source != context_.options.own(family).address)
       return bad("comes from another address");
-    if (frame.tcp_offset != ethernet_header_bytes + ip_header_bytes(family) ||
+    const auto payload_at = static_cast<std::size_t>(packet.payload.data() - bytes.data());
+    if (frame.tcp_offset != payload_at || payload_at != ethernet_header_bytes + ip_header_bytes(family) ||
         packet.payload.size() < tcp_header_bytes || (frame.checksum_partial && !context_.port.checksum))
       return bad("has its TCP header at a wrong offset");
   }

@@ -137,7 +137,7 @@ TEST(ActiveOpen, ChoosesAFreePortOrSaysWhyNot) {
   EXPECT_TRUE(parts.flows.find(*first)->wants_syn);
   const std::uint16_t taken = parts.flows.find(*first)->key.local.port;
   EXPECT_FALSE(parts.active.connect(taken, {StackParts::peer, 90}, 3, 1000, start, {}));
-  EXPECT_FALSE(parts.active.connect(0, {{0x0b000001}, 90}, 3, 1000, start, {}));  // no route
+  EXPECT_FALSE(parts.active.connect(0, {test_address(0x0b000001), 90}, 3, 1000, start, {}));  // no route
   EXPECT_EQ(parts.flows.size(), 2u);
 }
 

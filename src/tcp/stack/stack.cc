@@ -56,6 +56,11 @@ void Stack::receive_neighbour(const NeighbourMessage& message, TimeNs now) {
   routes_.send_messages();
 }
 
+void Stack::settle_own(bool usable, TimeNs now) {
+  routes_.settle_own(usable, now);
+  flows_.wake_waiting(now);
+}
+
 void Stack::overhear(const NeighbourMessage& message, TimeNs now) {
   routes_.overhear(message, now);
   flows_.wake_waiting(now);

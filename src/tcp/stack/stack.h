@@ -1,5 +1,5 @@
-// One stack: all flows of one address of each family, on one core. A state machine: frames, commands of the owner and the time are
-// arguments; frames to be sent and changes are taken from it. Read tcp/flow/owner.h and tcp/flow/flow.h first.
+// One stack: all flows of one address of each family, on one core. A state machine: frames, commands of the owner and
+// the time are arguments; frames to be sent and changes are taken from it. Read tcp/flow/owner.h and flow.h first.
 //
 //   a frame in:   receive -> ARP, neighbour discovery: routes.h; a segment of no flow: passive_open.h
 //                         -> a flow: segment_arrival.h (is it acceptable? RST, SYN, ICMP)
@@ -49,6 +49,8 @@ class Stack {
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
+  // What core 0 has found out about the IPv6 address: this core waits for it.
+  void settle_own(bool usable, TimeNs now);
   // A message that another core has received: only one of them gets a frame, and answers it, but all have to know their
   // neighbours.
   void overhear(const NeighbourMessage& message, TimeNs now);
@@ -114,6 +116,7 @@ class Stack {
   [[nodiscard]] const PortCapabilities& port() const noexcept { return context_.port; }
   [[nodiscard]] const CongestionControl& congestion() const noexcept { return context_.congestion; }
   [[nodiscard]] TimeNs cookies_until() const noexcept { return passive_.cookies_until(); }
+  [[nodiscard]] std::size_t neighbours() const noexcept { return routes_.neighbours(); }
   [[nodiscard]] bool may_use_ipv6() const noexcept { return routes_.may_use({}); }
   // Of the IPv6 address: another node of the link has it, so it is not used.
   [[nodiscard]] bool is_duplicate() const noexcept { return context_.is_duplicate; }

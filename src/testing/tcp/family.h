@@ -1,5 +1,5 @@
-// The family of the addresses that tests of the stack use: IPv4, or IPv6 if OFFPATH_TEST_FAMILY is ipv6. ctest runs each
-// of these tests with either (FAMILIES in cmake/OffpathTargets.cmake). Packets of IPv6 are larger by what its header is,
+// The family of the addresses that tests of the stack use: IPv4, or IPv6 if OFFPATH_TEST_FAMILY is ipv6. ctest runs
+// these tests with each (FAMILIES in cmake/OffpathTargets.cmake). Packets of IPv6 are larger by as much as its header,
 // so that segments have the same payload.
 #pragma once
 

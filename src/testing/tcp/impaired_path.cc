@@ -1,6 +1,7 @@
 #include "testing/tcp/impaired_path.h"
 
 #include "tcp/segment/ethernet.h"
+#include "tcp/segment/ip_packet.h"
 #include "tcp/segment/neighbour_message.h"
 
 namespace offpath::tcp {
@@ -18,8 +19,8 @@ void ImpairedPath::push(std::vector<std::byte> frame, TimeNs now) {
   }
   if (chance(impairments_.duplicate)) enqueue(frame, now);
   if (chance(impairments_.corrupt) && frame.size() > ethernet_header_bytes) {
-    // Frames without a checksum of their own, such as ARP, are dropped, as the link's checksum would do. So are those of
-    // neighbour discovery: their hardware addresses are not part of it.
+    // Frames without a checksum of their own, such as ARP, are dropped, as the link's checksum would do. So are those
+    // of neighbour discovery: their Ethernet addresses are not part of it.
     const std::uint16_t type = read_ethernet_header(frame.data()).type;
     if ((type != ethertype_ipv4 && type != ethertype_ipv6) || read_neighbour_frame(frame)) {
       ++dropped_;
