@@ -39,6 +39,6 @@ def with_device(cores: int, family: Family = IPV4) -> list[str]:
     """The agent has an address of IPv4, and for tests of IPv6 one of that, too."""
     addresses = [f"tcp.address={AGENT_ADDRESS}/24"]
     if family is IPV6:
-        addresses.append(f"tcp.address6={AGENT_ADDRESS_6}/64")
+        addresses += [f"tcp.address6={AGENT_ADDRESS_6}/64", "tcp.gateway6=none"]
     settings = ["tcp.device=near", *addresses, f"tcp.cores={cores}"]
     return [word for each in [*settings, "tcp.flows_of_program=8192"] for word in ("--set", each)]
