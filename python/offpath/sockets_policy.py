@@ -105,11 +105,18 @@ def _ring(value: Any) -> _Wrong:
 
 
 def _address(value: Any) -> _Wrong:
+    versions = set()
     for address in value if isinstance(value, list) else [value]:
+        item = address if isinstance(value, list) else None
         try:
-            ipaddress.ip_address(address if isinstance(address, str) else "")
+            read = ipaddress.ip_address(address if isinstance(address, str) and "%" not in address else "")
         except ValueError:
-            return f"{address!r} is no IP address", address if isinstance(value, list) else None
+            return f"{address!r} is no IP address", item
+        if read.is_unspecified or read.is_loopback or read.is_multicast:
+            return f"{address!r} is no address of an agent", item
+        if read.version in versions:
+            return f"{address!r} is the second address of its family", item
+        versions.add(read.version)
     return None
 
 
@@ -122,6 +129,12 @@ def _networks(value: Any) -> _Wrong:
         except ValueError as error:
             return f"{network!r} is no network ({error})", network
     return None
+
+
+def check_option(key: str, words: str) -> None:
+    """Raises Error for a value of ``--address`` or ``--connect`` that the key of this name could not have."""
+    if (wrong := _CHECKS[key](words.split(",") if words else [])) is not None:
+        raise Error(f"--{key} {words}: {wrong[0]}")
 
 
 _CHECKS: dict[str, Callable[[Any], _Wrong]] = {

@@ -86,6 +86,8 @@ Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::u
 
 Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
   const Lock lock(*this);
+  if (families() != 0 && (families() & wire::tcp_for(remote.address.family())) == 0)
+    return fail(Error::unsupported, "the agent has no address of this family");
   // If the program chose the port, the connection belongs to the core to which the device steers its frames; otherwise
   // the core finds a port.
   const std::uint32_t core = local_port == 0 ? next_core()

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -20,10 +19,8 @@
 namespace offpath::channel {
 
 namespace {
-// for the agent's addresses
-constexpr TimeNs addresses_wait_ns = second_ns;
 constexpr std::chrono::microseconds addresses_look{100};
-}  // namespace
+}
 
 Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions& options, TimeNs deadline) {
   const wire::TcpAreaLayout layout = SocketArea::layout_of(options);
@@ -52,8 +49,10 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   made->opened_ = true;
   made->area_->spread();
   // Over a link they come a moment after the answer.
-  const TimeNs until = std::min(deadline, deadline_after(end.now(), addresses_wait_ns));
-  while (made->area_->families() == 0 && end.now() < until) std::this_thread::sleep_for(addresses_look);
+  while (made->area_->families() == 0) {
+    if (end.now() >= deadline) return fail(Error::timeout, "the agent does not say which addresses it has");
+    std::this_thread::sleep_for(addresses_look);
+  }
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
   OFP_ASSIGN(Newcomer own, made->introduce(0));  // with a socket for notices, too
   made->join(std::move(own));

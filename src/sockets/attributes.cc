@@ -231,6 +231,7 @@ OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t
   // A socket that was bound to the agent's address has a port, which the kernel does not know.
   if (!socket && level == IPPROTO_IPV6 && name == IPV6_V6ONLY && descriptors().bound(fd)) return failed(EINVAL);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
+  if (static_cast<int>(length) < 0) return failed(EINVAL);
   if (const auto hint = find_hint(level, name, socket->family))
     return set_hint(socket->hints, *hint, socket->family, from, length, !program().confined());
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);

@@ -43,7 +43,7 @@ int failed(int code) noexcept;
 // Addresses in the program's memory, which its calls name: kernel_terms.h has what they say.
 [[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(int family, const sockaddr* address,
                                                                                socklen_t length) {
-  if (is_bad(address, length)) return std::nullopt;
+  if (is_bad(address, length) || length > sizeof(sockaddr_storage)) return std::nullopt;
   return endpoint_of(family, Bytes(reinterpret_cast<const std::byte*>(address), length));
 }
 

@@ -11,8 +11,23 @@ namespace offpath::sockets {
 
 using channel::SocketArea;
 
+namespace {
+constexpr std::size_t shortest_in6 = 24;  // without sin6_scope_id (RFC 2133)
+}
+
+Named named_by(NamedBy call, int family, bool is_ipv6_only, Bytes address) noexcept {
+  sa_family_t its_family = AF_UNSPEC;
+  if (address.size() < sizeof its_family) return {.error = EINVAL};
+  std::memcpy(&its_family, address.data(), sizeof its_family);
+  if (call == NamedBy::connect && its_family == AF_UNSPEC) return {.disconnects = true};
+  if (address.size() < (family == AF_INET ? sizeof(sockaddr_in) : shortest_in6)) return {.error = EINVAL};
+  const auto at = endpoint_of(family, address);
+  if (!at) return {.error = EAFNOSUPPORT};
+  if (is_ipv6_only && at->address.is_v4()) return {.error = call == NamedBy::bind ? EINVAL : ENETUNREACH};
+  return {.at = *at};
+}
+
 std::optional<SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept {
-  constexpr std::size_t shortest_in6 = 24;  // without sin6_scope_id (RFC 2133)
   if (family == AF_INET) {
     sockaddr_in in{};
     if (address.size() < sizeof in) return std::nullopt;
@@ -90,6 +105,8 @@ int errno_of(const Failure& why) noexcept {
       return EMFILE;  // --sockets
     case Error::would_block:
       return ENOBUFS;
+    case Error::unsupported:
+      return ENETUNREACH;
     default:
       return EINVAL;
   }

@@ -16,6 +16,15 @@ namespace offpath::sockets {
 // 4291, 2.5.5.2). nullopt: too short, or of another family.
 [[nodiscard]] std::optional<channel::SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept;
 
+// What a bind or connect names, or the error with which the kernel refuses it.
+enum class NamedBy { bind, connect };
+struct Named {
+  channel::SocketArea::Endpoint at{};
+  int error = 0;
+  bool disconnects = false;  // connect with AF_UNSPEC: there is no address
+};
+[[nodiscard]] Named named_by(NamedBy call, int family, bool is_ipv6_only, Bytes address) noexcept;
+
 // The families of a port bound to this address, as flags of commands.
 [[nodiscard]] std::uint16_t families_of(const wire::IpAddress& address, bool is_ipv6_only) noexcept;
 

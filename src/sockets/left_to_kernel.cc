@@ -62,7 +62,7 @@ thread_local int own_sockets = 0;
 
 }  // namespace
 
-Left reason_of(const wire::IpAddress& address) noexcept {
+Left left_at(const wire::IpAddress& address) noexcept {
   switch (reach_of(address)) {
     case Reach::machine:
       return Left::loopback;

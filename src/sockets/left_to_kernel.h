@@ -25,8 +25,8 @@ enum class Left : unsigned {
 
 // Why a socket with this address is left to the kernel although the agent has an address of its family; and one of a
 // family of which the agent has none.
-[[nodiscard]] Left reason_of(const wire::IpAddress& address) noexcept;
-[[nodiscard]] constexpr Left reason_of(wire::IpFamily family) noexcept {
+[[nodiscard]] Left left_at(const wire::IpAddress& address) noexcept;
+[[nodiscard]] constexpr Left left_without(wire::IpFamily family) noexcept {
   return family == wire::IpFamily::v4 ? Left::ipv4 : Left::ipv6;
 }
 

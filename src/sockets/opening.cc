@@ -162,7 +162,7 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   const std::uint16_t flags = port_flags_of(fd, at.address, *area);
   if ((flags & wire::tcp_families) == 0) {
     if (descriptors().bound(fd)) return failed(EADDRNOTAVAIL);
-    count_left(reason_of(at.address.family()));
+    count_left(left_without(at.address.family()));
     return kernel::listen(fd, backlog);
   }
   const Use port = descriptors().port_of(fd);
@@ -193,18 +193,20 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
   const Use port = descriptors().port_of(fd);
   const auto own = descriptors().bound(fd);
-  const SocketArea::Endpoint bound = port ? port->bound : own.value_or(SocketArea::Endpoint{});
+  const Use before = descriptors().find(fd);  // an attempt that failed
+  const SocketArea::Endpoint bound = port ? port->bound : before ? before->bound : own.value_or(SocketArea::Endpoint{});
   if ((area->families() & wire::tcp_for(to.address.family())) == 0) {
-    if (own || descriptors().find(fd)) return failed(ENETUNREACH);
-    count_left(reason_of(to.address.family()));
+    if (own || before) return failed(ENETUNREACH);
+    count_left(left_without(to.address.family()));
     return kernel::connect(fd, address, length);
   }
-  const auto name = port || own ? std::nullopt : name_of(fd);
+  const auto name = port || own || before ? std::nullopt : name_of(fd);
   if (const int code = mismatch_of(name ? name->address : bound.address, to.address)) return failed(code);
   const auto handle = area->connect(to, bound.port, flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
+  socket->bound = bound;
   area->set_flow_settings(*handle, socket->flow_settings());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
@@ -312,7 +314,7 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
   const SocketArea::Endpoint at = descriptors().bound(fd).value_or(*named);
   if (const Use port = descriptors().port_of(fd)) return offload_listener(fd, port->bound, backlog);
   if (at.port == 0 || !program().policy().listens(at)) {
-    count_left(reason_of(at.address));
+    count_left(left_at(at.address));
     return kernel::listen(fd, backlog);
   }
   return offload_listener(fd, at, backlog);
@@ -327,19 +329,21 @@ OFP_CALL int accept(int fd, sockaddr* address, socklen_t* length) { return accep
 
 OFP_CALL int connect(int fd, const sockaddr* address, socklen_t length) {
   if (const Use socket = descriptors().find(fd)) {
+    if (length > sizeof(sockaddr_storage)) return failed(EINVAL);
     if (is_bad(address, length)) return failed(EFAULT);
     if (!socket->unconnected) return go_on_connecting(*socket);
     if (program().left_out()) return failed(EOPNOTSUPP);
-    const auto to = read_address(socket->family, address, length);
-    if (!to) return failed(EAFNOSUPPORT);
-    const bool is_refused = socket->ipv6_only != 0 && to->address.is_v4();
-    return !is_refused && program().policy().connects(to->address) ? begin_connection(fd, *to, address, length)
-                                                                   : failed(ENETUNREACH);
+    const offpath::Bytes given(reinterpret_cast<const std::byte*>(address), length);
+    const Named to = named_by(NamedBy::connect, socket->family, socket->ipv6_only != 0, given);
+    if (to.disconnects) return 0;
+    if (to.error != 0) return failed(to.error);
+    return program().policy().connects(to.at.address) ? begin_connection(fd, to.at, address, length)
+                                                      : failed(ENETUNREACH);
   }
   const auto to = address_for(fd, address, length);
   if (!to) return kernel::connect(fd, address, length);
   const bool named = program().policy().connects(to->address);
   if (named && !program().left_out()) return begin_connection(fd, *to, address, length);
-  count_left(named ? Left::forked_child : reason_of(to->address));
+  count_left(named ? Left::forked_child : left_at(to->address));
   return kernel::connect(fd, address, length);
 }

@@ -122,6 +122,8 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
   if (address != nullptr) {
     OFP_TRY(each_of(address, [&](std::string_view text) -> Status {
       OFP_ASSIGN(const wire::IpAddress own, parse_address(text));
+      if (own.is_unspecified() || reach_of(own) == Reach::machine || reach_of(own) == Reach::group)
+        return fail(Error::invalid, "'{}' is no address of an agent", text);
       wire::IpAddress& of_family = policy.addresses[static_cast<std::size_t>(own.family())];
       if (!of_family.is_unspecified())
         return fail(Error::invalid, "OFFPATH_SOCKETS_ADDRESS is '{}': one address of each family", address);

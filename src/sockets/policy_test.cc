@@ -88,7 +88,8 @@ TEST(SocketPolicy, WhatIsWrongIsNamed) {
     EXPECT_EQ(policy.error().code, Error::invalid);
   }
   EXPECT_FALSE(read_policy("unix:/a", "here", nullptr, nullptr));
-  EXPECT_FALSE(read_policy("unix:/a", "fd09::2,fd09::3", nullptr, nullptr));
+  for (const char* wrong : {"fd09::2,fd09::3", "::", "0.0.0.0", "::1", "ff02::1", "fe80::2%eth0"})
+    EXPECT_FALSE(read_policy("unix:/a", wrong, nullptr, nullptr)) << wrong;
   EXPECT_FALSE(read_policy("unix:/a", nullptr, nullptr, nullptr, "yes"));
 }
 

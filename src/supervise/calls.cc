@@ -269,10 +269,10 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto at = sockets::endpoint_of(socket.family, *address);
-  if (!at) return leave_to_kernel(call, caller, socket);
-  if (is_refused(socket, at)) return answer(socket, call, -EINVAL);
+  const auto named = sockets::named_by(sockets::NamedBy::bind, socket.family, is_ipv6_only(socket), *address);
+  if (named.error != 0) return answer(socket, call, -named.error);
   if (socket.bound || socket.port) return answer(socket, call, -EINVAL);
+  const auto* const at = &named.at;
   const bool is_own = policy_.is_own(at->address);
   const bool at_agent = policy_.binds_at_agent(*at);
   // The agent sees the rights of the supervisor.
@@ -285,7 +285,7 @@ void Calls::bind(const Call& call, const Caller& caller, Supervised& socket) {
   }
   // A listener there is the kernel's. Without a port, it may be a connection's own address.
   if (at->port != 0 || sockets::reach_of(at->address) == sockets::Reach::machine) {
-    count_left(sockets::reason_of(at->address));
+    count_left(sockets::left_at(at->address));
     return leave_to_kernel(call, caller, socket);
   }
   const int options = options_of(socket);
@@ -311,7 +311,7 @@ void Calls::bind_at_agent(const Call& call, const Caller& caller, Supervised& so
   if ((flags & wire::tcp_families) == 0) {
     socket.bound.reset();
     if (!at.address.is_unspecified()) return answer(socket, call, -EADDRNOTAVAIL);
-    count_left(sockets::reason_of(at.address.family()));
+    count_left(sockets::left_without(at.address.family()));
     return leave_to_kernel(call, caller, socket);
   }
   const auto handle = area->bind(at.port, flags);
@@ -354,7 +354,7 @@ void Calls::listen(const Call& call, const Caller& caller, Supervised& socket) {
   if (!at) return leave_to_kernel(call, caller, socket);
   if (!socket.port && !socket.stopped && (at->port == 0 || !policy_.listens(*at))) {
     if (socket.bound && !socket.bound->address.is_unspecified()) return answer(socket, call, -EADDRNOTAVAIL);
-    count_left(sockets::reason_of(at->address));
+    count_left(sockets::left_at(at->address));
     return leave_to_kernel(call, caller, socket);
   }
   offload_listener(call, caller, socket, *at);
@@ -367,7 +367,7 @@ void Calls::offload_listener(const Call& call, const Caller& caller, Supervised&
   const auto backlog = static_cast<std::uint32_t>(std::clamp(call.integer(1), 1, policy_.backlog_max()));
   const auto flags = static_cast<std::uint16_t>(sockets::flow_flags | port_flags_of(socket, at.address));
   if ((flags & wire::tcp_families) == 0) {
-    count_left(sockets::reason_of(at.address.family()));
+    count_left(sockets::left_without(at.address.family()));
     return leave_to_kernel(call, caller, socket);
   }
   const auto handle = area->listen(at.port, backlog, flags, socket.port.value_or(wire::tcp_no_handle));
@@ -501,14 +501,14 @@ void Calls::connect(const Call& call, const Caller& caller, Supervised& socket) 
   const auto address = read_address(call, caller, room);
   if (!address) return answer(socket, call, call.arguments[2] > address_max ? -EINVAL : -EFAULT);
   socket.asked.assign(address->begin(), address->end());
-  const auto to = sockets::endpoint_of(socket.family, *address);
-  if (is_refused(socket, to)) return answer(socket, call, -ENETUNREACH);
-  if (to && policy_.connects(to->address)) return begin_connection(call, caller, socket, *to);
-  leave_connection(call, caller, socket, to ? std::optional(sockets::reason_of(to->address)) : std::nullopt);
+  const auto to = sockets::named_by(sockets::NamedBy::connect, socket.family, is_ipv6_only(socket), *address);
+  if (to.error != 0 || to.disconnects) return answer(socket, call, -to.error);
+  if (policy_.connects(to.at.address)) return begin_connection(call, caller, socket, to.at);
+  leave_connection(call, caller, socket, sockets::left_at(to.at.address));
 }
 
-void Calls::leave_connection(const Call& call, const Caller& caller, Supervised& socket, std::optional<Left> why) {
-  if (why) count_left(*why);
+void Calls::leave_connection(const Call& call, const Caller& caller, Supervised& socket, Left why) {
+  count_left(why);
   if (socket.port) relay_.release_port(socket);
   if (socket.bound && !socket.bound->address.is_unspecified()) return answer(socket, call, -ENETUNREACH);
   leave_to_kernel(call, caller, socket);
@@ -526,6 +526,7 @@ void Calls::connect_anew(const Call& call, const Caller& caller, Supervised& soc
   Supervised& fresh = relay_.add(std::move(*made), socket.family);
   fresh.kernels = socket.kernels;
   fresh.shares_options = socket.shares_options;
+  fresh.bound = socket.bound;
   relay_.forget(socket);
   connect(call, caller, fresh);
 }
@@ -535,7 +536,7 @@ void Calls::begin_connection(const Call& call, const Caller& caller, Supervised&
   if (area == nullptr)
     return falls_back(socket) ? leave_to_kernel(call, caller, socket) : answer(socket, call, -ENETDOWN);
   if ((area->families() & wire::tcp_for(to.address.family())) == 0)
-    return leave_connection(call, caller, socket, sockets::reason_of(to.address.family()));
+    return leave_connection(call, caller, socket, sockets::left_without(to.address.family()));
   const SocketArea::Endpoint bound = socket.bound.value_or(SocketArea::Endpoint{});
   const auto name = bound_to(socket);
   if (const int code = sockets::mismatch_of(name ? name->address : wire::IpAddress{}, to.address))

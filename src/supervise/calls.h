@@ -36,7 +36,7 @@ class Calls {
   void connect_anew(const Call& call, const Caller& caller, Supervised& socket);
   void begin_connection(const Call& call, const Caller& caller, Supervised& socket, SocketArea::Endpoint to);
   // Its connection is the kernel's; it cannot be if the socket has the agent's address.
-  void leave_connection(const Call& call, const Caller& caller, Supervised& socket, std::optional<sockets::Left> why);
+  void leave_connection(const Call& call, const Caller& caller, Supervised& socket, sockets::Left why);
   void shutdown(const Call& call, Supervised& socket);
   void get_name(const Call& call, const Caller& caller, Supervised& socket, bool peer);
   void get_option(const Call& call, const Caller& caller, Supervised& socket);
@@ -64,9 +64,6 @@ class Calls {
   [[nodiscard]] bool falls_back(const Supervised& socket) const noexcept;
   [[nodiscard]] int options_of(Supervised& socket);  // a socket of the kernel; -1: see errno
   [[nodiscard]] bool is_ipv6_only(Supervised& socket);
-  [[nodiscard]] bool is_refused(Supervised& socket, const std::optional<SocketArea::Endpoint>& at) {
-    return at && at->address.is_v4() && is_ipv6_only(socket);
-  }
   void set_own(Supervised& socket, const SocketArea::Endpoint& at);
   [[nodiscard]] std::uint16_t port_flags_of(Supervised& socket, const wire::IpAddress& address);
   [[nodiscard]] std::optional<SocketArea::Endpoint> bound_to(const Supervised& socket) const;

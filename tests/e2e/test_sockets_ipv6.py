@@ -319,6 +319,48 @@ def test_a_socket_changes_its_family(offloaded: Place) -> None:
     assert "becomes IPv4 done 2" in lines
 
 
+# A call that fails leaves the socket as it was.
+REFUSES = """
+def named(call, s, family, length, address=server6, port=echo):
+    name = struct.pack("=HHI16sI", family, socket.htons(port), 0, socket.inet_pton(INET6, address), 0)
+    done = getattr(libc, call)(s.fileno(), name, length & 0xffffffff if length < 0 else length)
+    return "done" if done == 0 else errno.errorcode[ctypes.get_errno()]
+
+
+s = made(INET6, only)
+report("mapped, then its own", outcome(s.bind, (mapped(own4), 7835)), outcome(s.bind, (own6, 0)),
+       outcome(s.connect, (server6, echo)), *names(s))
+s.close()
+s = made(INET6, only)
+report("mapped, then native", outcome(s.connect, (mapped(server4), echo)), outcome(s.connect, (server6, echo)),
+       *names(s))
+s.close()
+s = made(INET6, (SOL, socket.SO_REUSEADDR, 1))
+report("short, then bound", named("bind", s, INET6, 16, own6), named("bind", s, INET, 28, own6),
+       outcome(s.bind, (own6, 7836)), named("bind", s, INET6, 16, own6), s.getsockname()[1])
+report("short, then connected", named("connect", s, INET6, 16), named("connect", s, INET, 28),
+       named("connect", s, INET6, 1), outcome(s.connect, (server6, echo)), s.getsockname()[1])
+s.close()
+s = made()
+report("no address", named("connect", s, socket.AF_UNSPEC, 28), outcome(s.connect, (server6, echo)), *names(s))
+s.close()
+s = made(INET6, (SOL, socket.SO_REUSEADDR, 1))
+s.bind((own6, 7837))
+report("nobody, then somebody", outcome(s.connect, (server6, nobody)), outcome(s.setsockopt, IP6, V6ONLY, 0),
+       named("connect", s, INET6, 16), named("connect", s, socket.AF_UNSPEC, 28), outcome(s.connect, (server6, echo)),
+       s.getsockname()[1])
+report("lengths", outcome(lambda: libc.setsockopt(s.fileno(), IP6, 67, struct.pack("i", 1), -1)),
+       errno.errorcode[ctypes.get_errno()])
+s.close()
+"""
+
+
+def test_a_call_that_fails_leaves_the_socket_as_it_was(offloaded: Place) -> None:
+    lines = expect_as_in_the_kernel(offloaded, REFUSES)
+    assert lines[0].startswith("mapped, then its own EINVAL done done"), lines
+    assert "nobody, then somebody ECONNREFUSED EINVAL EINVAL done done 7837" in lines
+
+
 OPTIONS = """
 HOPS, DISCOVER, DONTFRAG, PREFERENCES, AUTOLABEL = socket.IPV6_UNICAST_HOPS, 23, socket.IPV6_DONTFRAG, 72, 70
 TCLASS, RECVTCLASS = socket.IPV6_TCLASS, socket.IPV6_RECVTCLASS

@@ -32,8 +32,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert read_policy(path) == Policy(
         "unix:/run/offpath/agent.sock", "10.9.0.2", [80, 8000], networks, True, False, 4096, 65536
     )
-    path.write_text('[sockets]\naddress = ["10.9.0.2", "fe80::2%eth0"]\nconnect = ["::/0", "2001:db8::/32"]\n')
-    assert read_policy(path) == Policy(address=["10.9.0.2", "fe80::2%eth0"], connect=["::/0", "2001:db8::/32"])
+    path.write_text('[sockets]\naddress = ["10.9.0.2", "fd00::2"]\nconnect = ["::/0", "2001:db8::/32"]\n')
+    assert read_policy(path) == Policy(address=["10.9.0.2", "fd00::2"], connect=["::/0", "2001:db8::/32"])
     path.write_text("[sockets]\nlisten = []\n")
     assert read_policy(path) == Policy(listen=[])
     path.write_text("")
@@ -51,6 +51,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[sockets]\nconnect = [\n '10.9.0.0/24',\n '10.9.0.1/24']", "policy.toml:4: sockets.connect: '10.9.0.1/24'"),
         ("[sockets]\nconnect = ['fd00::1/8']", "policy.toml:2: sockets.connect: 'fd00::1/8' is no network"),
         ("[sockets]\naddress = '10.9.0'", "policy.toml:2: sockets.address: '10.9.0' is no IP address"),
+        ("[sockets]\naddress = 'fe80::2%eth0'", "policy.toml:2: sockets.address: 'fe80::2%eth0' is no IP address"),
+        ("[sockets]\naddress = '::1'", "policy.toml:2: sockets.address: '::1' is no address of an agent"),
+        ("[sockets]\naddress = ['fd00::1', 'fd00::2']", "'fd00::2' is the second address of its family"),
         ("[sockets]\naddress = [\n '10.9.0.2',\n 'fd00:::2']", "policy.toml:4: sockets.address: 'fd00:::2' is no IP"),
         ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: true or false is wanted"),
         ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: a text in quotes is wanted"),

@@ -15,7 +15,7 @@ from ..agent import find_agent
 from ..agent_group import group_asked, run_group
 from ..agent_http import default_sockets, fetch_status, find_agent_address, find_http
 from ..errors import AgentError, Error
-from ..sockets_policy import Policy, is_ring, read_policy
+from ..sockets_policy import Policy, check_option, is_ring, read_policy
 from .options import AgentOption, HttpOption, JsonFlag
 from .output import make_console, os_errors, print_json
 
@@ -113,6 +113,9 @@ def sockets_command(command: Annotated[
         return
     if ring is not None and not is_ring(ring):
         raise Error(f"--ring {ring}: a power of two from 4096 to 4194304 is wanted")
+    for key, given in (("address", address), ("connect", to)):
+        if given is not None:
+            check_option(key, given)
     said = read_policy(policy) if policy is not None else Policy()
     own = ",".join(said.address) if isinstance(said.address, list) else said.address
     where = required_agent(agent or said.agent)
