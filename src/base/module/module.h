@@ -1,0 +1,35 @@
+// A part of a program that is loaded when it is first needed, because of the libraries that it brings: a shared object
+// of our own, installed at a fixed place beside the program or library that loads it.
+//
+// A module exports tables of functions. C++ types cross that border, which is safe only between files of one version:
+// every table begins with its version, which is compared first.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace offpath {
+
+struct Module {
+  std::string_view file;    // its name
+  std::string_view folder;  // where it is, from the folder of the file that has this code: empty, or "../lib/offpath"
+  // For errors.
+  std::string_view purpose;  // what needs it: "queries need Arrow"
+  std::string_view loader;   // what loads it, and is installed with it: "liboffpath.so"
+};
+
+// The table that a module exports as `symbol`. Any thread; blocks while the module and its libraries are loaded, which
+// happens once: the module stays until the process ends. A missing module is looked for again at every call, since it
+// may have been installed meanwhile. Error::unsupported names the file, and what is wrong with it.
+[[nodiscard]] Result<const void*> load_table(const Module& module, const char* symbol);
+
+template <class Table>
+[[nodiscard]] Result<const Table*> load_table(const Module& module, const char* symbol) {
+  static_assert(offsetof(Table, version) == 0);
+  OFP_ASSIGN(const void* table, load_table(module, symbol));
+  return static_cast<const Table*>(table);
+}
+
+}  // namespace offpath
