@@ -25,6 +25,8 @@ target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
 target_include_directories(offpath_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(offpath_flags
   INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -fvisibility=hidden>
+  # Assertions name files as the repository does: programs do not tell where they were built, and clones share objects.
+  $<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
   $<$<AND:$<BOOL:${OFFPATH_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -86,7 +88,7 @@ function(offpath_library name)
   # Headers take most of the compile time of a source. CMake excludes sources with options of their own.
   list(LENGTH arg_SOURCES count)
   if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${arg_SOURCES}" MATCHES "[.]c(;|$)")
-    set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   endif()
   offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
   offpath_guides_fuzzers(offpath_${name})

@@ -29,6 +29,7 @@ FUNCTIONS = {
     "abs": pc.abs, "sqrt": pc.sqrt, "is_null": pc.is_null, "is_valid": pc.is_valid, "is_nan": pc.is_nan,
     "if_else": pc.if_else,
 }  # fmt: skip
+PARTS_MAX = 8192  # expression_nodes_max of src/wire/query/expression.h
 
 
 def parse_query(where: str, select: Sequence[str], aggregate: Sequence[str]) -> dict[str, Any]:
@@ -85,11 +86,20 @@ def parse_expression(text: str) -> pc.Expression:
     except (MemoryError, RecursionError):  # Python's parser says both of what is nested too deeply for it
         raise Invalid("an expression is nested too deeply") from None
     try:
+        if parts_of(body) > PARTS_MAX:
+            raise Invalid(f"an expression has more than {PARTS_MAX} parts")
         return read(body)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise Invalid(f"expression {text!r}: {error}") from None
     except RecursionError:
         raise Invalid("an expression is nested too deeply") from None
+
+
+def parts_of(node: ast.expr) -> int:
+    """Parts of the expression that is made of it. One in the middle of a chain of comparisons is there twice."""
+    parts = [parts_of(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    twice = parts[1:-1] if isinstance(node, ast.Compare) else []
+    return 1 + sum(parts) + sum(twice)
 
 
 def read(node: ast.expr) -> pc.Expression:
@@ -131,16 +141,19 @@ def combine(join: Callable[[Any, Any], pc.Expression], values: list[ast.expr]) -
 
 def compare(node: ast.Compare) -> pc.Expression:
     """``a < b < c`` is ``a < b and b < c``."""
-    parts, left = [], node.left
+    parts, left = [], read(node.left)
     for sign, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(sign, ast.In | ast.NotIn):
-            inside = read(left).isin(values_of(right))
+            inside = left.isin(values_of(right))
             parts.append(~inside if isinstance(sign, ast.NotIn) else inside)
+            if right is not node.comparators[-1]:
+                raise Invalid(f"{ast.unparse(node)!r}: nothing is compared with the values after 'in'")
         elif type(sign) in COMPARISONS:
-            parts.append(COMPARISONS[type(sign)](read(left), read(right)))
+            right_read = read(right)
+            parts.append(COMPARISONS[type(sign)](left, right_read))
+            left = right_read
         else:
             raise Invalid(f"{ast.unparse(node)!r}: compare by == != < <= > >= in")
-        left = right
     made = parts[0]
     for part in parts[1:]:
         made = made & part

@@ -53,6 +53,7 @@ def test_an_expression_means_what_it_says(text, meant):
         ("x ** 2", "means nothing"),
         ("abs(x, x)", "abs"),
         ("type in x", "values in brackets"),
+        ("type in (1, 2) < 3", "nothing is compared with the values"),
         ("x is None", "compare by"),
         ("x < 1j", "means nothing"),
         ("-" * 100_000 + "x", "too deeply"),
@@ -61,6 +62,16 @@ def test_an_expression_means_what_it_says(text, meant):
 def test_what_means_nothing_is_named(text, complaint):
     with pytest.raises(offpath.Error, match=complaint):
         parse_expression(text)
+
+
+def test_a_chain_in_a_chain_is_counted_before_it_is_made():
+    """Each level doubles what is in its middle: made first, this one would not fit any memory."""
+    text = "x"
+    for _ in range(60):
+        text = f"(0 < {text} < 1)"
+    with pytest.raises(offpath.Invalid, match="more than 8192 parts"):
+        parse_expression(text)
+    assert parse_expression("0 < (0 < x < 1) < 1") is not None
 
 
 def test_parts_of_a_query():

@@ -6,7 +6,7 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr ConfigKey keys[] = {
+constexpr ConfigKey keys_of_actuators[] = {
     {"actuator.name", ConfigType::text, "", "The name by which functions set it; unique. Required."},
     {"actuator.kind", ConfigType::text, "",
      "power (a powercap zone, in microwatts), cpufreq (the highest frequency of a policy, in kHz), cpu (a cgroup's "
@@ -28,7 +28,7 @@ constexpr ConfigKey keys[] = {
 
 }  // namespace
 
-std::span<const ConfigKey> actuator_keys() noexcept { return keys; }
+std::span<const ConfigKey> actuator_keys() noexcept { return keys_of_actuators; }
 
 Result<ActuatorSettings> read_actuators(const Config& config,
                                         const std::function<std::string(const std::string&)>& placed) {

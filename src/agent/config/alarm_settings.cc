@@ -8,7 +8,7 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr ConfigKey keys[] = {
+constexpr ConfigKey keys_of_alarms[] = {
     {"alarm.name", ConfigType::text, "",
      "The alarm's name in the log, in metrics and for the hook; unique. Empty: its condition."},
     {"alarm.when", ConfigType::text, "",
@@ -40,7 +40,7 @@ Result<exchange::AlarmRule> read_alarm(const Config& one) {
 
 }  // namespace
 
-std::span<const ConfigKey> alarm_keys() noexcept { return keys; }
+std::span<const ConfigKey> alarm_keys() noexcept { return keys_of_alarms; }
 
 Result<AlarmSettings> read_alarms(const Config& config) {
   AlarmSettings settings;

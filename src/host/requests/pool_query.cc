@@ -16,9 +16,9 @@ namespace offpath::host {
 
 namespace {
 
-constexpr TimeNs grace_ns = 2 * second_ns;  // for an agent that does not answer at all
-constexpr TimeNs release_wait_ns = second_ns;
-constexpr std::int64_t segment_wait_ns = second_ns;  // for its bytes to be announced
+constexpr TimeNs query_grace_ns = 2 * second_ns;  // for an agent that does not answer at all
+constexpr TimeNs query_release_wait_ns = second_ns;
+constexpr std::int64_t query_segment_wait_ns = second_ns;  // for its bytes to be announced
 
 // Memory of the channel for as long as a request that names it is under way.
 class Outgoing {
@@ -55,7 +55,7 @@ class QueryAnswer {
     HostEnd& end = connection_->end;
     std::vector<std::byte> payload;
     wire::encode(wire::Release{number_}, payload);
-    (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), release_wait_ns));
+    (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), query_release_wait_ns));
   }
 
   // Null if there are no more frames, for whatever reason.
@@ -124,7 +124,7 @@ class QueryOperation final : public Operation {
     OFP_ASSIGN(const Globs globs, checked_globs(pool, row_glob, column_glob));
     std::unique_ptr<QueryOperation> made(new QueryOperation(connection, wait_ns));
     OFP_ASSIGN(Outgoing outgoing, Outgoing::of(connection->end, {static_cast<const std::byte*>(query), query_bytes},
-                                               std::min(made->patience, connection->deadline(segment_wait_ns))));
+                                               std::min(made->patience, connection->deadline(query_segment_wait_ns))));
     made->query_.emplace(std::move(outgoing));
     wire::encode(
         wire::PoolQuery{globs.pool,
@@ -152,7 +152,7 @@ class QueryOperation final : public Operation {
  private:
   QueryOperation(ConnectionPtr connection, std::int64_t wait_ns)
       : connection_(std::move(connection)), deadline_(connection_->deadline(wait_ns)) {
-    patience = deadline_after(deadline_, grace_ns);
+    patience = deadline_after(deadline_, query_grace_ns);
   }
 
   ConnectionPtr connection_;

@@ -17,7 +17,7 @@ using wire::ControlType;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 4096;  // for a clock that stands still
+constexpr unsigned polls_between_checks = 4096;  // for a clock that stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 constexpr std::size_t refused_max = 256;  // of segments
@@ -250,7 +250,7 @@ void LocalAgentLink::watch_room() {
 
 std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  const bool is_due = readable_ || (!is_watched_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
+  const bool is_due = readable_ || (!is_watched_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_checks));
   if (!lost_ && is_due) {
     readable_ = false;
     next_look_ = deadline_after(now, look_interval_ns);

@@ -6,10 +6,14 @@
 //                                   column, each part's rows of the block as one run (gathered from a block in the
 //                                   cache, stored to one place for each part)
 //
-// Rows keep their order within a part. Output larger than a core's cache bypasses it, a cache line at a time (AVX-512):
-// a line that is stored in full need not be read first, which saves a third of all memory traffic.
+// Rows keep their order within a part. Output larger than a core's cache can bypass it, a cache line at a time
+// (AVX-512): a line that is stored in full need not be read first, which saves a third of all memory traffic. And each
+// block's values can be fetched while the block before is gathered: no processor foresees reads in the order of parts.
+// What is faster depends on the processor and on the number of parts: the first large split tries it.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -49,6 +53,12 @@ struct Column {
 enum class Gather { scalar, avx2, avx512 };
 [[nodiscard]] Gather best_gather() noexcept;
 
+struct SplitWay {
+  bool streamed;       // what is written bypasses the cache
+  bool fetches_ahead;  // the next block's values
+};
+inline constexpr std::array<SplitWay, 3> split_ways = {{{true, true}, {false, true}, {true, false}}};
+
 class Partition {
  public:
   explicit Partition(SplitBits bits, Gather gather = best_gather());
@@ -56,11 +66,25 @@ class Partition {
   // `targets[column * parts + part]` points to the part's next row of that column, and is advanced by what was written.
   // Each has room for the counts of count_parts. Columns have ids.rows rows.
   void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets);
+  void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets, SplitWay way);
 
  private:
+  struct Rows {
+    const Identifiers& ids;
+    std::span<const Column> columns;
+    std::span<std::byte*> targets;
+  };
+
+  // Splits stretches of so many rows in all ways, by turns, and notes the fastest. Returns how many rows it has split:
+  // none if there are too few.
+  std::uint64_t try_ways(const Rows& rows, std::uint64_t stretch_rows, std::atomic<const SplitWay*>& fastest);
+  void split_rows(const Rows& rows, std::uint64_t first, std::uint64_t last, SplitWay way);
+
+  // Of large splits by so many bits in this process; null until one of them has tried.
+  static std::atomic<const SplitWay*>& fastest_way(std::uint32_t bits) noexcept;
+
   SplitBits bits_;
   Gather gather_;
-  std::uint32_t block_rows_;
   std::vector<std::uint16_t> part_of_row_;  // of the block
   std::vector<std::uint16_t> order_;        // the block's row numbers, part by part
   std::vector<std::uint32_t> begin_;        // of each part in order_; one more than parts

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 namespace offpath::sift {
@@ -32,7 +33,7 @@ struct Rows {
   }
 };
 
-void expect_split(const Rows& rows, SplitBits bits, Gather gather) {
+void expect_split(const Rows& rows, SplitBits bits, Gather gather, std::optional<SplitWay> way = {}) {
   std::vector<std::uint64_t> counts(bits.parts());
   count_parts(rows.ids, bits, counts);
   std::vector<std::vector<std::uint64_t>> expected(bits.parts());  // row numbers
@@ -44,7 +45,11 @@ void expect_split(const Rows& rows, SplitBits bits, Gather gather) {
     for (const std::uint64_t count : counts) got.emplace_back(count * column.value_bytes);
   std::vector<std::byte*> targets;
   for (std::vector<std::byte>& each : got) targets.push_back(each.data());
-  Partition(bits, gather).split(rows.ids, rows.views, targets);
+  Partition partition(bits, gather);
+  if (way)
+    partition.split(rows.ids, rows.views, targets, *way);
+  else
+    partition.split(rows.ids, rows.views, targets);
 
   for (std::size_t column = 0; column < rows.views.size(); ++column) {
     const std::uint32_t width = rows.views[column].value_bytes;
@@ -87,7 +92,15 @@ TEST_P(PartitionOf, WhatIsWrittenPastTheCachesIsTheSame) {
   if (GetParam() > best_gather()) GTEST_SKIP() << "this processor has no such instructions";
   std::mt19937_64 random(4);
   const Rows rows(200'001, 8, {4, 8, 1, 2}, random);  // 4.6 MB
-  for (const std::uint32_t bits : {1U, 4U, 8U}) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, bits}, GetParam()));
+  for (const std::uint32_t bits : {1U, 4U, 8U})
+    for (const SplitWay way : split_ways) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, bits}, GetParam(), way));
+}
+
+TEST_P(PartitionOf, LargeSplitsTryAllWaysAndThenUseTheFastest) {
+  if (GetParam() > best_gather()) GTEST_SKIP() << "this processor has no such instructions";
+  std::mt19937_64 random(5);
+  const Rows rows(60'001, 4, {1000, 8}, random);  // 60 MB: twelve stretches, and a rest
+  for (int turn = 0; turn < 2; ++turn) ASSERT_NO_FATAL_FAILURE(expect_split(rows, {0, 3}, GetParam()));
 }
 
 TEST_P(PartitionOf, AllRowsInOnePart) {
