@@ -34,11 +34,24 @@ if(SKBUILD)
   set(OFFPATH_MODULE_DIR lib/offpath)
   set(OFFPATH_MODULE_INSTALL_DIR ${SKBUILD_PLATLIB_DIR}/offpath/${OFFPATH_MODULE_DIR})
 else()
-  string(REGEX REPLACE "/.*" "" offpath_lib ${OFFPATH_LIB_DIR}) # of lib/TRIPLET, too
+  set(offpath_lib lib)
+  if(NOT IS_ABSOLUTE "${OFFPATH_LIB_DIR}")
+    string(REGEX REPLACE "/.*" "" offpath_lib ${OFFPATH_LIB_DIR}) # of lib/TRIPLET, too
+  endif()
   set(OFFPATH_MODULE_DIR ${offpath_lib}/offpath)
   set(OFFPATH_MODULE_INSTALL_DIR ${OFFPATH_MODULE_DIR})
 endif()
 set(OFFPATH_MODULES_FROM_BIN ../${OFFPATH_MODULE_DIR})
+# What tells builds apart whose types may differ: all sources of both sides, the compiler and its flags.
+file(GLOB_RECURSE offpath_sources ${PROJECT_SOURCE_DIR}/src/*.h ${PROJECT_SOURCE_DIR}/src/*.cc)
+list(SORT offpath_sources)
+set(offpath_sums "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS}")
+foreach(source IN LISTS offpath_sources)
+  file(SHA256 ${source} sum)
+  string(APPEND offpath_sums ${sum})
+endforeach()
+string(SHA256 OFFPATH_MODULE_ID "${PROJECT_VERSION} ${offpath_sums}")
+string(SUBSTRING ${OFFPATH_MODULE_ID} 0 12 OFFPATH_MODULE_ID)
 
 # The paths by which the installed parts find each other, for any prefix.
 set(offpath_site_from_lib python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)

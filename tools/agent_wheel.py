@@ -33,7 +33,8 @@ LINKED_IN = (
 # programs look, but for the library that other programs preload.
 LIBRARIES = {
     "lib/offpath/libarrow*.so.*": "lib/offpath",
-    "lib/offpath/liboffpath_*.so": "lib/offpath",
+    "lib/offpath/liboffpath_arrow-*.so": "lib/offpath",
+    "lib/offpath/liboffpath_flight-*.so": "lib/offpath",
     "lib/liboffpath.so.0": "lib/offpath",
     "lib/liboffpath_openssl.so.0": "lib/offpath",
     "lib/liboffpath_sockets.so": "lib",

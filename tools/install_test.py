@@ -206,8 +206,8 @@ def library(prefix: Path) -> Path:
 
 def arrow_parts(prefix: Path) -> tuple[Path, Path]:
     """What the agent loads; where it finds them is in src/mover/arrow_modules.h."""
-    modules = prefix / "lib/offpath"
-    return modules / "liboffpath_arrow.so", modules / "liboffpath_flight.so"
+    (arrow,), (flight,) = ((prefix / "lib/offpath").glob(f"liboffpath_{name}-*.so") for name in ("arrow", "flight"))
+    return arrow, flight
 
 
 def openssl_part(prefix: Path) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +23,22 @@ ROWS = 1000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.float64(), nullable=False)])
 DATA = {"id": np.arange(ROWS), "x": np.arange(ROWS) / ROWS}
 MODULES = find_program().parents[1] / "lib" / "offpath"
-pytestmark = needs_built(MODULES / "liboffpath_arrow.so", MODULES / "liboffpath_flight.so")
+
+
+def module_of(name: str) -> Path:
+    """The newest one: a build tree keeps those of earlier sources."""
+    found = sorted(MODULES.glob(f"liboffpath_{name}-*.so"), key=lambda file: file.stat().st_mtime)
+    return found[-1] if found else MODULES / f"liboffpath_{name}-.so"
+
+
+ARROW, FLIGHT = module_of("arrow"), module_of("flight")
+pytestmark = needs_built(ARROW, FLIGHT)
 
 
 def loaded(running: AgentProcess) -> set[str]:
     """Of libarrow and what brings it: names without version."""
     lines = Path(f"/proc/{running.pid}/maps").read_text().splitlines()
-    names = {Path(line.split()[-1]).name.split(".")[0] for line in lines if ".so" in line}
+    names = {re.split(r"[.-]", Path(line.split()[-1]).name)[0] for line in lines if ".so" in line}
     return {name for name in names if "arrow" in name or name in ("libparquet", "liboffpath_flight")}
 
 
@@ -83,6 +94,21 @@ def test_the_first_that_needs_it_loads_it(tmp_path: Path, first: Callable[[offpa
         assert "libarrow_flight" not in loaded(running)
 
 
+def test_many_first_requests_at_once_load_it_once(tmp_path: Path) -> None:
+    with agent(tmp_path) as running, ThreadPoolExecutor(8) as programs:
+        with offpath.connect(running.ready["address"]) as session:
+            send(session, "queried")
+
+        def ask(number: int) -> int:
+            with offpath.connect(running.ready["address"]) as session:
+                if number % 4 == 3:
+                    send(session, f"arrays{number}", "arrays")
+                return filtered(session, "queried")
+
+        assert list(programs.map(ask, range(8))) == [10] * 8
+        assert "liboffpath_arrow" in loaded(running)
+
+
 def flight_settings(directory: Path) -> list[str]:
     token = directory / "token"
     token.write_text(secrets.token_hex(16))
@@ -124,17 +150,17 @@ def test_a_missing_module_is_named_with_what_brings_it_until_it_is_there(alone: 
             with pytest.raises(offpath.Error) as failed:
                 fails(session)
             said = str(failed.value)
-            assert need in said and f"{alone}/liboffpath_arrow.so: cannot open" in said, said
+            assert need in said and f"{alone}/{ARROW.name}: cannot open" in said, said
             assert "install offpath-agent again" in said, said
         assert get(session, "queried").num_rows == ROWS
-        shutil.copy(MODULES / "liboffpath_arrow.so", alone)
+        shutil.copy(ARROW, alone)
         assert filtered(session, "queried") == 10
 
 
 def test_a_module_of_another_version_is_refused(alone: Path, tmp_path: Path) -> None:
     source = tmp_path / "other.c"
     source.write_text('const struct { const char *version; void *calls[8]; } ofp_query = {"0.0.1", {0}};\n')
-    other = alone / "liboffpath_arrow.so"
+    other = alone / ARROW.name
     subprocess.run(["cc", "-shared", "-fPIC", "-o", other, source], check=True)
     with agent(tmp_path) as running, offpath.connect(running.ready["address"]) as session:
         said = f"{other} has version 0.0.1, and the offpath-agent of this process"
@@ -143,7 +169,7 @@ def test_a_module_of_another_version_is_refused(alone: Path, tmp_path: Path) -> 
 
 
 def test_flight_without_its_module_ends_the_start(alone: Path, tmp_path: Path) -> None:
-    said = f"flight.listen needs Arrow Flight, loaded from {alone}/liboffpath_flight.so"
+    said = f"flight.listen needs Arrow Flight, loaded from {alone}/{FLIGHT.name}"
     with pytest.raises(RuntimeError, match=said):
         with agent(tmp_path, *flight_settings(tmp_path)):
             pass

@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -34,30 +36,47 @@ Result<std::string> own_file() {
   return std::string(path.data(), static_cast<std::size_t>(length));
 }
 
+void* open_module(const std::string& path) noexcept {
+  try {
+    // Never unloaded: objects of its classes use its code, and its libraries register functions that run at exit.
+    return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  } catch (...) {
+    std::fprintf(stderr, "offpath: no memory to load %s\n", path.c_str());
+    std::abort();
+  }
+}
+
 }  // namespace
 
-Result<const void*> load_table(const Module& module, const char* symbol) {
-  OFP_ASSIGN(std::string path, own_file());
-  path.resize(path.rfind('/'));
-  std::string_view folder = module.folder;
-  for (; folder.starts_with("../"); folder.remove_prefix(3)) path.resize(path.rfind('/'));
-  if (!folder.empty()) path.append("/").append(folder);
-  path.append("/").append(module.file);
+std::string module_path(std::string_view own_file, const Module& module) {
+  const auto parent = [](std::string_view path) {
+    const auto slash = path.rfind('/');
+    return slash == path.npos ? std::string_view() : path.substr(0, slash);
+  };
+  std::string_view from = parent(own_file), folder = module.folder;
+  for (; folder.starts_with("../"); folder.remove_prefix(3)) from = parent(from);
+  return fmt::format("{}/{}{}{}", from, folder, folder.empty() ? "" : "/", module.file);
+}
 
-  // Never unloaded: objects of its classes use its code, and its libraries register functions that run at exit.
-  void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+Result<const void*> load_table(const Module& module, const char* symbol) {
+  OFP_ASSIGN(const std::string own, own_file());
+  const std::string path = module_path(own, module);
+  void* const loaded = open_module(path);
   if (loaded == nullptr) {
     std::string_view why = dlerror();  // begins with the file that is missing or wrong, which may be another library
+    for (const int lack : {EMFILE, ENFILE, ENOMEM})
+      if (why.ends_with(std::strerror(lack))) return fail_errno(lack, fmt::format("loading {}", path));
     if (why.starts_with(path)) why.remove_prefix(std::min(path.size() + 2, why.size()));
-    return fail(Error::unsupported, "{}, loaded from {}: {}; install {} again, which brings that file", module.purpose,
-                path, why, module.loader);
+    return fail(Error::unsupported,
+                "{}, loaded from {}: {}; install {} again, which brings that file, or start it again after an upgrade",
+                module.purpose, path, why, module.loader);
   }
   const void* const table = dlsym(loaded, symbol);
   if (table == nullptr) return fail(Error::unsupported, "{}, loaded from {}: {}", module.purpose, path, dlerror());
   const std::string_view version = *static_cast<const char* const*>(table);
-  if (version != OFFPATH_VERSION)
+  if (version != module.version)
     return fail(Error::unsupported, "{} has version {}, and the {} of this process has version {}: start it again",
-                path, version, module.loader, OFFPATH_VERSION);
+                path, version, module.loader, module.version);
   return table;
 }
 

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "frame/parse.h"
 #include "pool/query/query_answer.h"
 #include "wire/messages/message_kinds.h"
@@ -29,15 +31,27 @@ Failure naming(const std::string& member, Failure failure) {
   return failure;
 }
 
-// The schemas of members' answers mostly are the same bytes. libarrow compares the others, and the loop waits if it has
-// to be loaded for that.
+Result<std::vector<std::string>> columns_of(const FramePtr& frame) {
+  const Bytes bytes{frame->buffer.data(), frame->bytes};
+  OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
+  OFP_ASSIGN(const frame::Schema schema, frame::read_schema(bytes, view));
+  std::vector<std::string> columns;
+  for (const frame::Field& field : schema.fields)
+    columns.push_back(fmt::format("{} {}", field.name, frame::describe(field)));
+  return columns;
+}
+
+// The schemas of members' answers mostly are the same bytes. Only types that are never laid out here, which programs
+// serialise themselves, are left to libarrow: the loop would wait if it had to be loaded.
 Status same_columns(const FramePtr& one, const FramePtr& other) {
-  const auto schema_of = [](const FramePtr& frame) {
-    return frame::schema_bytes({frame->buffer.data(), frame->bytes});
-  };
+  const auto schema_of = [](const FramePtr& each) { return frame::schema_bytes({each->buffer.data(), each->bytes}); };
   const auto bytes = schema_of(one), bytes_of_other = schema_of(other);
   if (bytes && bytes_of_other && std::ranges::equal(*bytes, *bytes_of_other)) return {};
-  return same_schema(one, other);
+  const auto columns = columns_of(one), columns_of_other = columns_of(other);
+  if (!columns || !columns_of_other) return same_schema(one, other);
+  if (*columns == *columns_of_other) return {};
+  return fail(Error::schema, "one has columns {}, the other one {}", fmt::join(*columns, ", "),
+              fmt::join(*columns_of_other, ", "));
 }
 
 std::int64_t wait_until(TimeNs deadline, TimeNs now) {
