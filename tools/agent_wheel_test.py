@@ -21,8 +21,8 @@ HERE = Machine(HOST, Path("/"))
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """What an installation has, with a script as the agent."""
-    libraries = ("offpath/libarrow.so.1", "offpath/liboffpath_arrow-1a.so", "offpath/liboffpath_flight-1a.so", "liboffpath.so.0", "liboffpath_openssl.so.0",
-                 "liboffpath_sockets.so")  # fmt: skip
+    libraries = ("offpath/libarrow.so.1", "offpath/liboffpath_arrow-1a.so", "offpath/liboffpath_flight-1a.so",
+                 "liboffpath.so.0", "liboffpath_openssl.so.0", "liboffpath_sockets.so")  # fmt: skip
     names = ["bin/offpath-agent", "bin/offpath-worker", "lib/cmake/offpath/offpathConfig.cmake"]
     for name in (*names, *(f"lib/{each}" for each in libraries)):
         file = tmp_path / "prefix" / name

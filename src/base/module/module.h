@@ -2,7 +2,9 @@
 // of our own, installed at a fixed place beside the program or library that loads it.
 //
 // A module exports tables of functions. C++ types cross that border, which is safe only between files that were made
-// together: every table begins with its version, which is compared first.
+// together: every table begins with its version, which is compared first. No exception crosses it (border.h).
+//
+// Read this first in src/base/module, then border.h.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,9 @@ TEST(Module, OfAnotherVersionIsRefused) {
 }
 
 TEST(Module, HasAPathWhereverTheProgramIs) {
-  const auto path_of = [](std::string_view own, std::string_view folder) { return module_path(own, {"m.so", folder}); };
+  const auto path_of = [](std::string_view own, std::string_view folder) {
+    return module_path(own, {"m.so", folder, "", "", ""});
+  };
   EXPECT_EQ(path_of("/usr/bin/a", "../lib/offpath"), "/usr/lib/offpath/m.so");
   EXPECT_EQ(path_of("/usr/lib/a.so", ""), "/usr/lib/m.so");
   EXPECT_EQ(path_of("/usr/bin/a (deleted)", "../lib"), "/usr/lib/m.so");

@@ -43,7 +43,9 @@ class LoadedRun final : public QueryRun {
   Result<QueryStep> step(std::stop_token stop) override {
     if (run_ == nullptr) {
       OFP_ASSIGN(const QueryTable* table, query_table());
-      OFP_ASSIGN(run_, table->make_run(std::move(query_), std::move(sources_), limits_, threads_->of(*table),
+      std::shared_ptr<QueryThreads> threads = threads_->of(*table);
+      if (threads == nullptr) return fail(Error::no_memory, "there is no memory for the threads of queries");
+      OFP_ASSIGN(run_, table->make_run(std::move(query_), std::move(sources_), limits_, std::move(threads),
                                        std::move(cache_), user_));
     }
     return run_->step(std::move(stop));
