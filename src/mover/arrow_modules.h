@@ -6,8 +6,8 @@
 //                            ofp_query       queries                  pool/query/query_table.h
 //   liboffpath_flight-ID.so  ofp_flight      the Flight endpoint      pool/flight/flight_table.h
 //
-// ID is a sum over the sources of both sides (OffpathLayout.cmake). An agent that goes on after an upgrade looks for the
-// files that it was built with, and never loads others.
+// ID is a sum over the sources of both sides (OffpathLayout.cmake). An agent that goes on after an upgrade looks for
+// the files that it was built with, and never loads others.
 //
 // A target with the property OFFPATH_LOADS_ARROW, the agent, has *_loaded.cc of these folders. All others, tests among
 // them, are linked with libarrow and the same sources as the modules.

@@ -26,9 +26,9 @@ struct Module {
 
 // The table that a module exports as `symbol`. Any thread; blocks while the module and its libraries are loaded, which
 // happens once: the module stays until the process ends. A missing module is looked for again at every call, since it
-// may have been installed meanwhile. Error::unsupported names the file, and what is wrong with it; a lack of descriptors
-// or memory is its own error. If a static object of the module, or of its libraries, finds no memory, the process ends:
-// an exception would leave the loader of libraries locked.
+// may have been installed meanwhile. Error::unsupported names the file, and what is wrong with it; a lack of memory or
+// descriptors is its own error. If a static object of the module, or of its libraries, finds no memory, the process
+// ends: an exception would leave the loader of libraries locked.
 [[nodiscard]] Result<const void*> load_table(const Module& module, const char* symbol);
 
 // Where a module is, if `own_file` has this code.
