@@ -9,11 +9,13 @@
 #include <ctime>
 #include <offpath/offpath.hpp>
 #include <optional>
+#include <random>
 
 #include "md/files/bad_input.h"
 #include "md/files/dump.h"
 #include "md/offload/agent_coworker.h"
 #include "md/offload/auto_offload.h"
+#include "md/offload/exchange_choice.h"
 #include "md/offload/handover.h"
 #include "md/simulation.h"
 #include "md/stopwatch.h"
@@ -21,15 +23,29 @@
 namespace md {
 namespace {
 
-std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ranks) {
+// Of this run's agents, the same on all ranks.
+std::string team_of(const Settings& settings, Ranks& ranks) {
+  if (settings.exchange == Exchange::host || ranks.count() == 1) return "";
+  std::vector<std::byte> name;
+  if (ranks.rank() == 0) {
+    std::random_device random;
+    for (const char c : "offpath-md-" + std::to_string(random()) + "-" + std::to_string(random()))
+      name.push_back(static_cast<std::byte>(c));
+  }
+  ranks.broadcast(name);
+  return {reinterpret_cast<const char*>(name.data()), name.size()};
+}
+
+std::unique_ptr<Coworker> coworker_for(const Settings& settings, Ranks& ranks) {
   if (settings.offload == Offload::none) return nullptr;
   static_cast<void>(kind_of_lists(settings));  // unsuitable settings are refused before an agent is looked for
   const OffloadShape shape = Simulation::shape_of(settings);
-  if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count(), shape);
+  const std::string team = team_of(settings, ranks);
+  if (settings.offload != Offload::automatic) return make_agent_coworker(ranks, shape, team);
   // If the agent cannot do this, or is missing, the run continues without it.
   if (!Simulation::why_not(Offload::list, settings).empty() || !settings.resume_file.empty()) return nullptr;
   try {
-    return make_agent_coworker(ranks.rank(), ranks.count(), shape);
+    return make_agent_coworker(ranks, shape, team);
   } catch (const offpath::Error& error) {
     std::fprintf(stderr, "offpath-md: warning: continues without an agent: %s\n", error.what());
     return nullptr;
@@ -55,6 +71,7 @@ class Run {
     }
     simulation_.start();
     if (settings_.offload == Offload::automatic) auto_offload_.emplace(simulation_, ranks_);
+    if (simulation_.settings().exchange == Exchange::automatic) exchange_choice_.emplace(simulation_, ranks_);
     print_head();
     began_ = std::chrono::steady_clock::now();
     if (first == 0) {
@@ -77,16 +94,23 @@ class Run {
   }
 
   void one_step() {
-    if (!auto_offload_) return simulation_.step();
+    const std::int64_t forces = simulation_.forces_by_coworker();
     double seconds = 0;
     {
       const Stopwatch watch(seconds);
       simulation_.step();
     }
-    auto_offload_->step_done(seconds);
+    after_step(seconds, simulation_.forces_by_coworker() > forces);
   }
 
  private:
+  // What a way to exchange costs that is being tried is not charged to the mode.
+  void after_step(double seconds, bool forces_elsewhere) {
+    const bool tries = exchange_choice_ && !exchange_choice_->settled() && simulation_.mode() == Offload::force &&
+                       (!auto_offload_ || auto_offload_->settled());
+    if (tries && forces_elsewhere) exchange_choice_->step_done(seconds);
+    if (!tries && auto_offload_) auto_offload_->step_done(seconds);
+  }
   [[nodiscard]] double seconds_since_start() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   }
@@ -146,6 +170,10 @@ class Run {
                   simulation_.forces_by_coworker());
     }
     if (auto_offload_) std::printf("# auto: %s\n", auto_offload_->verdict().c_str());
+    if (exchange_choice_)
+      std::printf("# exchange: %s\n", exchange_choice_->verdict().c_str());
+    else if (!simulation_.coworkers_apart().empty())
+      std::printf("# exchange: host (%s)\n", simulation_.coworkers_apart().c_str());
     if (!simulation_.coworker_lost().empty()) {
       std::fprintf(stderr, "offpath-md: warning: continued without the agent: %s\n",
                    simulation_.coworker_lost().c_str());
@@ -173,6 +201,7 @@ class Run {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const PhaseTimes& t = simulation_.times();
+    const ForceSteps& f = simulation_.force_steps();
     std::array<char, 2048> text{};
     std::snprintf(
         text.data(), text.size(),
@@ -182,11 +211,18 @@ class Run {
         " \"rebuilds\": %" PRId64
         ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
         " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
-        " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 ", \"offload\": \"%s\"}\n",
+        " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64
+        ", \"offload\": \"%s\",\n"
+        " \"exchange\": \"%s\", \"force_steps\": {\"count\": %" PRId64
+        ", \"halo_s\": %.9g, \"communicate_s\": %.9g,\n"
+        "  \"sort_s\": %.9g, \"neighbour_s\": %.9g, \"wait_s\": %.9g,\n"
+        "  \"agent_moved_s\": %.9g, \"agent_computed_s\": %.9g}}\n",
         simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
         t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
         simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(), simulation_.lists_by_coworker(),
-        simulation_.forces_by_coworker(), name_of(simulation_.mode()));
+        simulation_.forces_by_coworker(), name_of(simulation_.mode()), name_of(simulation_.exchange()), f.count, f.halo,
+        f.host.communicate - f.halo, f.host.sort, f.host.neighbour, f.host.force, f.coworker.moved_s,
+        f.coworker.computed_s);
     return text.data();
   }
 
@@ -217,6 +253,7 @@ class Run {
   std::optional<DumpFile> xyz_, dump_;
   std::optional<Handover> handover_;
   std::optional<AutoOffload> auto_offload_;
+  std::optional<ExchangeChoice> exchange_choice_;
   std::chrono::steady_clock::time_point began_;
   double seconds_ = 0;
   std::optional<double> energy_first_;

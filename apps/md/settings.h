@@ -12,8 +12,10 @@ namespace md {
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };        // when lists are built again
 enum class Offload { none, force, list, automatic };  // the agent's part; automatic: the fastest
-enum class Lists { automatic, pairs, clusters };      // automatic: the faster ones (kind_of_lists)
-enum class Precision { whole, mixed };                // double throughout; pairs in float, sums in double
+// Who exchanges ghosts and forces in steps with forces elsewhere; automatic: the faster.
+enum class Exchange { host, agent, automatic };
+enum class Lists { automatic, pairs, clusters };  // automatic: the faster ones (kind_of_lists)
+enum class Precision { whole, mixed };            // double throughout; pairs in float, sums in double
 
 inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
 
@@ -29,6 +31,12 @@ inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload
       return "auto";
   }
   return "?";
+}
+
+inline constexpr std::array exchanges{Exchange::host, Exchange::agent, Exchange::automatic};
+
+[[nodiscard]] constexpr const char* name_of(Exchange exchange) noexcept {
+  return exchange == Exchange::host ? "host" : exchange == Exchange::agent ? "agent" : "auto";
 }
 
 // How parameters of two types of atoms become those of their pairs.
@@ -64,6 +72,7 @@ struct Settings {
   Precision precision = Precision::whole;
   std::string kernels = "auto";
   Offload offload = Offload::none;
+  Exchange exchange = Exchange::host;
   bool safe_exchange = false;  // atoms may go farther than to the next rank
 
   std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none

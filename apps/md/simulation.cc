@@ -41,6 +41,7 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
       forces_(make_forces(settings, kernels_)),
       coworker_(std::move(coworker)) {
   chosen_later_ = settings_.offload == Offload::automatic;
+  if (settings_.offload != Offload::force && !chosen_later_) settings_.exchange = Exchange::host;
   if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
   next_mode_ = settings_.offload;
   settings_.lists = kind_of_lists(settings);
@@ -50,6 +51,7 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
     throw BadInput("--offload list and auto do not resume");
   }
   settings_.cut = forces_->cut();
+  tables_ = forces_->tables();
   use_masses(forces_->masses());
   if (!settings_.data_file.empty()) {
     read_data();
@@ -66,6 +68,9 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
 void Simulation::refuse_combinations() const {
   const std::string refusal = coworker_ && !chosen_later_ ? why_not(settings_.offload, settings_) : "";
   if (!refusal.empty()) throw BadInput(refusal);
+  if (coworker_ && settings_.offload == Offload::force && settings_.potential == Potential::eam && tables_.empty()) {
+    throw BadInput("--offload force computes EAM of one element; for several use --offload list, or auto");
+  }
   if (settings_.lj_types > 1 && (settings_.precision == Precision::mixed || settings_.lists == Lists::clusters)) {
     throw BadInput(settings_.data_file + ": several types of atoms are computed with --precision double and --lists " +
                    "pairs only");
@@ -87,9 +92,9 @@ std::string Simulation::why_not(Offload mode, const Settings& settings) {
     return "--offload force computes one type of atoms; for several use --offload list, whose lists do not depend on "
            "types, or auto";
   }
-  if (settings.potential == Potential::eam) {
-    return "--offload force computes Lennard-Jones only; for EAM use --offload list, whose lists do not depend on the "
-           "potential, or auto";
+  if (settings.potential == Potential::eam && settings.exchange != Exchange::agent) {
+    return "--offload force computes EAM only with --exchange agent, because ranks exchange between its two loops, "
+           "too; or use --offload list, whose lists do not depend on the potential, or auto";
   }
   if (settings.threads > threads_with_forces_elsewhere) {
     return "--offload force supports at most " + std::to_string(threads_with_forces_elsewhere) +
@@ -297,12 +302,10 @@ void Simulation::start() {
   }
   sums_wanted_ = true;
   compute_forces();
+  if (settings_.exchange != Exchange::host && !chosen_later_) meet_coworkers();
   if (!coworker_) return;
   try {
-    if (settings_.offload == Offload::force) {
-      coworker_->use_list(list_.blocks);
-      list_lent_ = true;
-    }
+    if (settings_.offload == Offload::force) lend_list();
     if (settings_.offload == Offload::list) use_bins_elsewhere();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
@@ -405,6 +408,7 @@ void Simulation::rebuild() {
   {
     const Stopwatch watch(times_.sort);
     bins_->sort(atoms_);
+    if (coworkers_exchange_) order_forces();
   }
   {
     const Stopwatch watch(times_.communicate);

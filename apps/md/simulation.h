@@ -32,6 +32,15 @@ struct PhaseTimes {
   double force = 0, neighbour = 0, sort = 0, communicate = 0, integrate = 0;
 };
 
+// Of steps with forces elsewhere: seconds of the host, whose `force` is its wait, and of the coworker, which begins
+// after the host's halo.
+struct ForceSteps {
+  std::int64_t count = 0;
+  double halo = 0;  // of host.communicate
+  PhaseTimes host;
+  CoworkerTimes coworker;
+};
+
 class Simulation {
  public:
   // Creates the atoms. `coworker` does the work of settings.offload. Throws BadInput.
@@ -57,6 +66,14 @@ class Simulation {
   // Whether that has ended; then sets its times.
   [[nodiscard]] bool probe_over(CoworkerTimes& times);
   void be_patient(double seconds);
+  // Who exchanges positions and forces in steps with forces elsewhere, from now on. `agent` only if they have met.
+  void exchange_by(Exchange exchange) { exchange_ = exchange; }
+  [[nodiscard]] Exchange exchange() const { return exchange_; }
+  // Whether the coworkers of all ranks reach each other. They try before forces elsewhere, unless the settings say
+  // `host`.
+  [[nodiscard]] bool coworkers_meet() const { return coworkers_meet_; }
+  // The reason if they do not.
+  [[nodiscard]] const std::string& coworkers_apart() const { return coworkers_apart_; }
   // The highest speed of this rank's own atoms.
   [[nodiscard]] double fastest() const;
   // Of the last step. Computes forces again if that step did not sum up energies.
@@ -81,6 +98,8 @@ class Simulation {
   [[nodiscard]] const std::string& coworker_lost() const { return coworker_lost_; }
   [[nodiscard]] std::int64_t lists_by_coworker() const { return lists_by_coworker_; }
   [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }
+  // The steps with forces elsewhere so far.
+  [[nodiscard]] const ForceSteps& force_steps() const { return force_steps_; }
   // The largest distance that an atom of this rank has moved between two lists so far.
   [[nodiscard]] double furthest() const { return furthest_; }
   // Steps in which an atom of this rank was beyond its list before all ranks knew (simulation_offloaded.cc).
@@ -113,8 +132,13 @@ class Simulation {
   [[nodiscard]] double list_margin() const;
 
   // Steps with a coworker (simulation_offloaded.cc).
+  void meet_coworkers();
+  void lend_list();
   void step_with_forces_elsewhere();
+  void begin_forces_elsewhere();
+  void order_forces();
   void take_forces(std::size_t handed);
+  void note_force_step(const PhaseTimes& before);
   void step_with_lists_elsewhere();
   [[nodiscard]] bool lists_run_out(bool& ask);
   [[nodiscard]] std::array<double, 5> guarded_now(bool asks);
@@ -125,7 +149,7 @@ class Simulation {
   void adopt_list();
   void request_list();
   void step_into_next_mode();
-  void hand_over_positions();
+  void hand_over_positions(std::size_t atoms);
   void lose_coworker(const CoworkerLost& error);
   [[nodiscard]] bool lost_on_any_rank() const;
   void go_on_without();
@@ -134,6 +158,7 @@ class Simulation {
   Ranks& ranks_;
   const Kernels& kernels_;
   std::unique_ptr<Forces> forces_;
+  std::vector<double> tables_;  // of the forces, for a coworker
   Domain domain_;
   Atoms atoms_;
   std::int64_t atoms_in_all_ = 0;
@@ -159,6 +184,12 @@ class Simulation {
   bool agreement_pending_ = false;
   std::int64_t steps_too_late_ = 0;
   Array<double> handed_positions_;  // the positions for the coworker's forces
+  Exchange exchange_ = Exchange::host;
+  bool coworkers_meet_ = false, meeting_tried_ = false;
+  std::string coworkers_apart_;
+  bool coworkers_exchange_ = false;  // in this step: they wait for the atoms' places
+  Array<Place> places_;
+  ForceSteps force_steps_;
   ForceExchange force_exchange_;
   NeighbourList list_before_;  // the list for these forces, while the next one is made
   bool list_lent_ = false;

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from offpath.bench import md_alone, md_bench_peer, md_offpath
+from offpath.bench import md_alone, md_bench_peer, md_exchange, md_offpath, md_ranks_figures
 from offpath.bench.programs import ProgramError
 from offpath.bench.report import Claim, Report
 
@@ -130,6 +130,59 @@ def test_energy_that_cannot_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch,
     zone(tmp_path / "intel-rapl:2", "psys", 0)
     md_offpath.add_energy(report, "4000/none", (10, 20), "none", [1], 0, "")
     assert report.series == []
+
+
+DUMP = """ITEM: TIMESTEP
+{step}
+ITEM: ATOMS id type x y z vx vy vz fx fy fz
+1 1 0 0 0 1 1 1 2 2 {force}
+"""
+
+
+@pytest.mark.parametrize(("differs", "idle"), [(False, False), (True, False), (False, True)])
+def test_both_ways_to_exchange_are_compared_by_turns_and_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, differs: bool, idle: bool
+):
+    turns: list[str] = []
+    workers: list[int] = []
+
+    def run(words: list[str], _cores: str, _address: str, launcher: tuple[str, ...]) -> dict[str, Any]:
+        way, steps = word_after(words, "--exchange"), int(word_after(words, "-n"))
+        path = word_after(words, "--dump")
+        if path:
+            force = 2.0000000001 if differs and way == "agent" and launcher[-1] == "8" else 2
+            Path(path).write_text("".join(DUMP.format(step=step, force=force) for step in (50, 100)))
+        else:
+            turns.append(way)
+        phases = {f"{phase}_s": 0.1 * steps for phase in md_exchange.PHASES}
+        forces = 0 if idle and path else steps
+        return {"seconds": steps * (2.0 if way == "host" else 1.0), "steps": steps, "exchange": way,
+                "forces_by_agent": forces, "force_steps": {"count": steps, **phases}}  # fmt: skip
+
+    def agent(_core: int, workers_wanted: int) -> nullcontext[SimpleNamespace]:
+        workers.append(workers_wanted)
+        return nullcontext(SimpleNamespace(address=""))
+
+    monkeypatch.setattr(md_exchange, "run_md", run)
+    monkeypatch.setattr(md_exchange, "find_mpirun", lambda: "mpirun")
+    monkeypatch.setattr(md_exchange, "agent_with_functions", lambda core, workers: agent(core, workers))
+    report = Report("md")
+    if idle:  # the compared runs must be what they are named for
+        with pytest.raises(ProgramError, match="forces were not exchanged"):
+            md_exchange.measure_exchange(report, (0, 1), False)
+        return
+    md_exchange.measure_exchange(report, (0, 1), False)
+    assert workers == [8]
+    assert turns[:4] == ["agent", "host", "host", "agent"] and len(turns) == 42
+    claims = claims_of(report)
+    faster = claims["md.exchange_by_agents"]
+    assert (faster.value, faster.peer_value, faster.ratio, faster.pairs) == (1e3, 2e3, 2.0, 21)
+    same = claims["md.exchange_atoms_agree"]
+    assert (same.value, same.holds) == ((0, False) if differs else (100, True))
+    assert {line.name.partition("/")[2]: line.y for line in report.series} == dict.fromkeys(
+        md_exchange.WAYS, pytest.approx([100.0] * len(md_exchange.PHASES))
+    )
+    assert [path.name for path in md_ranks_figures.draw(report, tmp_path)] == ["fig10_exchange.png"]
 
 
 def mdbench(folder: Path, name: str, million_a_second: str) -> str:

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
 import re
-import shutil
 import signal
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess, until
 from agent_process import agent as start_agent
-from agent_process import find_program as find_agent
-from built import missing
-from offpath.bench.programs import ProgramError, find_program
-
-try:
-    PROGRAM = str(find_program("offpath-md"))
-except ProgramError as error:
-    missing(str(error))
+from md_program import CELL, PROGRAM, address_of, crystal_file, ended, on_ranks, processes_of, rows, settings_of_plugin
 
 PUBLISHED = [
     [0, 1.440000, -6.773368, -5.019973],
     [100, 0.7208599, -5.701261, 0.5236926],
     [1000, 0.6980069, -5.668184, 0.7374521],
 ]
-
-
-def ended(*options: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Skips if the program is built without MPI and is to run on several ranks."""
-    done = subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
-    if launcher:
-        ranks = re.findall(r"^# offpath-md: .* (\d+) ranks", done.stdout, re.M)
-        if ranks == ["1"] * int(launcher[-1]):
-            pytest.skip("offpath-md is built without MPI")
-        assert ranks == [launcher[-1]], done.stdout
-    return done
-
-
-def rows(*options: str, launcher: tuple[str, ...] = ()) -> dict[int, list[float]]:
-    """step -> T, U, P"""
-    done = ended(*options, launcher=launcher)
-    lines = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
-    return {int(line[0]): [float(word) for word in line[1:4]] for line in lines}
 
 
 def refusal(*options: str) -> str:
@@ -64,14 +37,6 @@ def test_published_figures():
     found = rows("-s", "10", "-n", "1000")
     for step, *figures in PUBLISHED:
         assert found[step] == figures
-
-
-def on_ranks(count: int) -> tuple[str, ...]:
-    """What starts a program as so many of MPI's ranks."""
-    mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
-    if mpirun is None:
-        pytest.skip("no mpirun")
-    return (mpirun, "--allow-run-as-root", "--oversubscribe", "-np", str(count))
 
 
 def test_lists_of_clusters_give_the_same_figures():
@@ -294,19 +259,9 @@ def test_a_skin_too_small_for_the_interval_is_warned_of():
     assert "more than half the skin of 0.05" in done.stderr
 
 
-def address_of(agent: AgentProcess) -> str:
-    return str(agent.ready["address"])
-
-
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
-    plugin = find_agent().parents[1] / "lib" / "md_plugin.so"
-    if not plugin.exists():
-        missing("the plug-in is not built")
-    copy = shutil.copy(plugin, tmp_path)  # in a folder which nobody else can write to
-    settings = tmp_path / "agent.toml"
-    settings.write_text(f'[[plugin]]\nname = "md"\npath = "{copy}"\n')
-    with start_agent(tmp_path, "--config", str(settings)) as process:
+    with start_agent(tmp_path, *settings_of_plugin(tmp_path)) as process:
         yield process
 
 
@@ -316,20 +271,6 @@ def test_lists_made_by_the_agent_miss_nothing(agent: AgentProcess, monkeypatch: 
     found = rows("-s", "10", "-n", "1000", "--offload", "list")
     for step, figures in exact.items():
         assert found[step] == pytest.approx(figures, rel=5e-7), step
-
-
-CELL = (4 / 0.8442) ** (1 / 3)
-
-
-def crystal_file(path: Path, cells: tuple[int, int, int], inside: Callable[[list[float]], bool]) -> None:
-    """A data file of the lattice's atoms that are ``inside``, as seen from the middle of the box."""
-    corners = ((0, 0, 0), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5))
-    places = itertools.product(*map(range, cells), corners)
-    atoms = [[CELL * (n + c) for n, c in zip(place[:3], place[3], strict=True)] for place in places]
-    kept = [atom for atom in atoms if inside([x - CELL * n / 2 for x, n in zip(atom, cells, strict=True)])]
-    sides = "".join(f"0 {CELL * n} {axis}lo {axis}hi\n" for n, axis in zip(cells, "xyz", strict=True))
-    lines = "".join(f"{n} 1 {x:.17g} {y:.17g} {z:.17g}\n" for n, (x, y, z) in enumerate(kept, 1))
-    path.write_text(f"crystal\n\n{len(kept)} atoms\n1 atom types\n\n{sides}\nAtoms\n\n{lines}")
 
 
 @pytest.mark.parametrize("shape", ["droplet", "void", "slab"])
@@ -448,12 +389,6 @@ def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pyt
 def verdict(done: subprocess.CompletedProcess[str]) -> str:
     """Which mode `--offload auto` ended with, and why."""
     return next(line for line in done.stdout.splitlines() if line.startswith("# auto: ")).removeprefix("# auto: ")
-
-
-def processes_of(agent: AgentProcess) -> list[int]:
-    """The agent and its workers."""
-    children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
-    return [agent.process.pid, *map(int, children)]
 
 
 @contextlib.contextmanager

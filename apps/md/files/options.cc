@@ -107,6 +107,13 @@ std::vector<Option> make_options() {
         if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
         s.offload = *mode;
       });
+  add({"--exchange"}, "host | agent | auto, the faster: who exchanges ranks' positions and forces with --offload force",
+      [](const Given& g, Settings& s) {
+        const auto* const who =
+            std::ranges::find_if(exchanges, [&](Exchange each) { return g.value == name_of(each); });
+        if (who == exchanges.end()) g.refuse("host, agent or auto");
+        s.exchange = *who;
+      });
   add({"--agent_threads"}, "THREADS of the agent for this rank",
       [](const Given& g, Settings& s) { s.agent_threads = static_cast<int>(g.whole(1, 1024)); });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });

@@ -31,6 +31,13 @@ TEST(Options, ChooseTheKindOfLists) {
   EXPECT_EQ(read({"--lists", "clusters", "--lists", "auto"}).settings.lists, Lists::automatic);
 }
 
+TEST(Options, ChooseWhoExchanges) {
+  EXPECT_EQ(read({}).settings.exchange, Exchange::host);
+  EXPECT_EQ(read({"--exchange", "agent"}).settings.exchange, Exchange::agent);
+  EXPECT_EQ(read({"--exchange", "auto"}).settings.exchange, Exchange::automatic);
+  EXPECT_EQ(refusal_of([] { read({"--exchange", "both"}); }), "--exchange both: expected host, agent or auto");
+}
+
 TEST(Options, OfMiniMDAreUnderstood) {
   const Settings settings =
       read({"--sort", "20", "--safe_exchange", "-n", "7", "--check_exchange", "-o", "0", "--yaml_screen", "-s", "5"})

@@ -1,7 +1,9 @@
 #include "md/forces/eam_forces.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "md/files/bad_input.h"
 #include "md/kernels/parallel.h"
 
 namespace md {
@@ -29,6 +31,19 @@ void for_pairs(const PairList& list, const double* x, double cut, const Pair& pa
       if (apart.squared < cut * cut) pair(i, j, apart, k < mutual_end);
     }
   }
+}
+
+EamTables of_one_element(std::span<const double> tables) {
+  if (tables.empty()) throw BadInput("a table cut short");
+  EamTables made;
+  made.elements = 1;
+  made.mass = {1};  // nothing is integrated
+  made.cut = tables[0];
+  tables = tables.subspan(1);
+  for (std::vector<Spline>* of : {&made.embedding, &made.density, &made.pair})
+    of->push_back(Spline::from_cubics(tables));
+  if (!tables.empty()) throw BadInput("more than the tables of one element");
+  return made;
 }
 
 }  // namespace
@@ -79,6 +94,17 @@ std::vector<double> EamForces::parameters() const {
   return all;
 }
 
+std::vector<double> EamForces::tables() const {
+  std::vector<double> all;
+  if (tables_.elements != 1) return all;
+  all.push_back(tables_.cut);
+  for (const auto* const of : {&tables_.embedding, &tables_.density, &tables_.pair}) of->front().append_cubics(all);
+  return all;
+}
+
+EamForces::EamForces(std::span<const double> tables, const Kernels& kernels)
+    : EamForces(of_one_element(tables), kernels) {}
+
 EamForces::EamForces(EamTables tables, const Kernels& kernels) : tables_(std::move(tables)), kernels_(kernels) {
   one_ = {tables_.density[0].table(), tables_.pair[0].table(), tables_.cut, false};
   one_.same_grid = one_.density.per_spacing == one_.pair.per_spacing && one_.density.last == one_.pair.last;
@@ -94,38 +120,47 @@ NearPairs EamForces::Near::room_for(const PairList& list) {
 }
 
 PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_sums*/, Atoms& atoms) {
-  const std::size_t blocks = list.blocks.size();
-  const int threads = static_cast<int>(blocks);
+  std::vector<PairList> blocks;
+  for (const NeighbourBlock& block : list.blocks) blocks.push_back(block.view());
+  return compute(blocks, static_cast<int>(blocks.size()),
+                 {atoms.own, atoms.all(), atoms.x.data(), atoms.type.data(), atoms.f.data()},
+                 [&](double* number) { halo.update_values(number); });
+}
+
+PairSums EamForces::compute(std::span<const PairList> blocks, int threads, const EamAtoms& atoms,
+                            const std::function<void(double* number)>& to_ghosts) {
   density_.resize(atoms.own);
-  slope_.resize(atoms.all());
-  std::vector<double> embedded(blocks);
-  near_.resize(blocks);
-  in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
-    const auto b = static_cast<std::size_t>(block);
-    const NeighbourBlock& mine = list.blocks[b];
-    if (tables_.elements == 1)
-      kernels_.eam_densities(one_, mine.view(), atoms.x.data(), near_[b].room_for(mine.view()), density_.data());
-    else
-      eam_densities(tables_, mine.view(), atoms.x.data(), atoms.type.data(), density_.data());
-    for (std::size_t i = mine.first; i < mine.last; ++i) {
-      const Spline& embedding = tables_.embedding[atoms.type[i]];
-      const Spline::Value at = embedding.at(density_[i]);
-      const double beyond = density_[i] - embedding.last();
-      slope_[i] = at.slope;
-      embedded[b] += at.value + (beyond > 0 ? at.slope * beyond : 0);  // F continues linearly beyond its table
+  slope_.resize(atoms.all);
+  near_.resize(blocks.size());
+  std::vector<double> embedded(blocks.size());
+  const bool one = tables_.elements == 1;
+  in_blocks(threads, blocks.size(), [&](int, std::size_t first, std::size_t last) {
+    for (std::size_t b = first; b < last; ++b) {
+      const PairList& mine = blocks[b];
+      if (one)
+        kernels_.eam_densities(one_, mine, atoms.x, near_[b].room_for(mine), density_.data());
+      else
+        eam_densities(tables_, mine, atoms.x, atoms.type, density_.data());
+      for (std::size_t i = mine.first; i < mine.last; ++i) {
+        const Spline& embedding = tables_.embedding[one ? 0 : atoms.type[i]];
+        const Spline::Value at = embedding.at(density_[i]);
+        const double beyond = density_[i] - embedding.last();
+        slope_[i] = at.slope;
+        embedded[b] += at.value + (beyond > 0 ? at.slope * beyond : 0);  // F continues linearly beyond its table
+      }
     }
   });
-  halo.update_values(slope_.data());
-  std::vector<PairSums> parts(blocks);
-  in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
-    const auto b = static_cast<std::size_t>(block);
-    const PairList mine = list.blocks[b].view();
-    parts[b] = tables_.elements == 1
-                   ? kernels_.eam_forces(one_, near_[b].view(mine), atoms.x.data(), slope_.data(), atoms.f.data())
-                   : eam_pairs(tables_, mine, atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
+  to_ghosts(slope_.data());
+  std::vector<PairSums> parts(blocks.size());
+  in_blocks(threads, blocks.size(), [&](int, std::size_t first, std::size_t last) {
+    for (std::size_t b = first; b < last; ++b) {
+      const PairList& mine = blocks[b];
+      parts[b] = one ? kernels_.eam_forces(one_, near_[b].view(mine), atoms.x, slope_.data(), atoms.f)
+                     : eam_pairs(tables_, mine, atoms.x, atoms.type, slope_.data(), atoms.f);
+    }
   });
   PairSums sums;
-  for (std::size_t b = 0; b < blocks; ++b) {
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
     sums.energy += embedded[b] + parts[b].energy;
     sums.virial += parts[b].virial;
   }

@@ -1,6 +1,13 @@
 #include "md/forces/spline.h"
 
+#include "md/files/bad_input.h"
+
 namespace md {
+namespace {
+
+constexpr double cubics_max = 1e7;
+
+}  // namespace
 
 Spline::Spline(std::span<const double> points, double spacing) : per_spacing_(1 / spacing) {
   const std::size_t n = points.size();
@@ -25,6 +32,26 @@ void Spline::append_points(std::vector<double>& into) const {
   if (cubics_.empty()) return;
   const Cubic& end = cubics_.back();
   into.push_back(end.c0 + end.c1 + end.c2 + end.c3);
+}
+
+void Spline::append_cubics(std::vector<double>& into) const {
+  into.push_back(static_cast<double>(cubics_.size()));
+  into.push_back(per_spacing_);
+  for (const Cubic& cubic : cubics_) into.insert(into.end(), {cubic.c0, cubic.c1, cubic.c2, cubic.c3});
+}
+
+Spline Spline::from_cubics(std::span<const double>& from) {
+  constexpr std::size_t head = 2;
+  const double count = from.size() > head ? from[0] : 0;
+  if (!(count >= 1 && count <= cubics_max) || (from.size() - head) / 4 < static_cast<std::size_t>(count))
+    throw BadInput("a table cut short");
+  if (!(from[1] > 0) || !std::isfinite(from[1])) throw BadInput("a table without a spacing");
+  Spline spline;
+  spline.per_spacing_ = from[1];
+  from = from.subspan(head);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(count); ++k, from = from.subspan(4))
+    spline.cubics_.push_back({from[0], from[1], from[2], from[3]});
+  return spline;
 }
 
 }  // namespace md

@@ -33,6 +33,10 @@ class Spline {
   }
   // The points and their spacing, after `into`.
   void append_points(std::vector<double>& into) const;
+  // The cubics themselves, after `into`; and back, from the front of `from`, which is shortened by them. Throws
+  // BadInput if they are not there.
+  void append_cubics(std::vector<double>& into) const;
+  static Spline from_cubics(std::span<const double>& from);
   [[nodiscard]] double last() const { return static_cast<double>(cubics_.size()) / per_spacing_; }
   // For the kernels; valid as long as this.
   [[nodiscard]] EamTable table() const {

@@ -8,10 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "md/offload/exchanged_forces.h"
 #include "md/offload/offloaded.h"
 
 namespace md {
 namespace {
+
+// All ranks come here at once, but their workers may still have to start. Without a worker for each rank, functions
+// wait for each other in vain.
+constexpr offpath::Wait meeting_ns{10'000'000'000};
 
 template <class T>
 std::span<const std::byte> bytes_of(const T* data, std::size_t count) {
@@ -30,9 +35,12 @@ auto guarded(const Call& call) {
 
 class AgentCoworker : public Coworker {
  public:
-  AgentCoworker(int rank, int ranks, const OffloadShape& shape)
+  AgentCoworker(const Ranks& ranks, const OffloadShape& shape, const std::string& team)
       : shape_(shape),
-        tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
+        tasks_(std::in_place, channel_,
+               offpath::TasksOptions{.lane = static_cast<std::uint32_t>(ranks.rank()),
+                                     .lanes = static_cast<std::uint32_t>(ranks.count()),
+                                     .team = team}) {}
 
   void use_bins(const Bins& bins, std::size_t own, std::size_t neighbours) override {
     if (list_task_ && !guarded([&] { return list_task_->wait_pulled(patience_); })) throw too_slow();
@@ -61,14 +69,14 @@ class AgentCoworker : public Coworker {
                                     single(),
                                     static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)),
                                     0};
-      list_task_.emplace(tasks_.submit({.function = "md/list",
-                                        .inputs = {{"x", bytes_of(x.data(), x.size())},
-                                                   {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
-                                        .outputs = {{"begin", to.begin->bytes()},
-                                                    {"mutual", to.mutual->bytes()},
-                                                    {"count", to.count->bytes()},
-                                                    {"neighbours", to.neighbours->bytes()}},
-                                        .arguments = bytes_of(&arguments, 1)}));
+      list_task_.emplace(tasks_->submit({.function = "md/list",
+                                         .inputs = {{"x", bytes_of(x.data(), x.size())},
+                                                    {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
+                                         .outputs = {{"begin", to.begin->bytes()},
+                                                     {"mutual", to.mutual->bytes()},
+                                                     {"count", to.count->bytes()},
+                                                     {"neighbours", to.neighbours->bytes()}},
+                                         .arguments = bytes_of(&arguments, 1)}));
       pulling_ = &*list_task_;
     });
   }
@@ -89,31 +97,28 @@ class AgentCoworker : public Coworker {
                     made.neighbours->as<std::int32_t>().data()};
   }
 
-  void use_list(std::span<const NeighbourBlock> list) override {
+  void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) override {
     guarded([&] {
       ++list_version_;
       list_ = list;
-      held_.emplace(tasks_.submit({.function = "md/hold", .inputs = list_inputs()}));
+      has_halo_ = halo != nullptr;
+      if (has_halo_) halo->flatten(halos_[list_version_ % halos_.size()]);
+      held_.emplace(tasks_->submit({.function = "md/hold", .inputs = list_inputs()}));
     });
   }
 
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     guarded([&] {
+      order_task_.reset();
       make_room(forces_, values * own * sizeof(double));
       make_room(sums_, sizeof(PairSums));
-      const ForceArguments arguments{own,
-                                     x.size() / values,
-                                     potential,
-                                     static_cast<std::uint32_t>(list_.size()),
-                                     static_cast<std::uint32_t>(shape_.threads),
-                                     single(),
-                                     0};
+      const ForceArguments arguments = force_arguments(shape_, potential, own, x.size() / values, list_.size());
       std::vector<offpath::TaskInput> inputs = list_inputs();
       inputs.push_back({"x", bytes_of(x.data(), x.size())});
-      force_task_.emplace(tasks_.submit({.function = "md/forces",
-                                         .inputs = inputs,
-                                         .outputs = {{"f", forces_->bytes()}, {"sums", sums_->bytes()}},
-                                         .arguments = bytes_of(&arguments, 1)}));
+      force_task_.emplace(tasks_->submit({.function = "md/forces",
+                                          .inputs = inputs,
+                                          .outputs = {{"f", forces_->bytes()}, {"sums", sums_->bytes()}},
+                                          .arguments = bytes_of(&arguments, 1)}));
     });
   }
 
@@ -123,8 +128,54 @@ class AgentCoworker : public Coworker {
 
   const double* take_forces(PairSums& sums) override {
     wait_for(*force_task_);
+    if (order_task_) wait_for(*order_task_);
     sums = sums_->as<PairSums>()[0];
     return forces_->as<double>().data();
+  }
+
+  std::string meet() override {
+    try {
+      offpath::Task meeting = tasks_->submit({.function = "md/meet", .wait = meeting_ns});
+      if (meeting.wait(meeting_ns + offpath::Wait(1'000'000'000))) return "";
+      return "the agent has not answered";
+    } catch (const offpath::Error& error) {
+      return error.what();
+    }
+  }
+
+  void begin_exchanged_forces(const LennardJones& potential, std::span<const double> tables, const Array<double>& x,
+                              std::size_t all, const Domain& domain) override {
+    guarded([&] {
+      order_task_.reset();
+      make_room(sums_, sizeof(PairSums));
+      const ExchangeArguments arguments{force_arguments(shape_, potential, x.size() / values, all, list_.size()),
+                                        domain.whole, ++exchanged_steps_, domain.safe_exchange ? 1U : 0U,
+                                        tables.empty() ? 0U : 1U};
+      std::vector<offpath::TaskInput> inputs = list_inputs();
+      if (!tables.empty()) inputs.push_back({"tables", std::as_bytes(tables), 1});
+      inputs.push_back({"x", bytes_of(x.data(), x.size())});
+      force_task_.emplace(tasks_->submit({.function = "md/exchanged_forces",
+                                          .inputs = inputs,
+                                          .outputs = {{"sums", sums_->bytes()}},
+                                          .arguments = bytes_of(&arguments, 1)}));
+    });
+  }
+
+  void order_forces(std::span<const Place> places) override {
+    guarded([&] {
+      make_room(forces_, values * places.size() * sizeof(double));
+      const OrderArguments arguments{exchanged_steps_};
+      order_task_.emplace(tasks_->submit({.function = "md/ordered_forces",
+                                          .inputs = {{"places", std::as_bytes(places)}},
+                                          .outputs = {{"f", forces_->bytes()}},
+                                          .arguments = bytes_of(&arguments, 1)}));
+    });
+  }
+
+  void leave() override {
+    pulling_ = nullptr;
+    for (std::optional<offpath::Task>* task : {&list_task_, &held_, &force_task_, &order_task_}) task->reset();
+    tasks_.reset();
   }
 
   void wait_pulled() override {
@@ -134,7 +185,14 @@ class AgentCoworker : public Coworker {
   }
 
   CoworkerTimes list_times() override { return times_of(*list_task_); }
-  CoworkerTimes force_times() override { return times_of(*force_task_); }
+  CoworkerTimes force_times() override {
+    CoworkerTimes times = times_of(*force_task_);
+    if (!order_task_) return times;
+    const CoworkerTimes order = times_of(*order_task_);
+    times.moved_s += order.moved_s;
+    times.computed_s += order.computed_s;
+    return times;
+  }
   void be_patient(double seconds) override { patience_ = offpath::Wait(static_cast<std::int64_t>(1e9 * seconds)); }
 
  private:
@@ -151,8 +209,12 @@ class AgentCoworker : public Coworker {
   // Entries for lists that have, or had a moment ago, so many neighbours.
   static std::size_t room_for(std::size_t neighbours) { return neighbours + neighbours / 4 + 4096; }
 
-  std::vector<offpath::TaskInput> list_inputs() const {
+  [[nodiscard]] std::vector<offpath::TaskInput> list_inputs() const {
     std::vector<offpath::TaskInput> inputs;
+    if (has_halo_) {
+      const Array<std::uint32_t>& halo = halos_[list_version_ % halos_.size()];
+      inputs.push_back({"halo", bytes_of(halo.data(), halo.size()), list_version_});
+    }
     for (std::size_t b = 0; b < list_.size(); ++b) {
       const NeighbourBlock& block = list_[b];
       const std::string number = std::to_string(b);
@@ -182,23 +244,26 @@ class AgentCoworker : public Coworker {
 
   OffloadShape shape_;
   offpath::Channel channel_;
-  offpath::Tasks tasks_;
+  std::optional<offpath::Tasks> tasks_;
   Array<std::uint32_t> bins_;
   std::uint64_t bins_version_ = 0, list_version_ = 0;
   std::size_t own_ = 0, room_ = 0, list_room_ = 0;  // entries for neighbours: of the next list, of the last one
   std::array<Lists, 2> lists_;
   std::size_t turn_ = 0;
   std::span<const NeighbourBlock> list_;
+  std::array<Array<std::uint32_t>, 2> halos_;  // by turns, like the lists
+  bool has_halo_ = false;
+  std::uint64_t exchanged_steps_ = 0;
   std::optional<offpath::Segment> forces_, sums_;
-  std::optional<offpath::Task> list_task_, held_, force_task_;
+  std::optional<offpath::Task> list_task_, held_, force_task_, order_task_;
   offpath::Task* pulling_ = nullptr;
   offpath::Wait patience_ = offpath::forever;
 };
 
 }  // namespace
 
-std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks, const OffloadShape& shape) {
-  return std::make_unique<AgentCoworker>(rank, ranks, shape);
+std::unique_ptr<Coworker> make_agent_coworker(const Ranks& ranks, const OffloadShape& shape, const std::string& team) {
+  return std::make_unique<AgentCoworker>(ranks, shape, team);
 }
 
 }  // namespace md

@@ -8,13 +8,16 @@
 namespace md {
 namespace {
 
-constexpr int probes_wanted = 4;                             // forces, list, forces, list
+constexpr int probes_of_each = 2;                            // the first one touches memory
 constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // relative to the host's time alone
 constexpr double clearly_faster = 0.7;
 constexpr double model_error = 1.15;  // a mode may be faster than predicted by this factor
 constexpr double measured_s_min = 0.02;
 constexpr double too_close = 0.08;  // difference that a short trial cannot resolve
 constexpr double too_slow = 1.1;
+// A trial that has lost as much time as so many steps of the host alone has failed. A step that takes longer than
+// `hiccup` of these counts as that many: the machine may be the reason.
+constexpr double steps_lost_max = 8, hiccup = 4;
 constexpr std::int64_t steps_tried = 16, steps_tried_close = 48, steps_tried_max = 400, steps_watched = 40;
 // The agent counts as lost after the host has waited for this many of its own steps, and longer than a short hiccup.
 constexpr double patience_steps = 20, patience_s_min = 0.2;
@@ -53,6 +56,7 @@ void AutoOffload::probe() {
     stage_ = Stage::settled;
     return;
   }
+  const int probes_wanted = probes_of_each * (may_offload_forces() ? 2 : 1);
   if (probes_done_ < probes_wanted) {
     const Offload what = next_probe();
     CoworkerTimes times;
@@ -81,9 +85,11 @@ Offload AutoOffload::next_probe() const {
   return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list;
 }
 
+// Probes are made without an exchange.
 bool AutoOffload::may_offload_forces() const {
-  return simulation_.settings().trigger == Trigger::interval &&
-         Simulation::why_not(Offload::force, simulation_.settings()).empty();
+  const Settings& s = simulation_.settings();
+  return s.trigger == Trigger::interval && s.potential == Potential::lj &&
+         Simulation::why_not(Offload::force, s).empty();
 }
 
 void AutoOffload::measure(double seconds) {
@@ -102,8 +108,7 @@ bool AutoOffload::host_seen(std::size_t rebuilds, std::size_t plain, double seco
 
 double AutoOffload::interval_seen() const {
   const Settings& s = simulation_.settings();
-  if (s.trigger == Trigger::interval && Simulation::why_not(Offload::force, s).empty())
-    return static_cast<double>(s.interval);
+  if (may_offload_forces()) return static_cast<double>(s.interval);
   return static_cast<double>(steps_) /
          static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
 }
@@ -124,6 +129,7 @@ void AutoOffload::predict() {
   host.list_steps = s.skin / 2 / (worst[6] * s.time_step);
   host.bins_steps = 3 * host.list_steps;
   alone_ = seconds_without(host, interval_seen());
+  switched_ = host.rebuild + host.rebuild_wide;
   sorts_ = (host.rebuild_wide - host.communicate_wide) / std::max(host.bins_steps, 1.0);
   candidates_.clear();
   if (may_offload_forces()) {
@@ -141,8 +147,13 @@ void AutoOffload::predict() {
   }
 }
 
+// A mode is tried if it is predicted to win, in the steps that are left, at least what a trial that fails loses.
 void AutoOffload::choose() {
-  std::erase_if(candidates_, [&](const Candidate& one) { return one.predicted > worth_trying * alone_; });
+  const auto left = static_cast<double>(simulation_.settings().steps - simulation_.steps_done());
+  const double lost = switched_ + steps_lost_max * alone_;
+  std::erase_if(candidates_, [&](const Candidate& one) {
+    return one.predicted > worth_trying * alone_ || left * (alone_ - one.predicted) < lost;
+  });
   simulation_.be_patient(std::max(patience_s_min, patience_steps * alone_));
   try_next();
 }
@@ -151,6 +162,7 @@ void AutoOffload::try_next() {
   seconds_ = 0;
   steps_ = 0;
   counted_ = 0;
+  lost_ = 0;
   if (candidates_.empty()) return settle();
   stage_ = Stage::trying;
   const Offload mode = candidates_.back().mode;
@@ -165,15 +177,17 @@ void AutoOffload::judge_trial(double seconds) {
   const bool lists = simulation_.mode() == Offload::list;
   const bool sorted = simulation_.rebuilds() > rebuilds_before_;
   rebuilds_before_ = simulation_.rebuilds();
-  if (steps_ <= steps_warm_ || (lists && sorted)) return;
+  lost_ += std::min(seconds, hiccup * alone_) - alone_;
+  const bool failed = on_any_rank(lost_ > steps_lost_max * alone_);
+  if (!failed && (steps_ <= steps_warm_ || (lists && sorted))) return;
   seconds_ += seconds;
   ++counted_;
-  if (counted_ < steps_tried || counted_ % trial_unit_ != 0) return;
-  if (counted_ < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
+  if (!failed && (counted_ < steps_tried || counted_ % trial_unit_ != 0)) return;
+  if (!failed && counted_ < steps_tried_max && on_any_rank(seconds_ < measured_s_min)) return;
   double each = seconds_ / static_cast<double>(counted_) + (lists ? sorts_ : 0);
   ranks_.maximum({&each, 1});
   const double rival = best_ == Offload::none ? alone_ : std::min(alone_, best_s_);
-  if (counted_ < steps_tried_close && std::abs(each / rival - 1) < too_close) return;
+  if (!failed && counted_ < steps_tried_close && std::abs(each / rival - 1) < too_close) return;
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), ", %s %.4g tried", name_of(simulation_.mode()), 1e3 * each);
   found_ += text.data();
@@ -181,7 +195,7 @@ void AutoOffload::judge_trial(double seconds) {
     best_ = Offload::none;
     return settle();
   }
-  if (each <= worth_keeping * alone_ && (best_ == Offload::none || each < best_s_)) {
+  if (!failed && each <= worth_keeping * alone_ && (best_ == Offload::none || each < best_s_)) {
     best_ = simulation_.mode();
     best_s_ = each;
   }

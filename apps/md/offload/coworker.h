@@ -6,9 +6,12 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 
 #include "md/atoms.h"
 #include "md/neighbours/neighbour_list.h"
+#include "md/ranks/force_exchange.h"
+#include "md/ranks/halo_swaps.h"
 
 namespace md {
 
@@ -37,13 +40,26 @@ class Coworker {
   // for; there is for the next ones.
   virtual std::optional<PairList> take_list() = 0;
 
-  // Sets the lists for later forces; they must stay unchanged until forces with newer lists have been taken.
-  virtual void use_list(std::span<const NeighbourBlock> list) = 0;
+  // Sets the lists for later forces; they must stay unchanged until forces with newer lists have been taken. `halo`:
+  // for forces that coworkers exchange, otherwise nullptr; it may change.
+  virtual void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) = 0;
   // Begins forces for these positions, four values for each atom, which stay unchanged until the forces are taken.
   virtual void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) = 0;
   virtual bool forces_done() = 0;
   // Forces of the atoms in their order at the start, four values each, and their sums.
   virtual const double* take_forces(PairSums& sums) = 0;
+
+  // The coworkers of all ranks exchange messages; all ranks call it. Returns the reason if they do not reach each
+  // other, or empty.
+  virtual std::string meet() = 0;
+  // The same forces by coworkers that exchange (exchanged_forces.h). `x`: of own atoms only; `all`: with ghosts;
+  // `tables`: Forces::tables, the same ones always. They are taken after `order_forces`, in the order of its places,
+  // which stay unchanged until then.
+  virtual void begin_exchanged_forces(const LennardJones& potential, std::span<const double> tables,
+                                      const Array<double>& x, std::size_t all, const Domain& domain) = 0;
+  virtual void order_forces(std::span<const Place> places) = 0;
+  // Ends all that it does, so that no other rank's coworker waits for it. Lists that were taken stay.
+  virtual void leave() = 0;
 
   // Waits until the positions given for lists may change.
   virtual void wait_pulled() = 0;

@@ -3,12 +3,14 @@
 #include <array>
 #include <vector>
 
+#include "md/offload/exchanged_forces.h"
+
 namespace md {
 namespace {
 
 class LocalCoworker : public Coworker {
  public:
-  explicit LocalCoworker(const OffloadShape& shape) : shape_(shape) {}
+  LocalCoworker(const OffloadShape& shape, RankMessages* messages) : shape_(shape), messages_(messages) {}
   void use_bins(const Bins& bins, std::size_t own, std::size_t /*neighbours*/) override { bins.flatten(own, bins_); }
   void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
     const std::size_t ghosts = x.size() / values - own;
@@ -29,20 +31,31 @@ class LocalCoworker : public Coworker {
     return PairList{0, made.mutual.size(), made.begin.data(), made.mutual.data(), made.neighbours.data()};
   }
 
-  void use_list(std::span<const NeighbourBlock> list) override {
+  void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) override {
     list_.clear();
     for (const NeighbourBlock& block : list) list_.push_back(block.view());
+    halo_.resize(0);
+    if (halo != nullptr) halo->flatten(halo_);
   }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     forces_.resize(values * own);
-    const ForceArguments arguments{own,
-                                   x.size() / values,
-                                   potential,
-                                   static_cast<std::uint32_t>(list_.size()),
-                                   static_cast<std::uint32_t>(shape_.threads),
-                                   shape_.precision == Precision::mixed ? 1U : 0U};
+    const ForceArguments arguments = force_arguments(shape_, potential, own, x.size() / values, list_.size());
     sums_ = computing_.compute(arguments, list_, x.data(), forces_.data());
   }
+  std::string meet() override { return messages_ == nullptr ? "there are no messages" : ""; }
+  void begin_exchanged_forces(const LennardJones& potential, std::span<const double> tables, const Array<double>& x,
+                              std::size_t all, const Domain& domain) override {
+    const ExchangeArguments arguments{force_arguments(shape_, potential, x.size() / values, all, list_.size()),
+                                      domain.whole, ++exchanged_steps_, domain.safe_exchange ? 1U : 0U,
+                                      tables.empty() ? 0U : 1U};
+    HaloSwaps halo = HaloSwaps::from_flat(halo_.data(), halo_.size(), arguments.forces.own, all, *messages_);
+    sums_ = exchanged_.compute(arguments, list_, halo, x.data(), tables, *messages_);
+  }
+  void order_forces(std::span<const Place> places) override {
+    forces_.resize(values * places.size());
+    exchanged_.put_in_order({exchanged_steps_}, places, forces_.data());
+  }
+  void leave() override {}
   bool forces_done() override { return true; }
   const double* take_forces(PairSums& sums) override {
     sums = sums_;
@@ -60,20 +73,23 @@ class LocalCoworker : public Coworker {
     Array<std::int32_t> mutual, neighbours;
   };
   OffloadShape shape_;
-  Array<std::uint32_t> bins_;
+  RankMessages* messages_;
+  Array<std::uint32_t> bins_, halo_;
   NeighbourList made_;
   std::array<Joined, 2> lists_;
   std::size_t turn_ = 0;
   std::vector<PairList> list_;
   ForcesElsewhere computing_;
+  ExchangedForces exchanged_;
+  std::uint64_t exchanged_steps_ = 0;
   Array<double> forces_;
   PairSums sums_;
 };
 
 }  // namespace
 
-std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape) {
-  return std::make_unique<LocalCoworker>(shape);
+std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape, RankMessages* messages) {
+  return std::make_unique<LocalCoworker>(shape, messages);
 }
 
 }  // namespace md

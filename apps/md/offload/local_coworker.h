@@ -8,6 +8,7 @@
 
 namespace md {
 
-std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape = {});
+// `messages`: to the coworkers of other ranks, which exchange at once, too.
+std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape = {}, RankMessages* messages = nullptr);
 
 }  // namespace md

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <exception>
+#include <iterator>
+#include <list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -10,12 +12,15 @@
 
 #include "md/neighbours/bins.h"
 #include "md/neighbours/neighbour_list.h"
+#include "md/offload/exchanged_forces.h"
+#include "md/offload/lane_messages.h"
 #include "md/offload/offloaded.h"
 
 namespace md {
 namespace {
 
 constexpr std::uint32_t parts_max = 4096;
+constexpr std::size_t programs_max = 2;  // whose forces stay with a worker between two tasks of a step
 
 template <class T>
 struct Input {
@@ -74,13 +79,10 @@ void list(ofp_context* context) {
   if (count <= wanted.room) join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", count));
 }
 
-void forces(ofp_context* context) {
-  const auto wanted = arguments<ForceArguments>(context);
-  const auto x = input<double>(context, "x");
+std::vector<PairList> blocks_of(const ofp_context* context, const ForceArguments& wanted) {
   if (wanted.own > wanted.all || wanted.all > INT32_MAX) throw std::runtime_error("more atoms than lists can name");
   if (wanted.threads < 1 || wanted.threads > parts_max)
     throw std::runtime_error("forces by " + std::to_string(wanted.threads) + " threads");
-  expect(x, values * wanted.all);
   std::vector<PairList> blocks;
   std::size_t atoms = 0;
   for (std::uint32_t b = 0; b < wanted.blocks; ++b) {
@@ -95,11 +97,60 @@ void forces(ofp_context* context) {
     check_list(blocks.back(), neighbours.count, wanted.all);
   }
   if (atoms != wanted.own || blocks.empty()) throw std::runtime_error("lists of too few atoms");
+  return blocks;
+}
+
+void forces(ofp_context* context) {
+  const auto wanted = arguments<ForceArguments>(context);
+  const std::vector<PairList> blocks = blocks_of(context, wanted);
+  const auto x = input<double>(context, "x");
+  expect(x, values * wanted.all);
   double* f = output<double>(context, "f", values * wanted.own);
   static ForcesElsewhere computing;  // likewise
   const PairSums sums = computing.compute(wanted, blocks, x.data, f);
   std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
 }
+
+// Those of this program, the latest user first.
+ExchangedForces& exchanged_forces_of(std::uint64_t session) {
+  struct Program {
+    std::uint64_t session;
+    ExchangedForces forces;
+  };
+  static std::list<Program> programs;
+  auto found = programs.begin();
+  while (found != programs.end() && found->session != session) ++found;
+  if (found == programs.end()) {
+    if (programs.size() == programs_max) programs.pop_back();
+    programs.emplace_front().session = session;
+  } else {
+    programs.splice(programs.begin(), programs, found);
+  }
+  return programs.front().forces;
+}
+
+void exchanged_forces(ofp_context* context) {
+  const auto wanted = arguments<ExchangeArguments>(context);
+  const std::vector<PairList> blocks = blocks_of(context, wanted.forces);
+  const auto x = input<double>(context, "x");
+  expect(x, values * wanted.forces.own);
+  LaneMessages messages(context);
+  const auto flat = input<std::uint32_t>(context, "halo");
+  HaloSwaps halo = HaloSwaps::from_flat(flat.data, flat.count, wanted.forces.own, wanted.forces.all, messages);
+  const auto tables = wanted.eam != 0 ? input<double>(context, "tables") : Input<double>{nullptr, 0};
+  const PairSums sums = exchanged_forces_of(context->session)
+                            .compute(wanted, blocks, halo, x.data, {tables.data, tables.count}, messages);
+  std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
+}
+
+void ordered_forces(ofp_context* context) {
+  const auto places = input<Place>(context, "places");
+  double* f = output<double>(context, "f", values * places.count);
+  exchanged_forces_of(context->session)
+      .put_in_order(arguments<OrderArguments>(context), {places.data, places.count}, f);
+}
+
+void meet(ofp_context* context) { LaneMessages(context).meet(); }
 
 // Keeps its pulled inputs for later tasks.
 void hold(ofp_context* /*context*/) {}
@@ -109,16 +160,24 @@ std::int32_t call(ofp_context* context) {
   try {
     work(context);
     return 0;
+  } catch (const MessageFailed&) {
+    return 1;
   } catch (const std::exception& error) {
     context->log(context, OFP_LOG_ERROR, error.what());
+    context->set_error(context, error.what());
     return 1;
   }
 }
 
-const ofp_function functions[] = {{"list", call<list>, "Neighbour lists of a snapshot of positions."},
-                                  {"forces", call<forces>, "Lennard-Jones forces with given lists."},
-                                  {"hold", call<hold>, "Keeps its inputs for the next call."}};
-const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "md", 3, functions};
+const ofp_function functions[] = {
+    {"list", call<list>, "Neighbour lists of a snapshot of positions."},
+    {"forces", call<forces>, "Lennard-Jones forces with given lists."},
+    {"hold", call<hold>, "Keeps its inputs for the next call."},
+    {"meet", call<meet>, "Sends every lane of the team a message, and receives theirs."},
+    {"exchanged_forces", call<exchanged_forces>,
+     "Forces with a halo by messages between lanes; those of atoms that left follow."},
+    {"ordered_forces", call<ordered_forces>, "These forces in the order in which the host has sorted its atoms."}};
+const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "md", std::size(functions), functions};
 
 }  // namespace
 }  // namespace md

@@ -60,7 +60,7 @@ class Model {
     Settings settings = settings_;
     settings.offload = Offload::automatic;  // the host alone until the mode is switched
     settings.interval = 1;
-    Simulation simulation(settings, ranks_, make_agent_coworker(0, 1, Simulation::shape_of(settings)));
+    Simulation simulation(settings, ranks_, make_agent_coworker(ranks_, Simulation::shape_of(settings)));
     started(simulation);
     AgentPhases agent;
     agent.force = probed(simulation, Offload::force);
@@ -75,8 +75,9 @@ class Model {
     Settings settings = settings_;
     settings.offload = mode;
     settings.interval = static_cast<std::int64_t>(interval);
-    Simulation simulation(settings, ranks_,
-                          mode == Offload::none ? nullptr : make_agent_coworker(0, 1, Simulation::shape_of(settings)));
+    Simulation simulation(
+        settings, ranks_,
+        mode == Offload::none ? nullptr : make_agent_coworker(ranks_, Simulation::shape_of(settings)));
     started(simulation);
     double seconds = 0;
     {

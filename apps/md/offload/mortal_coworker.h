@@ -13,7 +13,7 @@
 
 namespace md {
 
-enum class Dies { taking, asked_whether_done, waiting_for_pull, beginning_list };
+enum class Dies { taking, asked_whether_done, waiting_for_pull, beginning_list, ordering };
 
 // Belongs to the test, because a lost coworker is destroyed.
 struct CoworkerLife {
@@ -21,6 +21,7 @@ struct CoworkerLife {
   double patience_s = 0;     // as last set by the simulation
   int lists_too_large = 0;   // so many lists do not fit into their room
   Dies when = Dies::taking;  // the call that counts its answers
+  bool has_left = false;
 };
 
 // A list in memory of its own. Its addresses are not used again, so reading it later ends the test.
@@ -55,7 +56,8 @@ class ListInPages {
 
 class MortalCoworker : public Coworker {
  public:
-  explicit MortalCoworker(CoworkerLife& life) : life_(life) {}
+  explicit MortalCoworker(CoworkerLife& life, RankMessages* messages = nullptr)
+      : life_(life), living_(make_local_coworker({}, messages)) {}
   void use_bins(const Bins& bins, std::size_t own, std::size_t neighbours) override {
     living_->use_bins(bins, own, neighbours);
   }
@@ -77,7 +79,7 @@ class MortalCoworker : public Coworker {
     turn_ ^= 1;
     return taken_[turn_].emplace(*made).view();
   }
-  void use_list(std::span<const NeighbourBlock> list) override { living_->use_list(list); }
+  void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) override { living_->use_list(list, halo); }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     living_->begin_forces(potential, x, own);
   }
@@ -86,6 +88,17 @@ class MortalCoworker : public Coworker {
     answer(Dies::taking);
     return living_->take_forces(sums);
   }
+  std::string meet() override { return living_->meet(); }
+  void begin_exchanged_forces(const LennardJones& potential, std::span<const double> tables, const Array<double>& x,
+                              std::size_t all, const Domain& domain) override {
+    living_->begin_exchanged_forces(potential, tables, x, all, domain);
+  }
+  void order_forces(std::span<const Place> places) override {
+    answer(Dies::ordering);
+    living_->order_forces(places);
+  }
+  void leave() override { life_.has_left = true; }
+
   void wait_pulled() override { answer(Dies::waiting_for_pull); }
   CoworkerTimes list_times() override { return {}; }  // less than any host's, so that each mode is predicted to be
                                                       // faster
@@ -97,7 +110,7 @@ class MortalCoworker : public Coworker {
     if (here == life_.when && life_.answers_left-- <= 0) throw CoworkerLost("it has died");
   }
   CoworkerLife& life_;
-  std::unique_ptr<Coworker> living_ = make_local_coworker();
+  std::unique_ptr<Coworker> living_;
   std::array<std::optional<ListInPages>, 2> taken_;
   std::size_t turn_ = 0;
 };

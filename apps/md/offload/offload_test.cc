@@ -176,6 +176,23 @@ TEST_F(OffloadedMetal, ForcesElsewhereAreRefusedWithTheWayOut) {
   OneRank ranks;
   const std::string refusal = refusal_of([&] { Simulation(settings(Offload::force), ranks, make_local_coworker()); });
   EXPECT_NE(refusal.find("use --offload list"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("only with --exchange agent"), std::string::npos) << refusal;
+  // Two elements of the same tables.
+  std::string two = "1\n2\n3\n2 A B\n 5 0.2 301 0.01 3.0\n";
+  const auto values = [&](int count, double each) {
+    for (int k = 0; k < count; ++k) two += std::to_string(each) + "\n";
+  };
+  for (int element = 0; element < 2; ++element) {
+    two += "1 60.0 2.5 FCC\n";
+    values(5, -1);
+    values(301, 0.1);
+  }
+  values(3 * 301, 0);
+  table_.write(two);
+  Settings several = settings(Offload::force);
+  several.exchange = Exchange::agent;
+  EXPECT_EQ(refusal_of([&] { Simulation(several, ranks, make_local_coworker({}, &ranks)); }),
+            "--offload force computes EAM of one element; for several use --offload list, or auto");
 }
 
 TEST_F(OffloadedMetal, AutoTriesListsAlone) {
@@ -271,6 +288,68 @@ TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
   EXPECT_EQ(chosen(simulation_, *automatic_, 300, [](Offload mode) { return mode == Offload::none ? 1e-3 : 10.0; }),
             Offload::none);
   EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
+}
+
+// The warm-up is among them, and forces elsewhere are no exception, whose lists are twenty steps apart.
+TEST(AutoOffload, EndsATrialAsSoonAsItHasLostAFewSteps) {
+  for (const std::int64_t interval : {1, 20}) {
+    OneRank ranks;
+    Simulation simulation(small_box(Offload::automatic, interval), ranks, make_local_coworker());
+    simulation.start();
+    AutoOffload automatic(simulation, ranks);
+    int tried = 0;
+    for (int step = 0; step < 2000; ++step) {
+      const Offload mode = simulation.mode();
+      double alone_ms = 1;
+      static_cast<void>(std::sscanf(automatic.verdict().c_str(), "%*s (ms per step: alone %lf", &alone_ms));
+      simulation.step();
+      tried += mode != Offload::none;
+      automatic.step_done(1e-3 * alone_ms * (mode == Offload::none ? 1 : 1.6));
+    }
+    EXPECT_EQ(simulation.mode(), Offload::none);
+    EXPECT_LE(tried, 2 * 15) << automatic.verdict();  // of two modes at most
+    if (interval == 1) {
+      EXPECT_GT(tried, 0) << automatic.verdict();
+    }
+  }
+}
+
+TEST_F(AutoOffloadTest, AHiccupOfTheMachineEndsNoTrial) {
+  int tried = 0;
+  for (int step = 0; step < 1500 && automatic_->verdict().find("tried") == std::string::npos; ++step) {
+    tried += simulation_.mode() != Offload::none;
+    simulation_.step();
+    automatic_->step_done(tried == 12 ? 1.0 : 1e-9);
+  }
+  EXPECT_GE(tried, 18) << automatic_->verdict();
+}
+
+// What would be won in the steps that are left does not pay for a trial, however fast the mode is.
+TEST(AutoOffload, TriesNothingShortlyBeforeTheEnd) {
+  int not_worth_it = 0;
+  for (std::int64_t steps = 4; steps <= 44; steps += 2) {
+    Settings settings = small_box(Offload::automatic);
+    settings.steps = steps;
+    OneRank ranks;
+    Simulation simulation(settings, ranks, make_local_coworker());
+    simulation.start();
+    AutoOffload automatic(simulation, ranks);
+    std::int64_t chosen_after = 0;
+    bool tried = false;
+    for (int step = 0; step < 60 && chosen_after == 0; ++step) {
+      simulation.step();
+      tried = simulation.mode() != Offload::none;
+      if (tried) chosen_after = simulation.steps_done() - 1;
+      automatic.step_done(1e-3);
+      if (!tried && automatic.settled()) chosen_after = simulation.steps_done();
+    }
+    const std::int64_t left = steps - chosen_after;
+    if (tried) {
+      EXPECT_GT(left, 8) << automatic.verdict();
+    }
+    not_worth_it += !tried && left > 0;
+  }
+  EXPECT_GT(not_worth_it, 0);
 }
 
 TEST_F(AutoOffloadTest, GivesUpWhatGetsSlowerLater) {

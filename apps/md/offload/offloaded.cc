@@ -24,6 +24,17 @@ void add(const PairSums& one, PairSums& sum) {
 
 int list_parts(int blocks, int threads) { return blocks * ((std::max(1, threads) + blocks - 1) / blocks); }
 
+ForceArguments force_arguments(const OffloadShape& shape, const LennardJones& potential, std::size_t own,
+                               std::size_t all, std::size_t blocks) {
+  return {own,
+          all,
+          potential,
+          static_cast<std::uint32_t>(blocks),
+          static_cast<std::uint32_t>(shape.threads),
+          shape.precision == Precision::mixed ? 1U : 0U,
+          0};
+}
+
 std::size_t joined_neighbours(const NeighbourList& list) {
   std::size_t count = spare;
   for (const NeighbourBlock& block : list.blocks) count += block.begin[block.last - block.first];

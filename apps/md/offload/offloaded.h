@@ -39,6 +39,9 @@ struct OffloadShape {
   Precision precision = Precision::whole;
 };
 
+ForceArguments force_arguments(const OffloadShape& shape, const LennardJones& potential, std::size_t own,
+                               std::size_t all, std::size_t blocks);
+
 // The blocks of a list as one: `begin` has one entry more than there are atoms; joined_neighbours returns the number of
 // entries of `neighbours`.
 std::size_t joined_neighbours(const NeighbourList& list);

@@ -4,6 +4,10 @@
 // while the host exchanges, sorts and makes the new ones. Then the forces are put into the new order, and forces of
 // atoms that left are sent after them. The old list is used for one step longer.
 //
+// Positions of ghosts and forces of atoms that left cross between the hosts, before and after that, or between the
+// coworkers (`--exchange agent`, exchanged_forces.h): then the host hands over its own atoms' positions, and their new
+// places as soon as it has sorted them. Both ways give the same bits.
+//
 // Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host continues with the
 // current one. Atoms keep their places in memory meanwhile (no exchange, no sort), so the new list's indices are right.
 // A list is valid as long as no atom has moved further than half the skin since its snapshot. Every step measures this,
@@ -19,9 +23,11 @@
 //
 // Each of several ranks has a coworker of its own. When one is lost, all ranks compute that step themselves and
 // continue without: all ranks make the same decision, because they meet in the same exchanges.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "md/files/bad_input.h"
 #include "md/neighbours/displacement.h"
 #include "md/offload/phase_model.h"
 #include "md/simulation.h"
@@ -44,6 +50,7 @@ double Simulation::list_margin() const {
 void Simulation::lose_coworker(const CoworkerLost& error) {
   coworker_lost_ = error.what();
   lost_coworker_ = std::move(coworker_);
+  if (coworkers_meet_) lost_coworker_->leave();
 }
 
 bool Simulation::lost_on_any_rank() const {
@@ -59,29 +66,91 @@ void Simulation::go_on_without() {
   settings_.offload = next_mode_ = Offload::none;
 }
 
-void Simulation::hand_over_positions() {
-  handed_positions_.resize(values * atoms_.all());
-  std::memcpy(handed_positions_.data(), atoms_.x.data(), values * atoms_.all() * sizeof(double));
+// With --offload auto when forces elsewhere are tried first.
+void Simulation::meet_coworkers() {
+  meeting_tried_ = true;
+  const std::string why = coworker_ ? coworker_->meet() : "there is no agent";
+  double apart = why.empty() ? 0 : 1;
+  ranks_.maximum({&apart, 1});
+  coworkers_meet_ = apart == 0;
+  if (!coworkers_meet_) coworkers_apart_ = why.empty() ? "another rank's agent does not reach the others" : why;
+  if (settings_.exchange != Exchange::agent) return;
+  if (coworkers_meet_) {
+    exchange_ = Exchange::agent;
+  } else if (!chosen_later_) {
+    throw BadInput(
+        "--exchange agent: ranks need one agent, or agents of one group, and each agent as many workers of the plug-in "
+        "as the run has ranks (plugin.workers): " +
+        coworkers_apart_);
+  }
 }
 
-void Simulation::step_with_forces_elsewhere() {
-  refresh_ghosts();
-  const std::size_t handed = atoms_.own;
+void Simulation::lend_list() {
+  coworker_->use_list(list_.blocks, coworkers_meet_ ? &halo_->swaps() : nullptr);
+  list_lent_ = true;
+}
+
+void Simulation::hand_over_positions(std::size_t atoms) {
+  handed_positions_.resize(values * atoms);
+  std::memcpy(handed_positions_.data(), atoms_.x.data(), values * atoms * sizeof(double));
+}
+
+void Simulation::begin_forces_elsewhere() {
+  const Stopwatch watch(times_.force);
+  const LennardJones potential{settings_.epsilon, settings_.sigma, settings_.cut};
+  // A copy, so that the host need not wait for the pull. For the same reason lists alternate between two places.
+  hand_over_positions(coworkers_exchange_ ? atoms_.own : atoms_.all());
+  if (!coworker_) return;
   try {
-    const Stopwatch watch(times_.force);
-    // A copy, so that the host need not wait for the pull. For the same reason lists alternate between two places.
-    hand_over_positions();
-    if (coworker_)
-      coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, handed);
+    if (coworkers_exchange_)
+      coworker_->begin_exchanged_forces(potential, tables_, handed_positions_, atoms_.all(), domain_);
+    else
+      coworker_->begin_forces(potential, handed_positions_, atoms_.own);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  force_exchange_.note_places(ranks_, atoms_);  // the forces are still missing
+}
+
+// The atoms have been sorted.
+void Simulation::order_forces() {
+  read_places(atoms_, places_);
+  if (!coworker_) return;
+  try {
+    coworker_->order_forces({places_.data(), places_.size()});
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
+}
+
+void Simulation::step_with_forces_elsewhere() {
+  const PhaseTimes before = times_;
+  coworkers_exchange_ = exchange_ == Exchange::agent;
+  if (!coworkers_exchange_) refresh_ghosts();
+  force_steps_.halo += times_.communicate - before.communicate;
+  const std::size_t handed = atoms_.own;
+  begin_forces_elsewhere();
+  note_places(ranks_.rank(), atoms_);  // the forces are still missing
   note_furthest();
   rebuild();
   take_forces(handed);
+  coworkers_exchange_ = false;
+  note_force_step(before);
   half_kick_due_ = true;
   ++steps_done_;
+}
+
+void Simulation::note_force_step(const PhaseTimes& before) {
+  if (!coworker_) return;
+  ++force_steps_.count;
+  for (const auto phase : {&PhaseTimes::force, &PhaseTimes::neighbour, &PhaseTimes::sort, &PhaseTimes::communicate})
+    force_steps_.host.*phase += times_.*phase - before.*phase;
+  try {
+    const CoworkerTimes times = coworker_->force_times();
+    force_steps_.coworker.moved_s += times.moved_s;
+    force_steps_.coworker.computed_s += times.computed_s;
+  } catch (const CoworkerLost& error) {
+    lose_coworker(error);
+  }
 }
 
 // Forces of `handed` atoms, in their order before the lists were made.
@@ -91,8 +160,7 @@ void Simulation::take_forces(std::size_t handed) {
   try {
     const Stopwatch watch(times_.force);
     if (coworker_) {
-      coworker_->use_list(list_.blocks);
-      list_lent_ = true;
+      lend_list();
       f = coworker_->take_forces(sums);
     }
   } catch (const CoworkerLost& error) {
@@ -103,7 +171,12 @@ void Simulation::take_forces(std::size_t handed) {
     return compute_forces();
   }
   const Stopwatch watch(times_.force);
-  force_exchange_.bring_home(f, handed_positions_.data(), handed, domain_, ranks_, atoms_);
+  if (coworkers_exchange_) {
+    std::copy_n(f, values * atoms_.own, atoms_.f.data());
+  } else {
+    force_exchange_.send_after(f, handed_positions_.data(), handed, domain_, ranks_);
+    force_exchange_.put_in_order(f, handed, ranks_.rank(), atoms_);
+  }
   pair_sums_ = sums;
   sums_there_ = true;
   sums_wanted_ = false;
@@ -233,12 +306,10 @@ void Simulation::step_into_next_mode() {
   settings_.offload = next_mode_;
   if (margin_ != list_margin()) make_grid(domain_.whole);
   rebuild();
+  if (settings_.offload == Offload::force && settings_.exchange != Exchange::host && !meeting_tried_) meet_coworkers();
   try {
     if (settings_.offload == Offload::list) use_bins_elsewhere();
-    if (settings_.offload == Offload::force) {
-      coworker_->use_list(list_.blocks);
-      list_lent_ = true;
-    }
+    if (settings_.offload == Offload::force && coworker_) lend_list();
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
@@ -250,13 +321,12 @@ void Simulation::step_into_next_mode() {
 void Simulation::begin_probe(Offload what) {
   probed_ = what;
   try {
-    hand_over_positions();
+    hand_over_positions(atoms_.all());
     if (what == Offload::list) {
       use_bins_elsewhere();
       coworker_->begin_list(handed_positions_, atoms_.own, settings_.cut + settings_.skin, half_lists());
     } else {
-      coworker_->use_list(list_.blocks);
-      list_lent_ = true;
+      lend_list();
       coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, atoms_.own);
     }
   } catch (const CoworkerLost& error) {

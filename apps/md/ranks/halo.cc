@@ -35,7 +35,7 @@ void Halo::make(Atoms& atoms) {
 }
 
 void Halo::add_swap(int axis, int side, std::size_t first, std::size_t last, Atoms& atoms) {
-  Swap swap;
+  HaloSwap swap;
   swap.axis = axis;
   swap.to = domain_.neighbour(axis, side);
   swap.from = domain_.neighbour(axis, -side);
@@ -62,35 +62,7 @@ void Halo::add_swap(int axis, int side, std::size_t first, std::size_t last, Ato
     x[3] = 0;
     atoms.type[swap.received_first + k] = one.type;
   }
-  swaps_.push_back(std::move(swap));
-}
-
-void Halo::update_positions(Atoms& atoms) {
-  for (const Swap& swap : swaps_) {
-    double* ghosts = atoms.x.data() + values * swap.received_first;
-    const bool alone = swap.to == ranks_.rank();
-    if (!alone) out_.resize(values * swap.sent.size());
-    double* out = alone ? ghosts : out_.data();
-    std::array<double, values> shift{};
-    shift[static_cast<std::size_t>(swap.axis)] = swap.shift;
-    const double* x = atoms.x.data();
-    for (std::size_t k = 0; k < swap.sent.size(); ++k) {
-      const double* source = x + values * static_cast<std::size_t>(swap.sent[k]);
-      for (std::size_t d = 0; d < values; ++d) out[values * k + d] = source[d] + shift[d];
-    }
-    if (alone) continue;
-    ranks_.exchange(swap.to, std::as_bytes(std::span(out_.data(), out_.size())), swap.from,
-                    std::as_writable_bytes(std::span(ghosts, values * swap.received)));
-  }
-}
-
-void Halo::update_values(double* number) {
-  for (const Swap& swap : swaps_) {
-    out_.resize(swap.sent.size());
-    for (std::size_t k = 0; k < swap.sent.size(); ++k) out_[k] = number[swap.sent[k]];
-    ranks_.exchange(swap.to, std::as_bytes(std::span(out_.data(), out_.size())), swap.from,
-                    std::as_writable_bytes(std::span(number + swap.received_first, swap.received)));
-  }
+  swaps_.add(std::move(swap));
 }
 
 }  // namespace md

@@ -6,10 +6,9 @@
 // the cut-off, copies from the neighbour are forwarded to the next one.
 #pragma once
 
-#include <vector>
-
 #include "md/atoms.h"
 #include "md/ranks/domain.h"
+#include "md/ranks/halo_swaps.h"
 #include "md/ranks/ranks.h"
 
 namespace md {
@@ -21,25 +20,18 @@ class Halo {
   // Chooses the atoms to send, and fills the ghosts of `atoms` again.
   void make(Atoms& atoms);
   // Updates the positions of the ghosts that `make` chose.
-  void update_positions(Atoms& atoms);
+  void update_positions(Atoms& atoms) { swaps_.update_positions(ranks_, atoms.x.data()); }
   // Sends one value for each atom from the owners to their ghosts. `number` has room for all atoms.
-  void update_values(double* number);
+  void update_values(double* number) { swaps_.update_values(ranks_, number); }
+  [[nodiscard]] const HaloSwaps& swaps() const { return swaps_; }
 
  private:
-  struct Swap {
-    int axis = 0, to = 0, from = 0;
-    double shift = 0;
-    std::vector<std::int32_t> sent;
-    std::size_t received_first = 0, received = 0;
-  };
-
   void add_swap(int axis, int side, std::size_t first, std::size_t last, Atoms& atoms);
 
   const Domain& domain_;
   Ranks& ranks_;
   double cut_;
-  std::vector<Swap> swaps_;
-  Array<double> out_;
+  HaloSwaps swaps_;
 };
 
 }  // namespace md

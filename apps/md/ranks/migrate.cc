@@ -57,7 +57,7 @@ void take(std::span<const std::byte> bytes, const Box& own, std::size_t d, Atoms
   }
 }
 
-void hand_over(const Domain& domain, std::size_t d, Ranks& ranks, Atoms& atoms) {
+void hand_over(const Domain& domain, std::size_t d, RankMessages& messages, Atoms& atoms) {
   std::vector<Traveller> leaving;
   for (std::size_t i = 0; i < atoms.own;) {
     const double x = atoms.x[values * i + d];
@@ -75,15 +75,15 @@ void hand_over(const Domain& domain, std::size_t d, Ranks& ranks, Atoms& atoms) 
   if (domain.safe_exchange) {  // once around the ring
     std::vector<std::byte> passing(bytes.begin(), bytes.end());
     for (int turn = 1; turn < domain.grid[d]; ++turn) {
-      passing = ranks.exchange_any(right, passing, left);
+      passing = messages.exchange_any(right, passing, left);
       take(passing, domain.own, d, atoms);
     }
     return;
   }
-  const std::vector<std::byte> from_right = ranks.exchange_any(left, bytes, right);
+  const std::vector<std::byte> from_right = messages.exchange_any(left, bytes, right);
   take(from_right, domain.own, d, atoms);
   if (left == right) return;
-  const std::vector<std::byte> from_left = ranks.exchange_any(right, bytes, left);
+  const std::vector<std::byte> from_left = messages.exchange_any(right, bytes, left);
   take(from_left, domain.own, d, atoms);
 }
 
@@ -103,13 +103,17 @@ void check_places(const Domain& domain, const Atoms& atoms) {
 
 }  // namespace
 
-void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms) {
+void move_to_owners(const Domain& domain, RankMessages& messages, Atoms& atoms) {
   atoms.resize_ghosts(0);
-  const std::size_t before = atoms.own;
   for (std::size_t d = 0; d < 3; ++d) {
     wrap(domain.whole, d, atoms);
-    if (domain.grid[d] > 1) hand_over(domain, d, ranks, atoms);
+    if (domain.grid[d] > 1) hand_over(domain, d, messages, atoms);
   }
+}
+
+void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms) {
+  const std::size_t before = atoms.own;
+  move_to_owners(domain, ranks, atoms);
   check_places(domain, atoms);
   double change = static_cast<double>(atoms.own) - static_cast<double>(before);
   ranks.sum({&change, 1});

@@ -8,8 +8,11 @@
 
 namespace md {
 
-// Drops the ghosts. Forces travel with their atoms. Throws BrokenRun if an atom is lost: its position is not a number,
-// or it moved further than the neighbouring rank's part since the last call.
+// Sends them, and drops the ghosts. Whether all arrive is left to the caller.
+void move_to_owners(const Domain& domain, RankMessages& messages, Atoms& atoms);
+
+// The same with a check, for which all ranks wait. Forces travel with their atoms. Throws BrokenRun if an atom is lost:
+// its position is not a number, or it moved further than the neighbouring rank's part since the last call.
 void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms);
 
 }  // namespace md

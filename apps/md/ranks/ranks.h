@@ -8,19 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "md/ranks/rank_messages.h"
+
 namespace md {
 
-class Ranks {
+class Ranks : public RankMessages {
  public:
   static constexpr std::size_t begun_max = 8;
-  virtual ~Ranks() = default;
-  [[nodiscard]] virtual int rank() const = 0;
-  [[nodiscard]] virtual int count() const = 0;
-
-  // Sends `out` to one rank while receiving as much as `in` holds from another.
-  virtual void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) = 0;
-  // The same if the receiver does not know the size.
-  virtual std::vector<std::byte> exchange_any(int to, std::span<const std::byte> out, int from) = 0;
 
   // Over all ranks, in place; the same bits on every rank.
   virtual void sum(std::span<double> numbers) = 0;

