@@ -91,11 +91,11 @@ if(OFFPATH_BUNDLE_ARROW)
       "OFFPATH_BUNDLE_ARROW=ON copies the libarrow of a wheel: set OFFPATH_ARROW=wheel, and Python_EXECUTABLE "
                         "to a Python that has pyarrow")
   endif()
-  install(FILES ${arrow_file} DESTINATION lib/offpath COMPONENT programs)
+  install(FILES ${arrow_file} DESTINATION ${OFFPATH_MODULE_INSTALL_DIR} COMPONENT programs)
   foreach(part IN ITEMS compute acero flight)  # for queries and Flight clients
     if(TARGET offpath::arrow_${part})
       get_target_property(part_file offpath::arrow_${part} IMPORTED_LOCATION)
-      install(FILES ${part_file} DESTINATION lib/offpath COMPONENT programs)
+      install(FILES ${part_file} DESTINATION ${OFFPATH_MODULE_INSTALL_DIR} COMPONENT programs)
     endif()
   endforeach()
 endif()

@@ -124,6 +124,23 @@ function(offpath_program name)
   endif()
 endfunction()
 
+# offpath_module(NAME FILE name FOLDER folder SOURCES … [DEPENDS …]): a shared object that others of ours load
+# (src/base/module/module.h), FILE in FOLDER of the build. It exports what is named ofp_*, and nothing else.
+function(offpath_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FILE;FOLDER" "SOURCES;DEPENDS")
+  offpath_no_leftovers("offpath_module(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
+  set(exports ${PROJECT_SOURCE_DIR}/src/base/module/exports.map)
+  add_library(${name} MODULE ${arg_SOURCES})
+  offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  target_compile_definitions(${name} PRIVATE OFFPATH_VERSION="${PROJECT_VERSION}")
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME ${arg_FILE} PREFIX "" SUFFIX "" LINK_DEPENDS ${exports}
+                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${arg_FOLDER})
+  target_link_options(${name} PRIVATE -Wl,--version-script=${exports} -Wl,--as-needed -Wl,--gc-sections)
+  if(NOT OFFPATH_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
 # offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …]
 #              [TIMEOUT seconds] [FAMILIES])
 #

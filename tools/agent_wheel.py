@@ -32,7 +32,9 @@ LINKED_IN = (
 # What an installed prefix has besides the programs, and its place in the package. All lie beside libarrow, where the
 # programs look, but for the library that other programs preload.
 LIBRARIES = {
-    "lib/offpath/*.so*": "lib/offpath",
+    "lib/offpath/libarrow*.so.*": "lib/offpath",
+    "lib/offpath/liboffpath_arrow-*.so": "lib/offpath",
+    "lib/offpath/liboffpath_flight-*.so": "lib/offpath",
     "lib/liboffpath.so.0": "lib/offpath",
     "lib/liboffpath_openssl.so.0": "lib/offpath",
     "lib/liboffpath_sockets.so": "lib",

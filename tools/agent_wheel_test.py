@@ -21,7 +21,8 @@ HERE = Machine(HOST, Path("/"))
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """What an installation has, with a script as the agent."""
-    libraries = ("offpath/libarrow.so.1", "liboffpath.so.0", "liboffpath_openssl.so.0", "liboffpath_sockets.so")
+    libraries = ("offpath/libarrow.so.1", "offpath/liboffpath_arrow-1a.so", "offpath/liboffpath_flight-1a.so",
+                 "liboffpath.so.0", "liboffpath_openssl.so.0", "liboffpath_sockets.so")  # fmt: skip
     names = ["bin/offpath-agent", "bin/offpath-worker", "lib/cmake/offpath/offpathConfig.cmake"]
     for name in (*names, *(f"lib/{each}" for each in libraries)):
         file = tmp_path / "prefix" / name
@@ -42,7 +43,8 @@ def test_pip_installs_it_and_its_command_starts_the_program(prefix: Path, tmp_pa
     said = subprocess.run([environment / "bin/offpath-agent", "--memory", "1GiB"], capture_output=True, text=True)
     assert said.stdout.split() == [str(site / "offpath_agent/bin/offpath-agent"), "--memory", "1GiB"], said.stderr
     installed = {file.relative_to(site / "offpath_agent").as_posix() for file in site.glob("offpath_agent/*/**/*")}
-    assert {"bin/offpath-worker", "lib/offpath/libarrow.so.1", "lib/offpath/liboffpath.so.0",
+    assert {"bin/offpath-worker", "lib/offpath/libarrow.so.1", "lib/offpath/liboffpath_arrow-1a.so",
+            "lib/offpath/liboffpath.so.0",
             "lib/offpath/liboffpath_openssl.so.0", "lib/liboffpath_sockets.so"} <= installed  # fmt: skip
     assert not any("cmake" in name for name in installed)
     shown = subprocess.run([*pip, "show", "--verbose", "offpath-agent"], capture_output=True, text=True).stdout
@@ -55,9 +57,14 @@ def test_pip_installs_it_and_its_command_starts_the_program(prefix: Path, tmp_pa
     }
 
 
-def test_a_prefix_without_libarrow_is_refused(prefix: Path, tmp_path: Path) -> None:
-    (prefix / "lib/offpath/libarrow.so.1").unlink()
-    with pytest.raises(PackageError, match=r"lib/offpath/\*\.so"):
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("libarrow.so.1", "libarrow"), ("liboffpath_flight-1a.so", "liboffpath_flight-")]
+)
+def test_a_prefix_without_libarrow_or_what_loads_it_is_refused(
+    prefix: Path, tmp_path: Path, name: str, pattern: str
+) -> None:
+    (prefix / "lib/offpath" / name).unlink()
+    with pytest.raises(PackageError, match=rf"lib/offpath/{pattern}\*"):
         agent_wheel.write_wheel(prefix, tmp_path, HERE)
 
 

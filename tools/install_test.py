@@ -109,6 +109,16 @@ def test_the_library_needs_little(prefix: Path) -> None:
     assert {"libcrypto", "libssl"} <= needed(openssl_part(prefix)) <= little | {"libcrypto", "libssl"}
 
 
+def test_the_agent_needs_no_arrow_until_it_loads_it(prefix: Path) -> None:
+    assert not any("arrow" in name for name in needed(prefix / "bin/offpath-agent"))
+    arrow, flight = arrow_parts(prefix)
+    assert exported(arrow) == {"ofp_query", "ofp_serialise"} and exported(flight) == {"ofp_flight"}
+    assert {"libarrow", "libarrow_compute", "libarrow_acero"} <= needed(arrow)
+    assert {name for name in needed(flight) if "arrow" in name} == {"libarrow", "libarrow_flight"}
+    for file in (arrow, flight):
+        assert "libcrypto" not in needed(file) and "liboffpath" not in needed(file)
+
+
 def test_the_rpm_spec_names_every_file(prefix: Path) -> None:
     """Apart from what it installs itself, and what the build leaves out for it."""
     spec = (ROOT / "packaging/rpm/offpath.spec").read_text().split("%changelog")[0]
@@ -128,7 +138,7 @@ def test_the_rpm_spec_names_every_file(prefix: Path) -> None:
 
 def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
     """Programs find libraries relative to their own location, so that the prefix can be moved."""
-    for file in [*(prefix / "bin").iterdir(), library(prefix), openssl_part(prefix)]:
+    for file in [*(prefix / "bin").iterdir(), library(prefix), openssl_part(prefix), *arrow_parts(prefix)]:
         if file.read_bytes()[:4] != b"\x7fELF":
             continue
         for path in re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", run("readelf", "-d", file)):
@@ -192,6 +202,12 @@ def needed(file: Path) -> set[str]:
 
 def library(prefix: Path) -> Path:
     return prefix / "lib" / "liboffpath.so"
+
+
+def arrow_parts(prefix: Path) -> tuple[Path, Path]:
+    """What the agent loads; where it finds them is in src/mover/arrow_modules.h."""
+    (arrow,), (flight,) = ((prefix / "lib/offpath").glob(f"liboffpath_{name}-*.so") for name in ("arrow", "flight"))
+    return arrow, flight
 
 
 def openssl_part(prefix: Path) -> Path:

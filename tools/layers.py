@@ -73,6 +73,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "files": "bytes of files, names in directories",
         "hash": "FNV-1a, SplitMix64's finaliser, SipHash",
         "measure": "histograms of durations",
+        "module": "parts of a program that are loaded when they are needed",
     },
     "wire": {
         "messages": "requests and replies of the rings, by subject",

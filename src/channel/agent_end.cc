@@ -53,8 +53,8 @@ AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<li
     replies_ = RingWriter(mapped_ + layout.reply_ring(), layout.reply_slots);
     look_out_ = LookOut(options.look_budget);  // otherwise each look is a read over the network
   } else {
-    reply_mirror_.resize(layout.reply_slots * wire::slot_bytes);
-    replies_ = RingWriter(reply_mirror_.data(), layout.reply_slots);
+    reply_mirror_ = std::make_unique_for_overwrite<std::byte[]>(layout.reply_slots * wire::slot_bytes);
+    replies_ = RingWriter(reply_mirror_.get(), layout.reply_slots);
   }
 }
 

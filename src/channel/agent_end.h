@@ -13,7 +13,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/full_ring.h"
+#include "base/queue.h"
 #include "base/status.h"
 #include "channel/look_out.h"
 #include "channel/ring.h"
@@ -246,10 +247,12 @@ class AgentEnd {
   bool fetching_ = false;
 
   RingWriter replies_;
-  std::vector<std::byte> reply_mirror_;  // where replies are composed if the reply ring is not mapped
-  std::uint64_t reply_written_ = 0;      // position that the host knows
-  std::deque<Answer> answers_;           // waiting for room in the reply ring
-  std::uint64_t answer_slots_ = 0;       // slots of the first of them that are already written
+  // Where replies are composed if the reply ring is not mapped. Not initialised: a page takes memory when a reply is
+  // written to it, and slots are written whole before they are sent.
+  std::unique_ptr<std::byte[]> reply_mirror_;
+  std::uint64_t reply_written_ = 0;  // position that the host knows
+  Queue<Answer> answers_;            // waiting for room in the reply ring
+  std::uint64_t answer_slots_ = 0;   // slots of the first of them that are already written
   std::vector<Line> lines_;
   std::vector<std::uint32_t> dirty_;
   std::vector<std::byte> flush_buffer_;  // source of a remote flush, until it has completed
@@ -261,13 +264,13 @@ class AgentEnd {
   bool wake_owed_ = false;     // its cause is written, or the write is under way
   std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because the ring was full
 
-  std::deque<Pull> pulls_;
+  std::list<Pull> pulls_;  // they are large
   std::uint64_t next_pull_ = 0;
   unsigned slices_outstanding_ = 0;
-  std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}; and of reads by fetch()
+  Queue<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}; and of reads by fetch()
   std::uint64_t next_push_ = 0;
   std::vector<link::ReadPiece> slice_;  // these two are reused
-  std::array<link::LinkEvent, 32> events_taken_;
+  std::array<link::LinkEvent, 8> events_taken_;
 
   Sleep sleep_ = Sleep::awake;
   bool agent_line_dirty_ = false;

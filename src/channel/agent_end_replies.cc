@@ -152,9 +152,9 @@ void AgentEnd::flush_remote() {
   const bool apart = !link_->traits().ordered;
   if (first > 0) {
     pieces.push_back({wire::channel_segment, layout_.reply_ring() + at_slot * wire::slot_bytes,
-                      reply_mirror_.data() + at_slot * wire::slot_bytes, first * wire::slot_bytes});
+                      reply_mirror_.get() + at_slot * wire::slot_bytes, first * wire::slot_bytes});
     if (second > 0)
-      pieces.push_back({wire::channel_segment, layout_.reply_ring(), reply_mirror_.data(), second * wire::slot_bytes});
+      pieces.push_back({wire::channel_segment, layout_.reply_ring(), reply_mirror_.get(), second * wire::slot_bytes});
     if (apart) write();
     reply_written_ = replies_.position();
     store(flush_buffer_.data(), wire::ReplyTailLine{reply_written_, {}});

@@ -12,7 +12,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/queue.h"
 #include "base/status.h"
 #include "channel/event_descriptor.h"
 #include "channel/fork_mark.h"
@@ -297,7 +297,7 @@ class HostEnd {
                 room_wake_at_ = 0;  // positions; of room: the one after the request for it
   std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>> armed_;  // requested by arm(), and still to come
   std::unordered_map<std::uint64_t, Failure> failures_;                       // of data requests, until queried
-  std::deque<std::uint64_t> failures_order_;
+  Queue<std::uint64_t> failures_order_;
   std::uint64_t offers_ = 0;
   HostCounters counters_;
   std::optional<Failure> lost_;

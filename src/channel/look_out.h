@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/clock.h"
 #include "channel/rhythm.h"
@@ -52,10 +52,12 @@ class LookOut {
   explicit LookOut(LookBudget* budget) noexcept
       : budget_(budget != nullptr && budget->percent() > 0 ? budget : nullptr) {}
 
-  void posted(std::uint32_t stream, TimeNs now) noexcept {
+  void posted(std::uint32_t stream, TimeNs now) {
     if (budget_ == nullptr) return;
-    Row* row = std::ranges::find(rows_, stream, &Row::stream);
-    if (row == rows_.end()) {
+    auto row = std::ranges::find(rows_, stream, &Row::stream);
+    if (row == rows_.end() && rows_.size() < rows_max) {
+      row = rows_.insert(row, {.stream = stream});
+    } else if (row == rows_.end()) {
       row = std::ranges::min_element(rows_, {}, [](const Row& each) { return each.rhythm.posted_at(); });
       *row = {.stream = stream};
     }
@@ -95,9 +97,9 @@ class LookOut {
   }
 
  private:
-  static constexpr std::uint32_t no_stream = UINT32_MAX;
+  static constexpr std::size_t rows_max = 4;
   struct Row {
-    std::uint32_t stream = no_stream;
+    std::uint32_t stream;
     Rhythm rhythm{};
     Rhythm::Window window{};
   };
@@ -107,7 +109,7 @@ class LookOut {
   }
 
   LookBudget* budget_;
-  std::array<Row, 4> rows_{};
+  std::vector<Row> rows_;
   TimeNs next_ = never;
   TimeNs since_ = 0, until_ = 0;  // 0: it does not look out
 };

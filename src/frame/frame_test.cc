@@ -74,6 +74,18 @@ TEST(Frame, RowsAreCountedOfWhatIsAStreamAlone) {
   EXPECT_EQ(count_rows(Bytes(built.frame).first(4)).value(), 0u);
 }
 
+TEST(Frame, ItsSchemaIsItsFirstMessage) {
+  const auto schema_of = [](const Built& built) {
+    const Bytes bytes = schema_bytes(built.frame).value();
+    return std::vector(bytes.begin(), bytes.end());
+  };
+  const Built built = particles(page_alignment, 100);
+  EXPECT_EQ(schema_of(built), schema_of(particles(page_alignment, 3))) << "rows do not matter";
+  EXPECT_NE(schema_of(built), schema_of(build(every_nesting(), page_alignment, 7, 2)));
+  for (const std::size_t size : {0u, 4u, 8u, 64u})
+    EXPECT_EQ(schema_bytes(Bytes(built.frame).first(size)).error().code, Error::protocol) << size;
+}
+
 TEST(Frame, AnOddAddressIsRefused) {
   const Built built = particles(ipc_alignment, 1);
   std::vector<std::byte> moved(built.frame.size() + 1);

@@ -301,6 +301,16 @@ Result<std::uint64_t> count_rows(Bytes stream) {
   return rows;
 }
 
+Result<Bytes> schema_bytes(Bytes stream) {
+  OFP_TRY(check_address(stream));
+  std::optional<MessageRange> message;
+  if (stream.size() >= message_prefix_bytes) {
+    OFP_ASSIGN(message, find_message(stream, 0));
+  }
+  if (!message) return fail(Error::protocol, "the stream of {} bytes has no schema message", stream.size());
+  return metadata_of(stream, *message);
+}
+
 Result<FrameView> parse_frame(Bytes frame) {
   OFP_TRY(check_address(frame));
   FrameView view;

@@ -39,6 +39,10 @@ struct FrameView {
 // metadata alone. Error::protocol or Error::version where the bytes are none.
 [[nodiscard]] Result<std::uint64_t> count_rows(Bytes stream);
 
+// The metadata of the schema message that such a stream begins with. Streams of one writer have equal columns if these
+// bytes are equal; columns may be equal though the bytes are not.
+[[nodiscard]] Result<Bytes> schema_bytes(Bytes stream);
+
 // The schema of a parsed frame.
 [[nodiscard]] Result<Schema> read_schema(Bytes frame, const FrameView& view);
 

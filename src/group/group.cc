@@ -159,6 +159,7 @@ void Group::post_table(const MembershipEffects::Post& post, const Table& table, 
   request.kind = wire::EntryKind::member_table;
   request.answer_can_wait = true;
   request.can_wait = post.can_wait;
+  request.leaves_nothing = true;
   request.deadline =
       deadline_after(now, (post.can_wait ? beats_of_a_waiting_post : beats_of_a_post) * membership_.beat_ns());
   if (!enclosed) request.body = *table;

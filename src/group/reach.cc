@@ -112,6 +112,8 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   }
   peer.logged.clear();
   peer.end = std::move(attempt.end);
+  peer.used_at = now;
+  peer.stays = false;
   watch(peer);
   peer.fresh = !peer.queued.empty();  // what it was made for may have ended meanwhile
   peer.failures = 0;
@@ -194,6 +196,23 @@ void Reach::disconnect(Peer& peer) {
   --counters_.channels;
 }
 
+bool Reach::is_idle(const Peer& peer, TimeNs now) const noexcept {
+  return peer.end && !peer.stays && peer.outbox == 0 && peer.queued.empty() && peer.asked.empty() &&
+         peer.retiring.empty() && now - peer.used_at >= options_.channel_idle_ns;
+}
+
+// The end waits for nothing, but a connection over a network may be stuck: a job closes it.
+void Reach::end_idle(Peer& peer) {
+  if (peer.watched) surroundings_.unwatch(peer.end->event_fd());
+  --counters_.channels;
+  surroundings_.start_job(
+      [end = std::shared_ptr(std::move(peer.end))]() -> Status {
+        end->close(0);
+        return {};
+      },
+      [](const Status&, TimeNs) {});
+}
+
 void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   ++counters_.lost;
   const std::uint64_t process = peer.end->welcome().incarnation;
@@ -229,6 +248,11 @@ bool Reach::poll(TimeNs now) {
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = *at->second;
     did |= work(peer, now);
+    if (is_idle(peer, now)) {
+      end_idle(peer);
+      at = peers_.erase(at);
+      continue;
+    }
     attention_ |= !peer.queued.empty() || !peer.asked.empty() || peer.readable ||
                   (!peer.retiring.empty() && (!peer.watched || !peer.retiring.back().told));
     at = peers_.upper_bound(peer.address);
@@ -277,6 +301,7 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
     taken.emplace_back(std::move(at->second), std::move(*reply));
     at = peer.asked.erase(at);
   }
+  if (!taken.empty()) peer.used_at = now;
   const MutableBytes outbox = peer.outbox != 0 ? peer.end->segment(peer.outbox) : MutableBytes{};
   for (auto& [asked, reply] : taken) {
     if (asked.range.region != 0) peer.retiring.push_back({asked.range, asked.request.owner});
@@ -377,6 +402,7 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
     return tl::unexpected(std::move(ticket).error());
   }
   ++counters_.asked;
+  peer.stays |= !request.leaves_nothing;
   request.body = {};
   if (!request.answer_can_wait) {
     ++peer.urgent;

@@ -8,6 +8,9 @@
 // that needs it, and given back when none has for a while, so a member that is asked for little costs its rings only.
 // Both wait for the member: a job does it, to which the channel belongs meanwhile.
 //
+// A channel that was used for tables of members alone is closed when it has been idle for a while. While a group forms,
+// every member tells most others something; afterwards only a few neighbours.
+//
 // It has no socket, thread or clock of its own: Surroundings are given, so that a simulation can replace them. Belongs
 // to one loop.
 #pragma once
@@ -51,6 +54,8 @@ struct Request {
   bool answer_can_wait = false;
   // It does not wake the member either, over a link on which the member then sees it in its next round.
   bool can_wait = false;
+  // When the member has answered, it keeps nothing that would end with the channel.
+  bool leaves_nothing = false;
   std::uint32_t inbox_bytes = 0;  // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
@@ -63,6 +68,7 @@ struct ReachOptions {
   TimeNs retry_min_ns = 20 * millisecond_ns, retry_max_ns = second_ns;  // between attempts: twice as long each time
   std::size_t queued_max = 1 << 18;        // requests that wait for one member's connection or room; more fail at once
   TimeNs outbox_idle_ns = 10 * second_ns;  // an outbox that nothing has used for so long is given back
+  TimeNs channel_idle_ns = 5 * second_ns;  // a channel whose requests left nothing, and that was idle for so long, ends
 };
 
 struct ReachCounters {
@@ -134,7 +140,8 @@ class Reach {
     wire::RegionId outbox = 0;              // 0: none
     std::uint64_t outbox_for = 0;           // the queued request that waits for one; 0: none does
     std::size_t copied = 0;                 // asked requests with memory there
-    TimeNs outbox_used_at = 0;
+    TimeNs outbox_used_at = 0, used_at = 0;
+    bool stays = false;                       // the member may keep something that would end with the channel
     std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
     std::map<std::uint64_t, Asked> asked;
     std::size_t urgent = 0;             // of these, those whose answer wakes this agent
@@ -157,6 +164,8 @@ class Reach {
   void connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
   static void log_refusal(Peer& peer, const Failure& why);
   void disconnect(Peer& peer);
+  [[nodiscard]] bool is_idle(const Peer& peer, TimeNs now) const noexcept;
+  void end_idle(Peer& peer);
   void lose(Peer& peer, const Failure& why, TimeNs now);
   bool work(Peer& peer, TimeNs now);
   bool take_answers(Peer& peer, TimeNs now);

@@ -1,11 +1,11 @@
 // The mover's state of a stream, of a channel and of a running request.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/queue.h"
 #include "frame/plan.h"
 #include "mover/agent_serialise.h"
 #include "mover/body_compressor.h"
@@ -68,11 +68,11 @@ struct Stream {
   std::uint64_t window = 0;
   bool is_recent = false;            // it has asked or sent since promises were last looked through
   std::size_t listed_at = unlisted;  // in Account::promised_to
-  std::deque<Operation*> lacking;    // batches without memory, in the order of their tickets
+  Queue<Operation*> lacking;         // batches without memory, in the order of their tickets
   bool hungry = false, closing = false, preparing = false;
-  TimeNs hungry_since = never;        // when the program asked for the credit, or sent the batch, that it still lacks
-  bool is_wait_told = false;          // the log has a line about this wait
-  std::deque<Operation*> operations;  // in the order of their tickets
+  TimeNs hungry_since = never;   // when the program asked for the credit, or sent the batch, that it still lacks
+  bool is_wait_told = false;     // the log has a line about this wait
+  Queue<Operation*> operations;  // in the order of their tickets
   std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
   RateRing recent;                               // of `bytes`
   std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null if never named
@@ -83,7 +83,7 @@ struct Channel {
   Client client;
   std::vector<std::unique_ptr<Stream>> streams;  // by number
   std::uint64_t pull_ahead_bytes = 0;
-  std::deque<Operation*> waiting;              // to be planned and pulled, in the order of their tickets
+  Queue<Operation*> waiting;                   // to be planned and pulled, in the order of their tickets
   std::uint64_t waiting_bytes = 0;             // of their requests
   std::uint64_t lacking_bytes = 0;             // of requests that wait for memory (Stream::lacking)
   std::uint64_t sets_bytes = 0;                // of all its streams' sets, by wire::set_bytes

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/measure/latency.h"
+#include "base/queue.h"
 #include "channel/agent_end.h"
 #include "plugin/call.h"
 #include "service/own_channels.h"
@@ -141,7 +141,7 @@ class Dispatcher : public channel::AgentEvents {
   struct Member {
     std::unique_ptr<channel::AgentEnd> end;
     Client client;
-    std::deque<Timed> timed{};  // ordered by ticket
+    Queue<Timed> timed{};  // ordered by ticket
   };
   [[nodiscard]] std::span<Service* const> services() const noexcept { return {in_turn_.data(), count_}; }
   [[nodiscard]] Service* service(ServiceId id) const noexcept;

@@ -74,7 +74,7 @@ void Dispatcher::note_answer(const Effect& effect, TimeNs now) {
         if constexpr (requires { each.ticket; }) {
           const auto member = members_.find(each.channel);
           if (member == members_.end()) return;
-          std::deque<Timed>& timed = member->second.timed;
+          Queue<Timed>& timed = member->second.timed;
           const auto at = std::ranges::lower_bound(timed, each.ticket, {}, &Timed::ticket);
           if (at == timed.end() || at->ticket != each.ticket) return;
           const TimeNs answered = clock_ != nullptr ? clock_() : now;

@@ -36,7 +36,6 @@ struct Page {
 enum Kind : std::uint64_t { system_call = 1, new_in_main_thread = 2, new_in_other_thread = 4 };
 
 Page* page = nullptr;
-std::uintptr_t arrow_begin = 0, arrow_end = 0;  // of its code
 thread_local bool is_reporting = false;
 
 template <class Function>
@@ -44,16 +43,32 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+struct Code {
+  std::uintptr_t begin = 0, end = 0;
+};
+
 // Arrow allocates in its own threads, beneath which nobody could take an exception.
-int find_arrow(dl_phdr_info* library, std::size_t, void*) {
+int find_arrow(dl_phdr_info* library, std::size_t, void* found) {
   if (std::strstr(library->dlpi_name, "libarrow.so") == nullptr) return 0;
   for (int i = 0; i < library->dlpi_phnum; ++i) {
     const auto& part = library->dlpi_phdr[i];
     if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    arrow_begin = library->dlpi_addr + part.p_vaddr;
-    arrow_end = arrow_begin + part.p_memsz;
+    const std::uintptr_t begin = library->dlpi_addr + part.p_vaddr;
+    *static_cast<Code*>(found) = {begin, begin + part.p_memsz};
   }
   return 1;
+}
+
+// Asked when calls count: by then earlier queries have loaded it.
+bool is_of_arrow(const void* caller) {
+  if (page == nullptr || page->kinds.load(std::memory_order_relaxed) == 0) return false;
+  static const Code arrow = [] {
+    Code found;
+    dl_iterate_phdr(find_arrow, &found);
+    return found;
+  }();
+  const auto from = reinterpret_cast<std::uintptr_t>(caller);
+  return from >= arrow.begin && from < arrow.end;
 }
 
 __attribute__((constructor)) void attach() {
@@ -67,7 +82,6 @@ __attribute__((constructor)) void attach() {
   if (mapped == MAP_FAILED) return;
   void* frame = nullptr;
   (void)backtrace(&frame, 1);  // loads what it needs
-  dl_iterate_phdr(find_arrow, nullptr);
   std::uint64_t nobody = 0;
   static_cast<Page*>(mapped)->pid.compare_exchange_strong(nobody, static_cast<std::uint64_t>(getpid()));
   page = static_cast<Page*>(mapped);
@@ -95,8 +109,7 @@ Result failed(int error, Result result) {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
-  const auto from = reinterpret_cast<std::uintptr_t>(caller);
-  const bool is_ours = from < arrow_begin || from >= arrow_end;
+  const bool is_ours = !is_of_arrow(caller);
   const Kind kind = page != nullptr && gettid() == getpid() ? new_in_main_thread : new_in_other_thread;
   for (;;) {
     void* const memory = is_ours && has_to_fail(kind, "operator new") ? nullptr

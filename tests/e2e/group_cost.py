@@ -110,6 +110,7 @@ def measure(agents: list[AgentProcess], seconds: float) -> dict[str, Any]:
         "agents": len(agents),
         "cpu_percent": round(cpu_ns / cpu_passed / 1e7, 2),  # of one core, all agents together
         "cpu_us_per_agent_and_s": round(cpu_ns / cpu_passed / 1e3 / len(agents), 1),
+        "channels_max": max(len(agent.status()["channels"]) for agent in agents),  # that others have to it
         "threads_max": max(threads_of(agent.pid) for agent in agents),
         "private_mib_max": round(max(private_bytes_of(agent.pid) for agent in agents) / (1 << 20), 2),
         "per_agent_and_second": {key: rate for key, rate in sorted(rates.items()) if rate},

@@ -34,5 +34,6 @@ def test_an_idle_member_posts_a_few_small_tables_and_has_few_threads(tmp_path: P
         assert rates["group.tables_posted"] <= 2 * 3 * BEATS_PER_S, measured
         assert rates["group.table_bytes_posted"] <= 2 * 3 * BEATS_PER_S * TABLE_BYTES_MAX, measured
         assert measured["threads_max"] <= 12, measured
-        assert measured["private_mib_max"] <= 7, measured  # 5.5 are usual, half of them relocations of libraries
+        assert measured["channels_max"] <= 8, measured  # of three that post to it, and of a change that came just now
+        assert measured["private_mib_max"] <= 4.5, measured  # 2.5 to 3.2 are usual
         assert all(" dead, " not in agent.log() for agent in agents)

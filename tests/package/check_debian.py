@@ -108,7 +108,10 @@ def test_the_agent_is_installed_and_runs_as_its_own_user(machine: Container) -> 
     assert re.search(rf"^CapEff:\s+{ptrace_alone}$", status, re.MULTILINE), status
     assert machine.run("curl", "--silent", "--fail", "http://127.0.0.1:9477/healthz") == "ok"
     assert "listening at" in machine.run("journalctl", "--unit=offpath-agent", "--no-pager")
-    assert machine.run("sh", "-c", "ldd /usr/bin/offpath-agent | grep libarrow").split()[2].startswith("/usr/")
+    modules = "ldd /usr/lib/offpath/liboffpath_*.so | grep 'libarrow.*=>'"
+    assert {Path(line.split()[2]).parent for line in machine.run("sh", "-c", modules).splitlines()} == {
+        Path("/usr/lib/offpath")
+    }
 
 
 def test_the_unit_is_well_formed_and_exposes_little(machine: Container) -> None:

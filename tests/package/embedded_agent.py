@@ -10,4 +10,6 @@ with offpath.Agent.start() as agent:
     out.send({"id": np.arange(1000)}, key=("step0", "rank0")).wait_stored()
     table = session.pool("local:/particles").get("step0", "rank0", timeout=60)
     assert table["id"].to_pylist() == list(range(1000))
+    counted = session.pool("local:/particles").query(aggregates={"n": "count"}, timeout=60)  # loads libarrow
+    assert counted["n"].to_pylist() == [1000]
     print(offpath.__file__, offpath.find_agent(), open(f"/proc/{agent.pid}/maps").read())

@@ -84,7 +84,7 @@ def test_an_openssl_part_of_another_version_is_refused(library, tcp_agent, tmp_p
     output("cc", "-shared", "-fPIC", "-o", str(other), str(source))
     (network,) = connects(alone, tcp, key=key)
     assert network["code"] == offpath.Unsupported.code
-    own = f"liboffpath.so beside it has version {offpath.__version__}"
+    own = f"the liboffpath.so of this process has version {offpath.__version__}"
     assert f"{other} has version 0.0.1, and {own}" in network["message"]
 
 

@@ -58,7 +58,7 @@ class Side final : public channel::AgentEvents {
   }
   // As tables of members are posted that fit into the request.
   void beat(const std::string& address, TimeNs deadline = never) {
-    post({.kind = wire::EntryKind::member_table, .deadline = deadline}, address);
+    post({.kind = wire::EntryKind::member_table, .deadline = deadline, .leaves_nothing = true}, address);
   }
   void post(Request request, const std::string& address = "tcp:other:1") {
     request.compose = [](const Named& named, std::vector<std::byte>& payload) {
@@ -242,6 +242,30 @@ TEST_F(BothWays, AMemberHasAnOutboxWhileItIsUsed) {
   EXPECT_TRUE(one.failures.empty() && two.failures.empty());
   EXPECT_EQ(one.reach->counters().connects + two.reach->counters().connects, 2u) << "the channels stayed";
   EXPECT_EQ(one.reach->counters().channels + two.reach->counters().channels, 2u);
+}
+
+// While a group forms, every member tells most others something.
+TEST_F(BothWays, AChannelOfTablesAloneEndsWhenItIsIdle) {
+  one.watches = two.watches = true;
+  const auto look_after = [this](TimeNs time) {  // the next table, which goes to somebody else
+    fabric->run_until(fabric->now() + time, [] { return false; });
+    for (Side* side : {&one, &two}) side->beat("tcp:third:1");
+    fabric->run_until(fabric->now() + 10 * millisecond_ns, [] { return false; });
+  };
+  for (Side* side : {&one, &two}) side->beat("tcp:other:1");
+  two.tell(std::byte{1});  // after which the member may keep something
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 1 && two.answered == 2; }));
+  const TimeNs idle = ReachOptions().channel_idle_ns;
+  look_after(idle / 2);
+  EXPECT_EQ(one.reach->counters().channels, 2u);
+  look_after(idle * 3 / 4);
+  EXPECT_EQ(one.reach->counters().channels, 1u);
+  EXPECT_EQ(two.reach->counters().channels, 2u);
+  one.beat("tcp:other:1");
+  ASSERT_TRUE(fabric->run_until(fabric->now() + second_ns, [&] { return one.answered == 4; }));
+  EXPECT_EQ(one.reach->counters().connects, 3u);
+  EXPECT_EQ(one.reach->counters().lost, 0u) << "nobody is suspected";
+  EXPECT_TRUE(one.failures.empty() && two.failures.empty());
 }
 
 // As on a machine that is busy with the start of many agents: they never slept again.

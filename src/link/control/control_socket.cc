@@ -81,11 +81,12 @@ Result<bool> ControlSocket::next(Frame& frame, bool again) {
     OFP_ASSIGN(const std::size_t got, fill());
     if (got == 0) break;
   }
-  if (kind_ == Kind::unix_socket && buffered() == 0) release_input();
+  if (buffered() == 0) release_input();
   return false;
 }
 
-// A program says little by its socket once it is connected.
+// An idle connection has no memory for input. A busy one makes it for each event of its socket, which costs little
+// beside the system call.
 void ControlSocket::release_input() noexcept {
   input_ = {};
   input_at_ = input_end_ = 0;

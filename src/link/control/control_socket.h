@@ -19,7 +19,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/queue.h"
 #include "base/received_fds.h"
 #include "base/status.h"
 #include "link/control/tls.h"
@@ -147,15 +147,15 @@ class ControlSocket {
   std::size_t frame_bytes_ = 0;   // of the frame returned by next()
   std::uint64_t taken_ = 0;       // position in the incoming bytes of input_at_
   std::vector<Fd> received_;      // from one system call
-  std::deque<Arrived> arrived_;
-  std::deque<Fd> frame_descriptors_;
+  Queue<Arrived> arrived_;
+  Queue<Fd> frame_descriptors_;
   std::uint32_t streamed_allowed_ = 0;
   std::uint32_t streamed_left_ = 0;
 
   std::vector<std::byte> output_;
   std::size_t output_at_ = 0;
   std::uint64_t sent_ = 0;  // position in the outgoing bytes of output_at_
-  std::deque<Leaving> leaving_;
+  Queue<Leaving> leaving_;
   bool wake_waits_ = false;
   std::vector<std::byte> head_;  // of the streamed frame
   std::size_t head_at_ = 0;

@@ -3,9 +3,9 @@
 // socket, because a host could make an eventfd block the agent that writes to it.
 #pragma once
 
-#include <deque>
 #include <utility>
 
+#include "base/queue.h"
 #include "link/control/host_control.h"
 #include "link/link.h"
 
@@ -48,7 +48,7 @@ class LocalHostLink final : public HostLink, private HostControl::Owner {
   SegmentMemory channel_segment_;
   wire::Welcome welcome_;
   LinkTraits traits_;
-  std::deque<std::pair<std::uint64_t, Fd>> descriptors_;  // handed over, until take_descriptor asks
+  Queue<std::pair<std::uint64_t, Fd>> descriptors_;  // handed over, until take_descriptor asks
 };
 
 }  // namespace offpath::link

@@ -11,10 +11,10 @@
 
 #include <sys/uio.h>
 
-#include <deque>
 #include <memory>
 #include <vector>
 
+#include "base/queue.h"
 #include "link/control/control_socket.h"
 #include "link/event_queue.h"
 #include "link/link.h"
@@ -104,10 +104,10 @@ class StreamAgentLink final : public AgentLink {
 
   std::vector<std::unique_ptr<Transfer>> transfers_;  // all of them; idle ones are reused
   std::vector<Transfer*> idle_;
-  std::deque<Transfer*> waiting_;  // with parts that are still to be sent; only the first has started
-  std::deque<Part> parts_;         // sent and not answered, oldest first
-  Transfer* sending_ = nullptr;    // the write whose bytes are being sent
-  bool is_answered_ = false;       // that part of it
+  Queue<Transfer*> waiting_;     // with parts that are still to be sent; only the first has started
+  Queue<Part> parts_;            // sent and not answered, oldest first
+  Transfer* sending_ = nullptr;  // the write whose bytes are being sent
+  bool is_answered_ = false;     // that part of it
   std::uint64_t next_number_ = 1;
 
   EventQueue events_;

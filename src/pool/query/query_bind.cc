@@ -254,16 +254,6 @@ Status for_each_expression(const Query& query, Visit visit) {
 
 }  // namespace
 
-tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step) {
-  Error code = Error::invalid;
-  if (status.IsOutOfMemory()) code = Error::no_memory;
-  if (status.IsNotImplemented()) code = Error::unsupported;
-  if (status.IsTypeError()) code = Error::schema;
-  if (status.IsCapacityError()) code = Error::too_large;
-  if (status.IsCancelled()) code = Error::cancelled;
-  return fail(code, "Arrow, {}: {}", step, status.message());
-}
-
 Result<cp::Expression> bind_to(const Expression& expression, const arrow::Schema& schema, arrow::MemoryPool& memory) {
   cp::ExecContext context(&memory);
   OFP_ASSIGN(const cp::Expression translated, translate(expression, schema, memory));

@@ -73,6 +73,16 @@ std::shared_ptr<arrow::MutableBuffer> writable(const FramePtr& frame) {
 
 }  // namespace
 
+tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step) {
+  Error code = Error::invalid;
+  if (status.IsOutOfMemory()) code = Error::no_memory;
+  if (status.IsNotImplemented()) code = Error::unsupported;
+  if (status.IsTypeError()) code = Error::schema;
+  if (status.IsCapacityError()) code = Error::too_large;
+  if (status.IsCancelled()) code = Error::cancelled;
+  return fail(code, "Arrow, {}: {}", step, status.message());
+}
+
 Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source,
                                                                         arrow::MemoryPool& memory) {
   const auto where = [&] { return fmt::format("object ({}, {})", brief(source.row_key), brief(source.column_key)); };

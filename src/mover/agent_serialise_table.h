@@ -1,0 +1,14 @@
+// What the module of libarrow exports for streams (arrow_modules.h).
+#pragma once
+
+#include "mover/agent_serialise.h"
+
+namespace offpath::mover {
+
+struct SerialiseTable {
+  const char* version;
+  decltype(&make_agent_serialiser) make;
+};
+inline constexpr const char* serialise_table_name = "ofp_serialise";
+
+}  // namespace offpath::mover
