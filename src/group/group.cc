@@ -23,11 +23,17 @@ Failure end_of(const Change& change) {
                       change.why.empty() ? "" : ": ", change.why)};
 }
 
+// A channel that carries beats outlasts the longest wait between two, however slow these are.
+ReachOptions with_channels_of_beats(ReachOptions options, TimeNs beat_ns) {
+  options.channel_idle_ns = std::max(options.channel_idle_ns, beats_of_a_waiting_post * beat_ns);
+  return options;
+}
+
 }  // namespace
 
 Group::Group(Identity self, const GroupOptions& options, Reach::Surroundings surroundings, TimeNs now)
     : membership_(std::move(self), options.membership, now),
-      reach_(std::move(surroundings), options.reach),
+      reach_(std::move(surroundings), with_channels_of_beats(options.reach, membership_.beat_ns())),
       reader_([this](const wire::MemberTable& table, TimeNs at) { return take_table(table, at); }) {
   reach_.on_connected = [this](const std::string& address, std::uint64_t process) {
     processes_[address] = process;

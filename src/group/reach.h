@@ -68,7 +68,8 @@ struct ReachOptions {
   TimeNs retry_min_ns = 20 * millisecond_ns, retry_max_ns = second_ns;  // between attempts: twice as long each time
   std::size_t queued_max = 1 << 18;        // requests that wait for one member's connection or room; more fail at once
   TimeNs outbox_idle_ns = 10 * second_ns;  // an outbox that nothing has used for so long is given back
-  TimeNs channel_idle_ns = 5 * second_ns;  // a channel whose requests left nothing, and that was idle for so long, ends
+  // A channel whose requests left nothing, and that was idle for so long, ends. Those that beats use stay.
+  TimeNs channel_idle_ns = 5 * second_ns;
 };
 
 struct ReachCounters {

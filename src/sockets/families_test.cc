@@ -3,9 +3,11 @@
 #include <linux/in6.h>
 
 #include <array>
+#include <span>
 #include <string>
 
 #include "sockets/calls.h"
+#include "sockets/kernel_terms.h"
 #include "sockets/left_to_kernel.h"
 #include "testing/sockets/offloaded.h"
 
@@ -184,6 +186,18 @@ TEST_F(Families, OptionsOfIpv6AreKeptAndChecked) {
   EXPECT_EQ(error_of(set(fd, 9999, 1)), ENOPROTOOPT);
   ASSERT_EQ(connect(four, "10.9.0.1", 80), 0);
   EXPECT_EQ(error_of(set(four, IPV6_UNICAST_HOPS, 3)), ENOPROTOOPT);
+}
+
+TEST(NamedBy, EveryAddressOfIpv4IsBoundWithoutAFamilyToo) {
+  sockaddr_in in{};
+  in.sin_port = htons(8080);
+  const Bytes address = std::as_bytes(std::span(&in, 1));
+  const Named bound = named_by(NamedBy::bind, AF_INET, false, address);
+  EXPECT_EQ(bound.error, 0);
+  EXPECT_EQ(bound.at.port, 8080);
+  EXPECT_EQ(named_by(NamedBy::bind, AF_INET6, false, address).error, EINVAL);
+  in.sin_addr.s_addr = htonl(0x0a000001);
+  EXPECT_EQ(named_by(NamedBy::bind, AF_INET, false, address).error, EAFNOSUPPORT);
 }
 
 }  // namespace

@@ -13,7 +13,16 @@ using channel::SocketArea;
 
 namespace {
 constexpr std::size_t shortest_in6 = 24;  // without sin6_scope_id (RFC 2133)
+
+// The kernel binds a socket of IPv4 to "every address" without a family, too.
+std::optional<SocketArea::Endpoint> endpoint_without_family(int family, Bytes address) noexcept {
+  sockaddr_in in{};
+  if (family != AF_INET || address.size() < sizeof in) return std::nullopt;
+  std::memcpy(&in, address.data(), sizeof in);
+  if (in.sin_family != AF_UNSPEC || in.sin_addr.s_addr != htonl(INADDR_ANY)) return std::nullopt;
+  return SocketArea::Endpoint{wire::ipv4(INADDR_ANY), ntohs(in.sin_port)};
 }
+}  // namespace
 
 Named named_by(NamedBy call, int family, bool is_ipv6_only, Bytes address) noexcept {
   sa_family_t its_family = AF_UNSPEC;
@@ -21,7 +30,8 @@ Named named_by(NamedBy call, int family, bool is_ipv6_only, Bytes address) noexc
   std::memcpy(&its_family, address.data(), sizeof its_family);
   if (call == NamedBy::connect && its_family == AF_UNSPEC) return {.disconnects = true};
   if (address.size() < (family == AF_INET ? sizeof(sockaddr_in) : shortest_in6)) return {.error = EINVAL};
-  const auto at = endpoint_of(family, address);
+  auto at = endpoint_of(family, address);
+  if (!at && call == NamedBy::bind) at = endpoint_without_family(family, address);
   if (!at) return {.error = EAFNOSUPPORT};
   if (is_ipv6_only && at->address.is_v4()) return {.error = call == NamedBy::bind ? EINVAL : ENETUNREACH};
   return {.at = *at};

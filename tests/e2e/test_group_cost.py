@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from agent_process import until
 from group_cost import SETTLE_S, idle_group, measure
 
 AGENTS = 32
@@ -37,3 +38,17 @@ def test_an_idle_member_posts_a_few_small_tables_and_has_few_threads(tmp_path: P
         assert measured["channels_max"] <= 8, measured  # of three that post to it, and of a change that came just now
         assert measured["private_mib_max"] <= 4.5, measured  # 2.5 to 3.2 are usual
         assert all(" dead, " not in agent.log() for agent in agents)
+
+
+def test_channels_of_slow_beats_stay_between_two(tmp_path: Path) -> None:
+    """A beat every 5.5 s is later than other idle channels end: it must not connect anew each time."""
+    with idle_group(tmp_path, 2, "unix", dead_after_s=55) as agents:
+
+        def counted(name: str) -> list[int]:
+            return [agent.status()["group"][name] for agent in agents]
+
+        connects, posted = counted("connects"), counted("tables_posted")
+        assert until(
+            lambda: all(now >= then + 3 for now, then in zip(counted("tables_posted"), posted, strict=True)), 60
+        )
+        assert counted("connects") == connects
