@@ -9,7 +9,7 @@ namespace offpath::frame {
 
 namespace {
 
-constexpr std::uint64_t alignment = 64;
+constexpr std::uint64_t frame_alignment = 64;
 
 // A view of bytes: up to 12 of them behind its length, or where the others are.
 struct ByteView {
@@ -60,7 +60,7 @@ constexpr auto offset_max = static_cast<std::uint64_t>(std::numeric_limits<Offse
 }  // namespace
 
 bool OwnMemory::take(std::uint64_t bytes, std::byte*& to) noexcept {
-  const std::uint64_t begin = align_up(used_, alignment);
+  const std::uint64_t begin = align_up(used_, frame_alignment);
   if (begin > bytes_max_ || bytes > bytes_max_ - begin) return false;
   to = memory_ == nullptr ? nullptr : memory_ + begin;
   used_ = begin + bytes;

@@ -33,7 +33,7 @@ from md_program import (
 PATIENCE_S = 60.0
 STEPS = 300
 RUN = ("-s", "10", "-n", str(STEPS), "--every", "5", "--offload", "force")
-LONG = ("-s", "10", "-n", "3000", "--every", "5", "--offload", "force", "--exchange", "agent")
+LONG = ("-s", "10", "-n", "20000", "--every", "5", "--offload", "force", "--exchange", "agent")
 # A function that waits for a message in vain would wait for longer than any test does.
 FOR_EVER = 'deadline = "1800s"\n'
 
@@ -195,13 +195,14 @@ def goes_on_without(running: subprocess.Popen[str]) -> None:
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
     assert "continued without the agent" in err
-    assert "\n3000 " in out
+    assert "\n20000 " in out
 
 
+@pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="may kill idle workers alone: ./dev test --long")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_run_goes_on_when_a_worker_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ranks: int):
-    """The worker of one rank stops, until all others wait for its messages, and is killed. Whether it had forces to
-    compute then is for chance to say, so it happens until it had."""
+    """The worker of one rank stops, until all others wait for its messages, and is killed. It may have been
+    idle then, so this is repeated until a task was lost. Where none is before the run ends, the test fails."""
     with start_agent(tmp_path, *settings_of_plugin(tmp_path, f"workers = {ranks}\n{FOR_EVER}")) as agent:
         monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
         running = started(*LONG, launcher=on_ranks(ranks))

@@ -33,12 +33,12 @@ std::optional<TimeNs> read_listener_query(const IpPacket& packet, const IpAddres
 }
 
 void write_listener_report(const IpAddress& group, bool joins, const MacAddress& from, FrameToSend& frame) noexcept {
-  constexpr std::uint8_t hop_by_hop = 0, is_exclude = 2, becomes_exclude = 4;  // of no source: from all
+  constexpr std::uint8_t hop_by_hop_header = 0, is_exclude = 2, becomes_exclude = 4;  // of no source: from all
   frame = {};
   std::byte* const ip = frame.header.data() + ethernet_header_bytes;
   std::byte *const alert = ip + ipv6_header_bytes, *const message = alert + router_alert_bytes;
   write_ethernet_header({multicast_mac(mld_routers), from, ethertype_ipv6}, frame.header.data());
-  IpPacket packet{.source = {}, .target = mld_routers, .protocol = hop_by_hop};
+  IpPacket packet{.source = {}, .target = mld_routers, .protocol = hop_by_hop_header};
   packet.hop_limit = 1;
   write_ip_header(packet, router_alert_bytes + report_bytes, ip);
   store_be32(alert, std::uint32_t{protocol_icmpv6} << 24 | 0x0502);  // the option "router alert" of two bytes, zeros
