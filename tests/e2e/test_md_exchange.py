@@ -198,7 +198,9 @@ def goes_on_without(running: subprocess.Popen[str]) -> None:
     assert "\n20000 " in out
 
 
-@pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="may kill idle workers alone: ./dev test --long")
+@pytest.mark.skipif(
+    "OFFPATH_LONG" not in os.environ, reason="sometimes no task is lost, for a reason not found yet: ./dev test --long"
+)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_run_goes_on_when_a_worker_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ranks: int):
     """The worker of one rank stops, until all others wait for its messages, and is killed. It may have been
