@@ -13,10 +13,18 @@ class EventDescriptor {
   void tell() noexcept;   // readable until clear()
   void clear() noexcept;  // free of charge if tell() was not called
 
+  // The poller asked for a wake, which another thread may take.
+  void watch(bool watched) noexcept { watched_ = watched; }
+  // A thread took the link's event.
+  void tell_watcher() noexcept {
+    if (watched_) tell();
+  }
+
  private:
   int link_fd_;
   Fd told_, both_;  // none if no descriptors are free: then only the link's is used
   bool readable_ = false;
+  bool watched_ = false;
 };
 
 }  // namespace offpath::channel

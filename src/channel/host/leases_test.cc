@@ -1,4 +1,4 @@
-#include "channel/leases.h"
+#include "channel/host/leases.h"
 
 #include <gtest/gtest.h>
 

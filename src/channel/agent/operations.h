@@ -1,4 +1,4 @@
-// The agent end's operations on the channel's memory. Included only by agent_end*.cc.
+// The operations of an agent's end, as tokens of its link, and the words of the channel's memory.
 #pragma once
 
 #include <atomic>

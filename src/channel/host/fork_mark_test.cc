@@ -1,4 +1,4 @@
-#include "channel/fork_mark.h"
+#include "channel/host/fork_mark.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
