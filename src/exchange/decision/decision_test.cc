@@ -1,4 +1,4 @@
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ struct Scene {
     EXPECT_TRUE(made) << made.error().message;
     return made.value_or(nullptr);
   }
-  // Of `cpu`, in the next call; none: not held.
+  // The setting of `cpu` in the next call, if held.
   std::optional<std::uint64_t> shown_value() {
     const auto made = call();
     decision.on_failed();
@@ -190,7 +190,7 @@ TEST(Decision, AGrantIsNotFollowedIfASettingFails) {
   EXPECT_FALSE(scene.decision.on_set(asked[0].number, fail(Error::io, "no")).followed);
   EXPECT_EQ(scene.decision.counters().unset, 1u);
   EXPECT_EQ(scene.shown_value(), std::nullopt);  // the keeper says that nothing is held
-  // It may be in force all the same, so the next answer gives it up before its grant is followed.
+  // It may still be in force, so the next answer gives it up before its grant is followed.
   ASSERT_TRUE(scene.call());
   const auto given_up = scene.answer(wanted).asked;
   ASSERT_EQ(given_up.size(), 1u);
@@ -301,7 +301,7 @@ TEST(Decision, AnswersThatDoNotFitAreRefused) {
     return read ? std::string() : read.error().message;
   };
   EXPECT_THAT(refused(outputs(output<char>("records", {'a'}))), HasSubstr("'records' is not record"));
-  EXPECT_THAT(refused(outputs(output<char>("grants", {'a'}))), HasSubstr("no multiple"));
+  EXPECT_THAT(refused(outputs(output<char>("grants", {'a'}))), HasSubstr("not a multiple"));
   EXPECT_THAT(refused(outputs(output<ofp_grant_target>("grants", {{2, 0, 5}}))), HasSubstr("member 2"));
   EXPECT_THAT(refused(outputs(output<ofp_grant_target>("grants", {{0, 0, 5}, {1, 0, 5}, {1, 0, 5}}))),
               HasSubstr("3 rows, at most 2"));
@@ -353,13 +353,25 @@ TEST(ExchangeService, AFunctionPublishesGrantsAndSets) {
   const View& view = *service.status(now).front().view;
   ASSERT_EQ(view.entries.size(), 1u);
   EXPECT_EQ(load<std::uint64_t>(view.entries[0].record.bytes.data()), 42u);
+  EXPECT_EQ(service.status(now).front().deciding, Deciding::granting);
   service.on_called(second, fail(Error::function_failed, "it crashed"), now, effects);
   EXPECT_EQ(service.status(now).front().decisions.failed, 1u);
+  EXPECT_EQ(service.status(now).front().deciding, Deciding::granting) << "its grants stay";
   while (service.status(now).front().held == 0 && now < 100 * second_ns) {
     const std::uint64_t token = next_call();
     service.on_called(token, plugin::Outputs(), now, effects);
   }
   EXPECT_EQ(service.status(now).front().held, 60u);
+  const TimeNs fails_from = now;
+  while (service.status(now).front().deciding == Deciding::granting && now < 100 * second_ns) {
+    const std::uint64_t token = next_call();
+    service.on_called(token, fail(Error::function_failed, "it crashed"), now, effects);
+  }
+  EXPECT_EQ(service.status(now).front().deciding, Deciding::no);
+  EXPECT_GE(now - fails_from, options.grants->lease_ns);
+  const std::uint64_t again = next_call();
+  service.on_called(again, plugin::Outputs(), now, effects);
+  EXPECT_EQ(service.status(now).front().deciding, Deciding::granting);
   const std::uint64_t third = next_call();
   service.on_called(third,
                     outputs(output<ofp_actuator_setting>("settings", {setting("cpu", 160, 0, OFP_SETTING_GRANTED)})),

@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 
 namespace offpath::exchange {
 
 struct DecisionInputs {
   std::vector<std::byte> view, gauges, figures, actuators;
 };
-// Of the input `view`.
+// The size of the input `view`.
 [[nodiscard]] std::uint64_t view_bytes(const View& view, const DecisionScene& scene);
 [[nodiscard]] DecisionInputs lay_out_decision(const View& view, const DecisionScene& scene, const GaugeVisit& gauges,
                                               std::uint64_t lost, TimeNs now);

@@ -1,11 +1,11 @@
-// Arbitrary bytes as the outputs of a function that decides: what is taken is carried out by a decision.
+// Arbitrary bytes as the outputs of a function that decides: accepted outputs are carried out by a decision.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
 #include "base/files/file_bytes.h"
 #include "base/memory_file.h"
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 
 using namespace offpath;
 using namespace offpath::exchange;

@@ -1,5 +1,5 @@
 // Decisions of one exchange: a function of a plug-in that is called with each view, and what becomes of its answer. A
-// state machine like exchange.h; exchange_decisions.cc connects it to workers, grants and actuators.
+// state machine like exchange.h; exchange_decisions.h connects it to workers, grants and actuators.
 //
 //   idle --view--> calling --answer--> lowering --no error--> raising --all are in force--> idle
 //
@@ -10,6 +10,8 @@
 // the larger of the earlier and the new grant for this member, so their sum here must never be that of both. The grant
 // that the view showed is followed (Grants::on_user_goes_by) only after every setting is in force; so what others get
 // next is no longer used here.
+//
+// Read this first in src/exchange/decision, then decision_layout.h.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +22,12 @@
 #include <vector>
 
 #include "exchange/exchange.h"
+#include "exchange/exchange_settings.h"
 #include "offpath/decision.h"
 #include "plugin/call.h"
 #include "telemetry/sample.h"
 
 namespace offpath::exchange {
-
-struct DecisionActuator {
-  std::uint32_t number = 0;  // of the agent's
-  std::string name;
-  std::uint64_t min = 0, max = 0;
-  TimeNs lease_ns = 0;
-};
-
-struct DecisionSettings {
-  std::string plugin, function;
-  std::string arguments;  // for the function
-  std::vector<DecisionActuator> actuators;
-};
 
 struct DecisionCounters {
   std::uint64_t called = 0, failed = 0;  // failed: the function, its view, or its answer
@@ -49,7 +39,7 @@ struct DecisionCounters {
 using GaugeVisitor = std::function<void(const Schema&, const Sample&, TimeNs at)>;
 using GaugeVisit = std::function<void(const GaugeVisitor&)>;
 
-// Beside the view, what a call shows.
+// The inputs of a call beside the view.
 struct DecisionScene {
   const std::vector<std::string>& members;
   MemberIndex self;
@@ -108,7 +98,7 @@ class Decision {
   // The call has ended without a usable answer.
   void on_failed();
   [[nodiscard]] Step on_answer(const DecisionAnswer& answer, TimeNs now);
-  // Of an earlier Step. Returns the next one, once this was the last of its stage.
+  // The outcome of setting number `number` of an earlier Step. Returns the next Step when its stage is complete.
   [[nodiscard]] Step on_set(std::uint64_t number, const Result<std::uint64_t>& value);
 
   [[nodiscard]] const DecisionSettings& settings() const noexcept { return settings_; }
@@ -119,7 +109,7 @@ class Decision {
     std::optional<std::uint64_t> value{};  // in force, as the keeper has said; none: the former setting
     TimeNs until = 0;                      // likewise, of CLOCK_BOOTTIME
     bool granted = false;                  // perhaps under a grant
-    bool is_sure = true;                   // false: a later setting failed, and may be in force all the same
+    bool is_sure = true;                   // false: a later setting failed, and may still be in force
   };
   struct Pending {
     std::uint64_t number;

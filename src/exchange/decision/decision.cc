@@ -1,9 +1,9 @@
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 
 #include <algorithm>
 
 #include "base/files/file_bytes.h"
-#include "exchange/decision_layout.h"
+#include "exchange/decision/decision_layout.h"
 
 namespace offpath::exchange {
 
@@ -13,7 +13,7 @@ namespace {
 template <class Row>
 Result<std::vector<Row>> rows_of(const plugin::Output& output, std::size_t count_max) {
   if (output.bytes % sizeof(Row) != 0)
-    return fail(Error::invalid, "output {} has {} bytes, which is no multiple of {}", output.name, output.bytes,
+    return fail(Error::invalid, "output {} has {} bytes, which is not a multiple of {}", output.name, output.bytes,
                 sizeof(Row));
   if (output.bytes / sizeof(Row) > count_max)
     return fail(Error::too_large, "output {} has {} rows, at most {} are allowed", output.name,
@@ -134,7 +134,7 @@ Decision::Step Decision::on_answer(const DecisionAnswer& answer, TimeNs now) {
     TimeNs until = now + actuator.lease_ns;
     if (each.until != 0) until = std::min(until, each.until);
     if (each.granted) until = std::min(until, shown_.amount == 0 ? now : shown_.until);
-    // What is below the least value would be set to that, which is more than was granted.
+    // A value below the least one would be raised to that, which is more than was granted.
     if (until <= now || (each.granted && each.value < actuator.min)) continue;
     is_named[each.actuator] = true;
     const State& state = states_[each.actuator];
@@ -143,7 +143,7 @@ Decision::Step Decision::on_answer(const DecisionAnswer& answer, TimeNs now) {
     if (is_known && state.value && *next.value <= *state.value) {
       ask(each.actuator, next, step);
     } else {
-      // Of one of two values in force, neither counts: first the former setting.
+      // If either of two values may be in force, neither counts: the former setting is restored first.
       if (!is_known) ask(each.actuator, {}, step);
       raises_.emplace_back(each.actuator, next);
     }

@@ -1,4 +1,4 @@
-#include "exchange/decision_layout.h"
+#include "exchange/decision/decision_layout.h"
 
 #include <algorithm>
 #include <cmath>
