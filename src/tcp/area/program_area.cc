@@ -1,4 +1,4 @@
-#include "tcp/program/program_area.h"
+#include "tcp/area/program_area.h"
 
 #include <atomic>
 #include <cstddef>
@@ -29,11 +29,16 @@ bool ProgramArea::attach(MutableBytes memory) noexcept {
   return !memory_.empty();
 }
 
-void ProgramArea::introduce(std::uint32_t cores, const IpAddress& address4, const IpAddress& address6) noexcept {
+void ProgramArea::introduce(std::uint32_t cores, const IpAddress& address4, const IpAddress& address6,
+                            wire::TcpCongestion congestion, std::uint8_t congestions,
+                            std::uint8_t congestions_of_all) noexcept {
   set_word(wire::tcp_word::cores, cores);
   auto& line = *reinterpret_cast<wire::TcpAgentLine*>(memory_.data() + wire::tcp_word::agent_line);
   line.address4 = address4.is_unspecified() ? 0 : address4.v4();
   line.address6 = address6;
+  line.congestion = congestion;
+  line.congestions = congestions;
+  line.congestions_of_all = congestions_of_all;
 }
 
 Result<bool> ProgramArea::take(wire::TcpCommand& command) {
@@ -60,12 +65,20 @@ Result<bool> ProgramArea::post(const wire::TcpEvent& event, std::uint64_t concer
   if (waiting > layout_.event_slots)
     return fail(Error::protocol, "events: {} were taken and {} were written, in a ring of {}", taken, events_,
                 layout_.event_slots);
-  if (waiting == layout_.event_slots) return false;
+  if (waiting == layout_.event_slots) {
+    full_ = true;
+    return false;
+  }
   std::memcpy(memory_.data() + layout_.events() + layout_.of_core(core_) +
                   events_ % layout_.event_slots * TcpAreaLayout::slot_bytes,
               &event, sizeof event);
   set_word(own(wire::tcp_word::events), ++events_);
   posted_for_ |= concerned;
+  if (concerned != 0) {
+    if (event.handle < layout_.flows) told_.push_back(event.handle);
+    if ((event.what & wire::tcp_event::accepted) != 0 && event.listener < layout_.flows)
+      told_.push_back(event.listener);
+  }
   return true;
 }
 
@@ -73,7 +86,9 @@ bool ProgramArea::wants_wake(std::uint32_t process) noexcept {
   const SleepFlag sleeper = flag(wire::tcp_word::process_asleep(process));
   const std::uint64_t asleep = sleeper.value();
   if (asleep == 0) return false;
-  const bool wakes = (posted_for_ & wire::tcp_process_bit(process)) != 0 || (took_ && asleep == 2);
+  const bool concerned = (posted_for_ & wire::tcp_process_bit(process)) != 0;
+  // Events that wait for room wake every sleeper: an event behind them may concern it.
+  const bool wakes = full_ || (asleep != 3 && concerned) || (took_ && asleep == 2);
   if (wakes) sleeper.clear();
   return wakes;
 }

@@ -1,4 +1,4 @@
-#include "tcp/program/area_mirror.h"
+#include "tcp/area/area_mirror.h"
 
 #include <sys/mman.h>
 
@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/ring_bytes.h"
@@ -65,11 +66,11 @@ void AreaMirror::wake(std::uint32_t process) {
 bool AreaMirror::poll(TimeNs now) {
   const std::size_t before = transfers_.size();
   publish();
-  if (has_to_write() && chains_.size() < chains_max) begin_chain(now);
+  while (has_to_write() && chains_.size() < chains_max) begin_chain(now);
   if (finishing_) {
     begin_last(now);
-  } else if (watch_ == Watch::watching && !looking_ && batches_.size() < batches_max) {
-    if (look_again_ || timing_.next() <= now) {
+  } else if (may_look()) {
+    if (look_again_ || is_streaming() || timing_.next() <= now) {
       begin_look(now);
     } else if (timing_.rests_at() <= now && batches_.empty()) {
       watch_ = Watch::arming;
@@ -80,8 +81,8 @@ bool AreaMirror::poll(TimeNs now) {
 }
 
 TimeNs AreaMirror::next_deadline() const noexcept {
-  if (finishing_ || watch_ != Watch::watching || looking_ || batches_.size() >= batches_max) return never;
-  return look_again_ ? 0 : std::min(timing_.next(), batches_.empty() ? timing_.rests_at() : never);
+  if (finishing_ || !may_look()) return never;
+  return look_again_ || is_streaming() ? 0 : std::min(timing_.next(), batches_.empty() ? timing_.rests_at() : never);
 }
 
 Status AreaMirror::done(std::uint64_t token, TimeNs now) {
@@ -95,8 +96,8 @@ Status AreaMirror::done(std::uint64_t token, TimeNs now) {
     last_ = Last::read;
     return {};
   }
-  for (Batch& batch : batches_)
-    if (batch.fetch == token) batch.fetch = 0;
+  end_fetch(token);
+  begin_fetches();
   publish();
   return {};
 }
@@ -118,6 +119,8 @@ void AreaMirror::begin_last(TimeNs now) {
 
 void AreaMirror::begin_look(TimeNs now) {
   timing_.began(now);
+  look_began_ = now;
+  look_is_alone_ = outstanding_ == 0;
   look_again_ = false;
   looking_ = true;
   look_count_ = std::clamp<std::uint64_t>(tail_ - fetched_, look_slots, look_slots_max);
@@ -134,6 +137,7 @@ void AreaMirror::begin_look(TimeNs now) {
 
 Status AreaMirror::on_look(TimeNs now) {
   looking_ = false;
+  measure_look(now - look_began_, now);
   wire::TcpProgramLine line;
   std::memcpy(&line, looked_.data(), sizeof line);
   const std::uint64_t sure = std::exchange(tail_, std::max(tail_, line.commands));
@@ -141,8 +145,9 @@ Status AreaMirror::on_look(TimeNs now) {
     return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", line.commands,
                 layout_.command_slots, word(area_word::commands_taken));
   set_word(area_word::events_taken, line.events_taken);
-  Batch batch;
-  std::vector<Piece> payload;
+  // Commands with the payload that is read for them: the first bytes of a long one are sent while the rest is read.
+  std::vector<Batch> parts(1);
+  std::uint64_t part_bytes = 0;
   LookTiming::Found found{};
   for (std::uint64_t i = 0; i < look_count_ && fetched_ < tail_; ++i) {
     TcpCommand command;
@@ -153,24 +158,31 @@ Status AreaMirror::on_look(TimeNs now) {
       break;
     }
     ++fetched_;
-    OFP_TRY(take(command, payload));
-    batch.commands.push_back(command);
+    if (part_bytes >= fetch_bytes) {
+      parts.emplace_back();
+      part_bytes = 0;
+    }
+    Batch& part = parts.back();
+    const std::size_t before = part.payload.size();
+    OFP_TRY(take(command, part.payload));
+    for (std::size_t piece = before; piece < part.payload.size(); ++piece) {
+      part_bytes += part.payload[piece].length;
+      unfetched_bytes_ += part.payload[piece].length;
+    }
+    part.commands.push_back(command);
     found.sleeps = command.kind == TcpCommandKind::sleep;
     found.payload = command.kind == TcpCommandKind::payload;
     found.commands += !found.sleeps && !found.payload;
   }
-  if (!payload.empty()) {
-    for (const Piece& piece : payload) counters_.fetched_bytes += piece.length;
-    batch.fetch = begin(false, std::move(payload));
-    ++counters_.fetches;
-  }
-  const bool got = !batch.commands.empty();
+  const bool got = !parts.front().commands.empty();
   if (got)
     timing_.found(found, now);
   else
     timing_.missed(now);
+  if (got) std::ranges::move(parts, std::back_inserter(batches_));
+  if (is_streaming() && may_look() && !finishing_) begin_look(now);  // before the payload, which it would wait for
+  begin_fetches();
   look_again_ |= fetched_ < tail_ || found.payload;
-  if (got) batches_.push_back(std::move(batch));
   if (looks_last_ && fetched_ == tail_) last_ = Last::to_read;
   if (watch_ == Watch::confirming && std::exchange(confirms_later_, false)) {
     begin_look(now);
@@ -182,7 +194,7 @@ Status AreaMirror::on_look(TimeNs now) {
   return {};
 }
 
-Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) {
+Status AreaMirror::take(const TcpCommand& command, std::deque<Piece>& payload) {
   if (command.kind == TcpCommandKind::sleep) {
     if (command.listener >= wire::tcp_processes_max)
       return fail(Error::protocol, "process {} sleeps; there are at most {}", command.listener,
@@ -205,7 +217,7 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     return {};
   }
   if (command.kind == TcpCommandKind::replace) return take_ring(command);
-  // TcpService asks what was read when the connection ends.
+  // TcpService asks for the read position when the connection ends.
   if (flow.rings[in].size != 0 && wire::concerns_flow(command.kind))
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
   if (command.kind != TcpCommandKind::offer) return {};
@@ -240,7 +252,60 @@ Status AreaMirror::keep(const wire::TcpOffer& entry) {
   return {};
 }
 
-void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload) {
+// A look that waits for payload shows how much of that waits for the link: one to three times a read's time of it keeps
+// the link busy, also while the agent does something else.
+void AreaMirror::measure_look(TimeNs took, TimeNs now) noexcept {
+  const bool waited = std::exchange(fetches_waited_, false);
+  read_time_.add(took, look_is_alone_, now);
+  if (look_is_alone_) return;
+  if (took > 4 * read_time_.ns()) {
+    fetching_most_ = std::max(fetching_most_ - fetching_most_ / 4, fetching_bytes_min);
+  } else if (waited && took < 2 * read_time_.ns()) {
+    fetching_most_ = std::min(fetching_most_ + fetch_bytes, fetching_bytes_max);
+  }
+}
+
+// Reads payload in the order of its commands.
+void AreaMirror::begin_fetches() {
+  for (Batch& batch : batches_)
+    while (!batch.payload.empty()) {
+      if (fetching_bytes_ >= fetching_most_) {
+        fetches_waited_ = true;
+        return;
+      }
+      begin_fetch(batch);
+    }
+}
+
+void AreaMirror::begin_fetch(Batch& batch) {
+  std::vector<Piece> pieces;
+  std::uint64_t bytes = 0;
+  while (!batch.payload.empty() && bytes < fetch_bytes) {
+    Piece& next = batch.payload.front();
+    const std::uint64_t length = std::min(next.length, fetch_bytes - bytes);
+    pieces.push_back({next.offset, next.memory, length});
+    bytes += length;
+    next = {next.offset + length, next.memory + length, next.length - length};
+    if (next.length == 0) batch.payload.pop_front();
+  }
+  counters_.fetched_bytes += bytes;
+  ++counters_.fetches;
+  fetching_bytes_ += bytes;
+  const std::uint64_t token = begin(false, std::move(pieces));
+  fetches_.emplace(token, bytes);
+  batch.fetches.push_back(token);
+}
+
+void AreaMirror::end_fetch(std::uint64_t token) {
+  const auto fetch = fetches_.extract(token);
+  if (!fetch) return;
+  fetching_bytes_ -= fetch.mapped();
+  unfetched_bytes_ -= fetch.mapped();
+  for (Batch& batch : batches_)
+    if (std::erase(batch.fetches, token) > 0) return;
+}
+
+void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::deque<Piece>& payload) {
   // An invalid position is refused by TcpService, which sees the command afterwards. A correct program sends only once
   // it knows of the connection.
   if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.rings[out].size) return;
@@ -255,7 +320,7 @@ void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& p
   flow.fetched = position;
 }
 
-void AreaMirror::add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t from, std::uint64_t to) {
+void AreaMirror::add_ring(auto& pieces, Ring ring, std::uint64_t from, std::uint64_t to) {
   const auto [at, first, second] = ring_runs(ring.size, from, to - from);
   const std::uint64_t begin = ring.at + at * ring.unit_bytes;
   pieces.push_back({begin, memory_.data() + begin, first * ring.unit_bytes});
@@ -263,7 +328,7 @@ void AreaMirror::add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t f
 }
 
 void AreaMirror::publish() {
-  while (!batches_.empty() && batches_.front().fetch == 0) {
+  while (!batches_.empty() && batches_.front().is_there()) {
     for (const TcpCommand& command : batches_.front().commands)
       std::memcpy(
           memory_.data() + TcpAreaLayout::commands + published_++ % layout_.command_slots * TcpAreaLayout::slot_bytes,
@@ -307,10 +372,9 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
     watch_ = Watch::arming;
     arms = true;
   }
-  // A process is woken for all that was written before: with the last of the events that were posted.
-  const bool wakes = events_pushed_ == posted;
-  if (wakes)
-    for (const std::uint32_t process : to_wake_) chain.woken.push_back(++woken_[process]);
+  // With the first part of much payload, which the process reads while the others cross. If it sleeps before it has
+  // seen all events, the position in that command causes another wake.
+  for (const std::uint32_t process : to_wake_) chain.woken.push_back(++woken_[process]);
   auto& kept = chains_.emplace(next_token_, std::move(chain)).first->second;  // where its words stay
   const auto add_word = [&](std::uint64_t offset, std::uint64_t& word, std::uint64_t value) {
     word = value;
@@ -324,7 +388,7 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
     add_word(area_word::agent_asleep, kept.words[2], flag_ = !sleeps ? 0 : is_full ? 2 : 1);
   for (std::size_t i = 0; i < kept.woken.size(); ++i)
     pieces.push_back({area_word::process_woken(to_wake_[i]), reinterpret_cast<std::byte*>(&kept.woken[i]), 8});
-  if (wakes) to_wake_.clear();
+  to_wake_.clear();
   counters_.wakes += kept.woken.size();
   const std::uint64_t token = begin(true, std::move(pieces));
   if (arms) arming_token_ = token;
@@ -334,7 +398,7 @@ void AreaMirror::begin_chain(TimeNs now, bool arms) {
 // The program may answer: either soon, or it wakes the agent. True: the flag for that is to be written with the events.
 bool AreaMirror::note_events(bool acknowledgements, TimeNs now) {
   timing_.wrote(acknowledgements, now);
-  if (timing_.expects()) {
+  if (timing_.expects() || is_streaming()) {
     watch_ = Watch::watching;
     return false;
   }
@@ -391,7 +455,7 @@ void AreaMirror::drop_left(const Ring& next) noexcept {
     });
 }
 
-// An event says what has become of the rings that were named, and what a ring before still has.
+// An event reports the fate of the rings that were named, and the bytes that are left in a ring before.
 void AreaMirror::take_rings(Flow& flow, const TcpEvent& event) {
   for (const TcpWay way : {TcpWay::out, TcpWay::in}) {
     Step& step = flow.steps[static_cast<std::size_t>(way)];
@@ -431,7 +495,7 @@ void AreaMirror::on_written(Chain chain, bool arms, TimeNs now) {
     if (flows_[handle].leaving) give_back(flows_[handle]);
   for (const Ring& ring : chain.left) drop(ring, ring.size);
   if (!arms) return;
-  // The flag is visible: what the program posted without seeing it is found by one more look.
+  // The flag is visible: commands that the program posted without seeing it are found by one more look.
   if (watch_ == Watch::arming && !finishing_) {
     watch_ = Watch::confirming;
     confirms_later_ = looking_;  // a look that began before

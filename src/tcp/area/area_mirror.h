@@ -1,4 +1,4 @@
-// A program's area on another machine: the agent's copy of it, and what has to cross the link so that both agree.
+// A program's area on another machine: the agent's copy of it, and the transfers that keep both equal.
 //
 //   program's area              link                          this copy
 //   commands, payload sent  --> reads of commands, payload -->  commands; then TcpService takes them
@@ -14,8 +14,9 @@
 // is, the flag `asleep` is written to the program's area, and one more look confirms that no command was missed: from
 // then on nothing is read until the program wakes the agent (look()).
 //
-// A state machine without a link: transfers() says what to read and write, done() what has ended. Everything that the
-// program wrote is copied once and checked here as far as it names memory; TcpService checks the rest.
+// A state machine without a link: transfers() returns the reads and writes to do, and done() takes those that have
+// ended. Everything that the program wrote is copied once and checked here as far as it names memory; TcpService checks
+// the rest.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "tcp/program/look_timing.h"
+#include "tcp/area/look_timing.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::tcp {
@@ -62,9 +63,18 @@ class AreaMirror {
     std::vector<Piece> pieces;
   };
 
-  static constexpr std::size_t batches_max = 8, chains_max = 8;
+  static constexpr std::size_t batches_max = 32, chains_max = 8;
   static constexpr std::uint32_t look_slots = 16, look_slots_max = 256;
-  static constexpr std::uint64_t chain_bytes_max = 1u << 20;  // of payload, but for one event's
+  // Bytes of payload, unless one event has more. Further bytes leave in the next chain at once: several are on their
+  // way, and the program reads the first while the link carries the others.
+  static constexpr std::uint64_t chain_bytes_max = 128 << 10;
+  // Of payload that is read at a time. As much is under way as keeps the link busy, within these bounds: a look waits
+  // behind that, and shows the offers of the program until then.
+  static constexpr std::uint64_t fetch_bytes = 64 << 10, fetching_bytes_min = 4 * fetch_bytes,
+                                 fetching_bytes_max = 16 * fetch_bytes;
+  // The longest time of an answer, in times of a read: a chain until it has ended, half for the wake of the program;
+  // one and a half for the wake of the agent, which its relay posts and the agent reads; a look.
+  static constexpr TimeNs reads_of_an_answer = 4;
 
   // `memory` has the layout's length, is zeroed, and stays until every transfer has ended.
   AreaMirror(const wire::TcpAreaLayout& layout, MutableBytes memory);
@@ -75,7 +85,7 @@ class AreaMirror {
   // each stream.
   void finish() noexcept { finishing_ = true; }
   [[nodiscard]] bool finished() const noexcept { return last_ == Last::read && batches_.empty(); }
-  // A process that sleeps is to be woken, after what was written for it.
+  // A process that sleeps is to be woken, after the writes for it.
   void wake(std::uint32_t process);
   // After TcpService's round: begins transfers. True: it has begun some.
   bool poll(TimeNs now);
@@ -92,6 +102,9 @@ class AreaMirror {
   // When poll() has work although no transfer ends, TcpService writes nothing, and the program sleeps.
   [[nodiscard]] TimeNs next_deadline() const noexcept;
   [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
+  // How long the link alone takes from an event of the agent to the program's answer to it (ReadTime); 0: not measured
+  // yet. Payload that waits for the link is left out, because a larger ring would only make it wait longer.
+  [[nodiscard]] TimeNs answer_ns() const noexcept { return reads_of_an_answer * read_time_.ns(); }
   [[nodiscard]] const AreaMirrorCounters& counters() const noexcept { return counters_; }
 
  private:
@@ -118,7 +131,10 @@ class AreaMirror {
   };
   struct Batch {
     std::vector<wire::TcpCommand> commands;
-    std::uint64_t fetch = 0;  // token of the read of their payload; 0: all is there
+    std::deque<Piece> payload{};           // of these, still to be read
+    std::vector<std::uint64_t> fetches{};  // tokens of the reads under way
+
+    [[nodiscard]] bool is_there() const noexcept { return payload.empty() && fetches.empty(); }
   };
   // Bytes that have come within commands. Only an offer that names just these uses them.
   struct Carried {
@@ -139,16 +155,25 @@ class AreaMirror {
   void begin_look(TimeNs now);
   void begin_last(TimeNs now);
   [[nodiscard]] Status on_look(TimeNs now);
-  [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
+  [[nodiscard]] Status take(const wire::TcpCommand& command, std::deque<Piece>& payload);
   void take_sleep(const wire::TcpCommand& command);
   [[nodiscard]] Status keep(const wire::TcpOffer& entry);
-  void fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload);
+  void fetch(Flow& flow, std::uint64_t position, std::deque<Piece>& payload);
+  void begin_fetches();
+  void begin_fetch(Batch& batch);
+  void end_fetch(std::uint64_t token);
+  void measure_look(TimeNs took, TimeNs now) noexcept;
+  // Much payload is still to come: the next look has to be under way, or the link would stand still behind that.
+  [[nodiscard]] bool is_streaming() const noexcept { return unfetched_bytes_ >= fetch_bytes; }
+  [[nodiscard]] bool may_look() const noexcept {
+    return watch_ == Watch::watching && !looking_ && batches_.size() < batches_max;
+  }
   void publish();
   [[nodiscard]] bool has_to_write() const noexcept;
   void begin_chain(TimeNs now, bool arms = false);
   [[nodiscard]] bool note_events(bool acknowledgements, TimeNs now);
   std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
-  void add_ring(std::vector<Piece>& pieces, Ring ring, std::uint64_t from, std::uint64_t to);
+  void add_ring(auto& pieces, Ring ring, std::uint64_t from, std::uint64_t to);
   [[nodiscard]] Status take_ring(const wire::TcpCommand& command);
   void take_rings(Flow& flow, const wire::TcpEvent& event);
   [[nodiscard]] std::uint64_t add_received(const Flow& flow, std::uint64_t to, std::vector<Piece>& pieces);
@@ -167,10 +192,18 @@ class AreaMirror {
   Last last_ = Last::looking;
   std::uint64_t positions_token_ = 0;
   std::uint64_t look_token_ = 0, look_count_ = 0;
+  TimeNs look_began_ = 0;
+  ReadTime read_time_;
+  bool look_is_alone_ = false;
   std::uint64_t tail_ = 0;       // of the program's commands, as last seen
   std::uint64_t fetched_ = 0;    // commands taken from looks
   std::uint64_t published_ = 0;  // of these, commands in this copy's ring
   std::deque<Batch> batches_;
+  std::map<std::uint64_t, std::uint64_t> fetches_;  // under way: bytes, by token
+  std::uint64_t unfetched_bytes_ = 0;               // of payload that commands in batches_ offer
+  std::uint64_t fetching_bytes_ = 0;                // of these, under way
+  std::uint64_t fetching_most_ = fetching_bytes_min;
+  bool fetches_waited_ = false;  // for others to end, since the last look
   Carried carried_;
 
   std::map<std::uint64_t, Chain> chains_;  // under way, by token; they may complete in any order
@@ -182,7 +215,7 @@ class AreaMirror {
   bool introduced_ = false;  // the agent's addresses were written
 
   Watch watch_ = Watch::watching;
-  std::uint64_t flag_ = 0;  // what the program's area says, or will: 1, the agent sleeps; 2, and waits for room
+  std::uint64_t flag_ = 0;  // in the program's area, or on its way there: 1, the agent sleeps; 2, and waits for room
   LookTiming timing_;
   bool wake_due_ = false;
   std::vector<Transfer> transfers_;

@@ -1,5 +1,5 @@
 // Blocks of rings that several cores share: in threads, and as a program on several cores uses its pool.
-#include "tcp/program/ring_blocks.h"
+#include "tcp/area/ring_blocks.h"
 
 #include <thread>
 
@@ -35,7 +35,7 @@ TEST(RingBlocks, AreChargedOnce) {
   EXPECT_EQ(blocks.charge(5 * block_bytes + 100, 1024), 1u * block_bytes);
 }
 
-// A ring that one thread has is written to by no other, and what all are charged for is there.
+// A ring that one thread has is written to by no other, and all memory that is charged exists.
 TEST(RingBlocks, AreOneCoresAtATime) {
   constexpr std::uint32_t units = 8, unit_bytes = 4 * block_bytes, cores = 3;
   RingBlocks blocks(units * unit_bytes);

@@ -144,4 +144,35 @@ class LookTiming {
   bool learnt_ = true;   // how long it took is not to be learnt: a wake has shown it, or nothing was written yet
 };
 
+// How long a read takes on the link alone: the shortest look of a window, because longer ones waited for payload or for
+// the agent's loop. Any shorter look counts at once. Only looks that waited for no other transfer make it longer, and
+// only several of them.
+class ReadTime {
+ public:
+  static constexpr TimeNs window_ns = second_ns, first_most_ns = 10 * millisecond_ns;
+  static constexpr unsigned samples_least = 8;
+
+  // `is_alone`: no other transfer was under way when the look began.
+  void add(TimeNs took, bool is_alone, TimeNs now) noexcept {
+    took = std::max<TimeNs>(took, 1);
+    if (ns_ == 0) {
+      ns_ = std::min(took, first_most_ns);
+      window_end_ = now + window_ns;
+    }
+    ns_ = std::min(ns_, took);
+    if (!is_alone) return;
+    shortest_ = std::min(shortest_, took);
+    if (++samples_ < samples_least || now < window_end_) return;
+    ns_ = shortest_;
+    shortest_ = never;
+    samples_ = 0;
+    window_end_ = now + window_ns;
+  }
+  [[nodiscard]] TimeNs ns() const noexcept { return ns_; }  // 0: not measured yet
+
+ private:
+  TimeNs ns_ = 0, shortest_ = never, window_end_ = 0;
+  unsigned samples_ = 0;  // of this window
+};
+
 }  // namespace offpath::tcp

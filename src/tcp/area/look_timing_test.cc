@@ -1,4 +1,4 @@
-#include "tcp/program/look_timing.h"
+#include "tcp/area/look_timing.h"
 
 #include <gtest/gtest.h>
 
@@ -97,6 +97,41 @@ TEST_F(Timing, AnExpectedSleepNeedsNoLookOfItsOwn) {
   EXPECT_EQ(timing.next(), never);
   EXPECT_GE(timing.rests_at(), now + 20 * microsecond_ns);
   EXPECT_LE(timing.rests_at(), now + LookTiming::limit_max_ns);
+}
+
+class ReadTimes : public testing::Test {
+ protected:
+  void looks(unsigned count, TimeNs took, bool alone) {
+    for (unsigned i = 0; i < count; ++i) time.add(took, alone, now += 10 * millisecond_ns);
+  }
+  ReadTime time;
+  TimeNs now = second_ns;
+};
+
+// A stream leaves no look alone after the first one, during which the loop stood still.
+TEST_F(ReadTimes, AStalledFirstLookIsForgottenInAStream) {
+  looks(1, second_ns, true);
+  EXPECT_LE(time.ns(), ReadTime::first_most_ns);
+  looks(1, 5 * look_ns, false);
+  EXPECT_EQ(time.ns(), 5 * look_ns);
+  looks(1000, 3 * look_ns, false);
+  EXPECT_EQ(time.ns(), 3 * look_ns);
+}
+
+TEST_F(ReadTimes, IsMeasuredWhereNoLookIsAlone) {
+  EXPECT_EQ(time.ns(), 0);
+  looks(1, 4 * look_ns, false);
+  EXPECT_EQ(time.ns(), 4 * look_ns);
+}
+
+TEST_F(ReadTimes, IsThatOfTheLinkAloneAndFollowsIt) {
+  looks(200, look_ns, true);
+  looks(1000, 40 * look_ns, false);  // behind payload
+  EXPECT_EQ(time.ns(), look_ns);
+  looks(3, second_ns, true);  // of a loop that stood still
+  EXPECT_EQ(time.ns(), look_ns);
+  looks(250, 10 * look_ns, true);  // of another path
+  EXPECT_EQ(time.ns(), 10 * look_ns);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The blocks of a program's area (wire::tcp_ring_block_bytes) in which its flows' rings lie. All cores of the agent
 // share them, so a block is lent to one flow at a time, whichever core has the flow, and is charged by the first core
-// that needs it and by no other. Each block changes atomically. What one core gives back, another one may lend as soon
-// as the program has been told and has named it there.
+// that needs it and by no other. Each block changes atomically. A block that one core gives back may be lent by another
+// as soon as the program has been told and has named it there.
 //
 // Places are checked before they are used here (wire::check_tcp_ring).
 #pragma once
