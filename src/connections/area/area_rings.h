@@ -30,6 +30,7 @@ class AreaRings {
   // Called again when the agent has announced its cores.
   void learn() noexcept;
   [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
+  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
   [[nodiscard]] bool is_linked() const noexcept { return linked_; }  // the agent reaches the area over a link
   // The link has the area's pages: none may be given back to the machine.
   [[nodiscard]] bool keeps_pages() const noexcept { return keeps_pages_; }
@@ -46,7 +47,7 @@ class AreaRings {
   [[nodiscard]] std::uint64_t posted() const noexcept { return state_->posted; }
   [[nodiscard]] std::uint64_t posted(std::uint32_t core) const noexcept { return state_->commands[core]; }
   // After commands were posted: wakes every core with pending commands, because a process that died before its wake may
-  // have posted to any of them. A wake is a system call, so whoever posted gives the lock up before.
+  // have posted to any of them. A wake is a system call, so the caller gives the lock up before.
   void tell_agent() const noexcept;
 
   // ---- events

@@ -1,4 +1,4 @@
-#include "connections/area_rings.h"
+#include "connections/area/area_rings.h"
 
 #include <algorithm>
 #include <atomic>

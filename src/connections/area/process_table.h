@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/bytes.h"
-#include "connections/area_rings.h"
+#include "connections/area/area_rings.h"
 
 namespace offpath::channel {
 
@@ -44,7 +44,7 @@ class ProcessTable {
   void remove(std::uint32_t number) noexcept;
   [[nodiscard]] bool is_any_alive() const noexcept;
 
-  // ---- what it holds
+  // ---- handles that a process holds
   [[nodiscard]] bool is_held(std::uint32_t number, Handle handle) const noexcept {
     return (held(number, handle) >> handle % 64 & 1) != 0;
   }
@@ -62,7 +62,7 @@ class ProcessTable {
         visit(first + static_cast<Handle>(std::countr_zero(left)));
   }
 
-  // ---- what has changed
+  // ---- handles that have changed
   // `by`: the process that took the change in.
   void set_changed(std::uint32_t number, Handle handle, std::uint32_t by) const noexcept;
   [[nodiscard]] std::optional<Handle> take_changed(std::uint32_t number) const noexcept;

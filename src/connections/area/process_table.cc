@@ -1,4 +1,4 @@
-#include "connections/process_table.h"
+#include "connections/area/process_table.h"
 
 #include <algorithm>
 
