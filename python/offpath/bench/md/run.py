@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .agent_process import AgentProcess
-from .programs import ProgramError, find_program
+from ..agent_process import AgentProcess
+from ..programs import ProgramError, find_program
 
-# Of ranks on cores that they share: they are whoever runs the benchmark, and sleep while they wait.
+# Options for ranks that share cores: they run as the benchmark's user, and sleep while they wait.
 SHARED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_WAIT_POLICY": "passive"}
 
 
 def run_md(words: list[str], cores: str, address: str = "", launcher: tuple[str, ...] = ()) -> dict[str, Any]:
-    """One run on ``cores`` (as taskset says it), with the agent at ``address``; what it reports."""
+    """One run on ``cores`` (as for taskset), with the agent at ``address``; returns its report."""
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
         path = Path(directory) / "report.json"
         command = ["taskset", "-c", cores, *launcher, str(find_program("offpath-md")), *words, "--report", str(path)]
@@ -45,10 +45,10 @@ def find_plugin() -> Path:
 
 @contextmanager
 def agent_with_functions(core: int, launcher: tuple[str, ...] = (), workers: int = 1) -> Iterator[AgentProcess]:
-    """Its ``workers`` run on ``core``, too, all of them behind the words of ``launcher``. Raises
-    AgentUnavailableError, ProgramError."""
+    """Its ``workers`` also run on ``core``, all of them behind the words of ``launcher``. Raises AgentUnavailableError,
+    ProgramError."""
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
-        plugin = shutil.copy(find_plugin(), directory)  # in a folder which nobody else can write to
+        plugin = shutil.copy(find_plugin(), directory)  # in a folder that no other user can write to
         configuration = Path(directory) / "agent.toml"
         settings = f'[[plugin]]\nname = "md"\npath = "{plugin}"\nworkers = {workers}\n'
         configuration.write_text(settings, encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Flight SQL over pools, for clients of ADBC, JDBC and ODBC: ``offpath flight-sql``, a server beside an agent.
+"""Flight SQL over pools, for clients of ADBC and JDBC: ``offpath flight-sql``, a server beside an agent.
 
-DuckDB computes a query as ``offpath sql`` does; agents read its columns and filter its rows. Queries, and prepared
-statements without parameters, are what it serves. The server keeps nothing between two calls: tickets and handles of
-statements are the text of the query.
+DuckDB computes a query as ``offpath sql`` does; agents read its columns and filter its rows. It serves queries,
+prepared statements without parameters, and the metadata requests of ``tables``. The server keeps no state between two
+calls: tickets and handles of statements are the text of the query, or the question.
 
 The messages are protocol buffers of Flight SQL (arrow/format/FlightSql.proto), in an ``Any``. Those used here have
-texts in their first fields alone, so they are read and written here.
+texts and numbers alone, so they are read and written here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from . import flight_tracing, telemetry
-from .errors import Error, Invalid, PeerLost, Timeout
-from .part_reading import session_of
-from .sql import open_query
+from .. import flight_tracing, telemetry
+from ..errors import Error, Invalid, PeerLost, Timeout
+from ..part_reading import session_of
+from ..sql import open_query
+from . import tables
 
 TYPES = "type.googleapis.com/arrow.flight.protocol.sql."
 QUERIES_MAX = 4  # at a time
@@ -35,9 +36,10 @@ TOKEN_BYTES_MIN = 16
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def fields_of(message: bytes) -> dict[int, bytes]:
-    """The fields of a protocol buffer that are texts, bytes or messages, by number. Raises Invalid if it is cut off."""
-    found: dict[int, bytes] = {}
+def fields_of(message: bytes) -> tables.Fields:
+    """The values of a protocol buffer by the number of their field: numbers, and bytes of texts and messages. Numbers
+    of fixed width are left out. Raises Invalid if it is cut off."""
+    found: tables.Fields = {}
     at = 0
 
     def number() -> int:
@@ -57,13 +59,13 @@ def fields_of(message: bytes) -> dict[int, bytes]:
         field, kind = divmod(number(), 8)
         length = {0: 0, 1: 8, 5: 4}.get(kind)
         if kind == 0:
-            number()
+            found.setdefault(field, []).append(number())
         elif kind == 2:
             length = number()
         if length is None or at + length > len(message):
             raise Invalid(f"a message of Flight SQL of {len(message)} bytes is cut off")
         if kind == 2:
-            found[field] = message[at : at + length]
+            found.setdefault(field, []).append(message[at : at + length])
         at += length
     return found
 
@@ -82,31 +84,38 @@ def packed(name: str, message: bytes) -> bytes:
     return field(1, (TYPES + name).encode()) + field(2, message)
 
 
-def unpacked(message: bytes) -> tuple[str, dict[int, bytes]]:
+def bytes_in(fields: tables.Fields, number: int) -> bytes:
+    """The last one, as in protocol buffers; may be empty."""
+    value = fields.get(number, [b""])[-1]
+    return value if isinstance(value, bytes) else b""
+
+
+def unpacked(message: bytes) -> tuple[str, tables.Fields]:
     """The name of a message in an ``Any``, and its fields."""
     fields = fields_of(message)
-    name = fields.get(1, b"").decode(errors="replace")
+    name = bytes_in(fields, 1).decode(errors="replace")
     if not name.startswith(TYPES):
-        raise Invalid(f"'{name[:80]}' is no message of Flight SQL")
-    return name.removeprefix(TYPES), fields_of(fields.get(2, b""))
+        raise Invalid(f"'{name[:80]}' is not a message of Flight SQL")
+    return name.removeprefix(TYPES), fields_of(bytes_in(fields, 2))
 
 
-def query_in(message: bytes) -> str:
+def query_in(name: str, fields: tables.Fields) -> str:
     """The text of the query that a command, a ticket or an action names."""
-    name, fields = unpacked(message)
     if name not in (
         "CommandStatementQuery",
         "TicketStatementQuery",
         "CommandPreparedStatementQuery",
         "ActionCreatePreparedStatementRequest",
     ):
-        raise NotImplementedError(f"Flight SQL's {name}: this server has queries, and prepared ones without parameters")
+        raise NotImplementedError(
+            f"Flight SQL's {name}: this server has queries, prepared ones without parameters, and lists of tables"
+        )
     if 1 not in fields:
         raise Invalid(f"Flight SQL's {name} without a query")
     try:
-        return fields[1].decode()
+        return bytes_in(fields, 1).decode()
     except UnicodeDecodeError as error:
-        raise Invalid(f"the query is no UTF-8: {error}") from None
+        raise Invalid(f"the query is not UTF-8: {error}") from None
 
 
 @contextlib.contextmanager
@@ -149,21 +158,26 @@ class FlightSqlServer(fl.FlightServerBase):
         telemetry.start_if_configured()
         super().__init__(
             location,
+            Handshake(),
             middleware={"token": TokenCheck(token), flight_tracing.NAME: flight_tracing.ServerTracing()},
             tls_certificates=[certificate] if certificate else None,
         )
 
     def get_flight_info(self, context: Any, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
-        """The columns of a query, and the ticket for its rows."""
+        """The columns of a query or of the answer to a question, and the ticket for its rows."""
         with errors_told(), flight_tracing.inside(context):
-            text = query_in(descriptor.command)
-            with self._query(text) as answer:
-                schema = answer.limit(0).to_arrow_table().schema
-        ticket = fl.Ticket(packed("TicketStatementQuery", field(1, text.encode())))
+            name, fields = unpacked(descriptor.command)
+            if name in tables.ANSWERS:
+                schema, ticket = tables.schema_of_answer(name, fields), fl.Ticket(descriptor.command)
+            else:
+                text = query_in(name, fields)
+                with self._query(text) as answer:
+                    schema = answer.limit(0).to_arrow_table().schema
+                ticket = fl.Ticket(packed("TicketStatementQuery", field(1, text.encode())))
         return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])])
 
     def get_schema(self, context: Any, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
-        """The schema of a query's answer."""
+        """The schema of the answer."""
         return fl.SchemaResult(self.get_flight_info(context, descriptor).schema)
 
     def do_get(self, context: Any, ticket: fl.Ticket) -> fl.GeneratorStream:
@@ -174,11 +188,19 @@ class FlightSqlServer(fl.FlightServerBase):
         return fl.GeneratorStream(schema, batches)
 
     def _batches(self, ticket: bytes) -> Iterator[Any]:
-        """The schema and the batches of a query's answer."""
-        with errors_told(), self._query(query_in(ticket)) as answer:
-            reader = answer.to_arrow_reader(ROWS_OF_A_BATCH)
-            yield reader.schema
-            yield from reader
+        """The schema and the batches of the answer."""
+        with errors_told():
+            name, fields = unpacked(ticket)
+            if make := tables.ANSWERS.get(name):
+                with self._place():
+                    table = make(session_of(self._agent), fields)
+                yield table.schema
+                yield from table.to_batches()
+                return
+            with self._query(query_in(name, fields)) as answer:
+                reader = answer.to_arrow_reader(ROWS_OF_A_BATCH)
+                yield reader.schema
+                yield from reader
 
     def do_action(self, context: Any, action: fl.Action) -> list[bytes]:
         """Prepares a statement, or forgets it."""
@@ -187,7 +209,7 @@ class FlightSqlServer(fl.FlightServerBase):
         if action.type != "CreatePreparedStatement":
             raise NotImplementedError(f"Flight SQL's action {action.type}: there are prepared statements")
         with errors_told(), flight_tracing.inside(context):
-            text = query_in(action.body.to_pybytes())
+            text = query_in(*unpacked(action.body.to_pybytes()))
             with self._query(text) as answer:
                 schema = answer.limit(0).to_arrow_table().schema
         made = field(1, text.encode()) + field(2, schema.serialize().to_pybytes())
@@ -198,14 +220,30 @@ class FlightSqlServer(fl.FlightServerBase):
         return [("CreatePreparedStatement", "prepares a query"), ("ClosePreparedStatement", "forgets it")]
 
     @contextlib.contextmanager
-    def _query(self, text: str) -> Iterator[duckdb.DuckDBPyRelation]:
+    def _place(self) -> Iterator[None]:
+        """For one of the queries at a time."""
         if not self._free.acquire(blocking=False):
             raise fl.FlightUnavailableError(f"{QUERIES_MAX} queries are under way, which is the limit; try again")
         try:
-            with open_query(session_of(self._agent), text, self._settings) as answer:
-                yield answer
+            yield
         finally:
             self._free.release()
+
+    @contextlib.contextmanager
+    def _query(self, text: str) -> Iterator[duckdb.DuckDBPyRelation]:
+        with self._place(), open_query(session_of(self._agent), text, self._settings) as answer:
+            yield answer
+
+
+class Handshake(fl.ServerAuthHandler):
+    """Answers the handshake with which the driver of JDBC begins. TokenCheck looks at that call as at all others."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        """Called by Flight for the handshake; there is nothing to tell."""
+
+    def is_valid(self, token: bytes) -> bytes:
+        """Called by Flight for every other call; the name of its user, who is always the server's."""
+        return b""
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .figures import lines_of, new_figure, save
-from .md_offpath import PHASES
-from .report import Report, Series
+from ..figures import lines_of, new_figure, save
+from ..report import Report, Series
+from .offloaded import SHARES, knee
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {"none": "#4477aa", "force": "#ee6677", "list": "#228833"}
-PHASE_COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee")
+PHASE_COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#bbbbbb")
 
 
 def draw(report: Report, out: Path) -> list[Path]:
@@ -27,6 +27,7 @@ def draw(report: Report, out: Path) -> list[Path]:
         draw_divergence(report, out),
         draw_model(report, out),
         draw_threads(report, out),
+        draw_knee(report, out),
         draw_other_agents(report, out),
         draw_by_interval(report, out, "md_energy", "energy", "Energy of a step, the machine's, as RAPL counts it"),
         draw_shares(report, out),
@@ -53,8 +54,8 @@ def draw_phases(report: Report, out: Path, series: str, name: str, title: str) -
     figure, axes = new_figure(1, 1, 9, 5)
     places = range(len(lines))
     bottom = [0.0] * len(lines)
-    for k, (phase, colour) in enumerate(zip(PHASES, PHASE_COLOURS, strict=True)):
-        values = [line.y[k] for line in lines]
+    for k, (phase, colour) in enumerate(zip(SHARES, PHASE_COLOURS, strict=True)):
+        values = [line.y[k] if k < len(line.y) else 0.0 for line in lines]  # runs kept from before `other` lack it
         axes[0][0].bar(places, values, bottom=bottom, color=colour, label=phase, width=0.7)
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
     axes[0][0].set_xticks(list(places), [line.name for line in lines], rotation=60, ha="right", fontsize="small")
@@ -121,6 +122,23 @@ def draw_threads(report: Report, out: Path) -> Path | None:
     return save(figure, out, "fig14_threads") if figure else None
 
 
+def draw_knee(report: Report, out: Path) -> Path | None:
+    """Figure 14 by threads of the agent; the knee of each mode is marked."""
+    lines = lines_of(report, "md_fig14_knee")
+    figure = panels_of_sizes(lines, colour=COLOURS.__getitem__, style=lambda _: "-", xlabel="agent's threads",
+                             ylabel="ms a step, predicted, lists at every step")  # fmt: skip
+    if figure is None:
+        return None
+    for line in lines:
+        at = knee(line.x, line.y)
+        panel = next(each for each in figure.axes if each.get_title() == f"{line.name.partition('/')[0]} atoms")
+        mode = line.name.partition("/")[2]
+        panel.plot([at], [line.y[line.x.index(at)]], "D", markersize=11, fillstyle="none", color=COLOURS[mode],
+                   label=f"knee of {mode}: {at:g}")  # fmt: skip
+        panel.legend(fontsize="small")
+    return save(figure, out, "fig14_knee")
+
+
 def draw_other_agents(report: Report, out: Path) -> Path | None:
     """Figure 15: agents with other cores, lists at every step."""
     figure = panels_of_sizes(
@@ -138,7 +156,7 @@ def draw_other_agents(report: Report, out: Path) -> Path | None:
 
 
 def draw_shares(report: Report, out: Path) -> Path | None:
-    """Gain beside the host alone over the agent's share of a core: the model's line, and what was measured."""
+    """Gain beside the host alone over the agent's share of a core: the model's line, and the measurements."""
     lines = lines_of(report, "md_card")
     if not lines:
         return None

@@ -1,7 +1,8 @@
 """MD-Bench as a peer of ``offpath bench md``: programs of it that were built elsewhere, beside offpath-md on one core.
 
 The name of such a program says how it was built: ``MDBench-VL-GCC-X86-AVX512-DP`` has Verlet lists (CP: clusters of
-atoms), and double precision (SP: single). Several may be named; of each precision the fastest is the peer.
+atoms), and double precision (SP: single). Several may be named; of each precision the fastest is the peer, with lists
+that have each pair once (-half 1) or twice.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from .pool import median_interval
-from .programs import ProgramError
-from .report import Claim, Report
+from ..intervals import median_interval
+from ..programs import ProgramError
+from ..report import Claim, Report
 
 NAME = re.compile(r"MDBench-(?P<scheme>VL|CP)-(?P<toolchain>\w+)-(?P<isa>X86|ARM)(-(?P<simd>\w+))?-(?P<type>DP|SP)")
 SCHEMES = {"VL": "verletlist", "CP": "clusterpair"}
@@ -32,24 +33,27 @@ class Program:
     isa: str
     simd: str
     data_type: str
+    half: bool = False  # its lists have each pair once
 
     @property
     def folder(self) -> Path:
         return self.path.resolve().parent
 
     def about(self) -> str:
-        """Its name, the commit of its sources and what they are compiled with, as far as these lie beside it."""
+        """Its name, the commit of its sources and their compiler options, as far as these lie beside it."""
         commit = output_of(["git", "-C", str(self.folder), "describe", "--always", "--abbrev=7", "--dirty"])
         built = {"OPT_SCHEME": SCHEMES[self.scheme], "TOOLCHAIN": self.toolchain, "ISA": self.isa,
                  "SIMD": self.simd or "NONE", "DATA_TYPE": self.data_type}  # fmt: skip
         flags = output_of(["make", "--silent", "-C", str(self.folder), *(f"{k}={v}" for k, v in built.items()),
                            "--eval", "print-flags: ; @echo $(CFLAGS)", "print-flags"])  # fmt: skip
-        return ", ".join([self.path.name, *([f"commit {commit}"] if commit else []), *([flags] if flags else [])])
+        name = f"{self.path.name} -half {int(self.half)}"
+        return ", ".join([name, *([f"commit {commit}"] if commit else []), *([flags] if flags else [])])
 
     def rate(self, core: int, cells: int, steps: int) -> float:
         """Atom-steps a second, as it counts them."""
         sizes = [word for axis in "xyz" for word in (f"-n{axis}", str(cells))]
         command = ["taskset", "-c", str(core), str(self.path.resolve()), *sizes, "-n", str(steps)]
+        command += ["-half", str(int(self.half))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         told = re.search(r"^Performance: ([\d.]+) million atom updates", done.stdout, re.MULTILINE)
         if done.returncode != 0 or told is None or float(told[1]) == 0:
@@ -68,7 +72,7 @@ def output_of(command: list[str]) -> str:
 
 
 def programs_of(paths: Sequence[str]) -> list[Program]:
-    """Raises ProgramError for what is not there, or not named as MD-Bench names its programs."""
+    """Raises ProgramError for a missing program, or one that is not named like MD-Bench's programs."""
     found = []
     for text in paths:
         path = Path(text)
@@ -79,9 +83,8 @@ def programs_of(paths: Sequence[str]) -> list[Program]:
             raise ProgramError(
                 f"--peer-program {text}: MD-Bench's programs have names like MDBench-VL-GCC-X86-AVX512-DP"
             )
-        found.append(
-            Program(path, named["scheme"], named["toolchain"], named["isa"], named["simd"] or "", named["type"])
-        )
+        built = (named["scheme"], named["toolchain"], named["isa"], named["simd"] or "", named["type"])
+        found += [Program(path, *built, half) for half in (False, True)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""What of the agent's sandbox (``security.sandbox``) the kernel of this machine grants to the user who asks."""
+"""The parts of the agent's sandbox (``security.sandbox``) that this machine's kernel grants to the calling user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 print(0 if libc.unshare({WORKER_NAMESPACES}) == 0 else ctypes.get_errno())
 """
-# Settings that forbid namespaces to users, the value that does, and what allows them.
+# Settings that can forbid namespaces to users, the forbidding value, and the remedy.
 FORBIDDING = (
     ("user.max_user_namespaces", "0", "15000"),
     ("user.max_net_namespaces", "0", "15000"),
@@ -28,7 +28,7 @@ CAPABILITIES_KEPT = {6: "CAP_SETGID", 7: "CAP_SETUID", 19: "CAP_SYS_PTRACE"}
 
 
 def setting(root: Path, name: str) -> str | None:
-    """A sysctl; None where the kernel has none of this name."""
+    """A sysctl; None if the kernel does not have it."""
     try:
         return (root / "proc/sys" / name.replace(".", "/")).read_text().strip()
     except OSError:
@@ -36,7 +36,7 @@ def setting(root: Path, name: str) -> str | None:
 
 
 def try_namespaces() -> int:
-    """Makes those of a worker in a process of its own. 0, or what the kernel says."""
+    """Makes a worker's namespaces in a process of its own. Returns 0, or the kernel's error."""
     tried = subprocess.run([sys.executable, "-c", TRY_NAMESPACES], capture_output=True, text=True, check=False)
     return int(tried.stdout or -1)
 

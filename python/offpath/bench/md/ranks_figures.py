@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figures import lines_of, new_figure, save
-from .md_exchange import PHASES, WAYS
-from .report import Report, Series
+from ..figures import lines_of, new_figure, save
+from ..report import Report, Series
+from .exchange import PHASES, WAYS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

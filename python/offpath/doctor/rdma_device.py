@@ -1,7 +1,7 @@
-"""What ``offpath doctor`` looks at on a machine with an RDMA device, a BlueField above all (docs/guides/bluefield.md).
+"""The checks of ``offpath doctor`` on a machine with an RDMA device, a BlueField above all (docs/guides/bluefield.md).
 
-Everything is read from files below ``root``, so a machine that is not here can be looked at, too. Each finding is
-(name, value, whether it is good, what to change).
+Everything is read from files below ``root``, so files of another machine can be checked. Each finding is (name, value,
+whether it is good, recommended change).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UPLINK = re.compile(r"p\d+")
 
 
 def text_of(path: Path) -> str:
-    """A file's text; empty if there is none or the kernel has no answer."""
+    """A file's text; empty if it is missing or the kernel has no answer."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -47,7 +47,7 @@ class Interface:
 
     @property
     def is_representor(self) -> bool:
-        """It belongs to the virtual switch; what programs send goes by another interface."""
+        """It belongs to the virtual switch; programs' packets use another interface."""
         return bool(self.port_name)
 
     @property
@@ -59,7 +59,7 @@ class Interface:
 class Gid:
     index: int
     kind: str
-    address: str  # IPv4; empty if it is none
+    address: str  # IPv4; empty if it is not
     interface: str
 
 
@@ -79,7 +79,7 @@ class Port:
 
     @property
     def usable(self) -> Gid | None:
-        """What the link takes: RoCE version 2 over IPv4."""
+        """The GIDs that the link can use: RoCE version 2 over IPv4."""
         return next((gid for gid in self.gids if gid.kind == "RoCE v2" and gid.address), None)
 
 
@@ -115,14 +115,14 @@ def ports(root: Path) -> list[Port]:
 
 
 def release_of_card(root: Path) -> str:
-    """What a BlueField's own system says of itself; empty on any other machine."""
+    """The model of a BlueField's own system; empty on any other machine."""
     product = text_of(root / "sys/class/dmi/id/product_name")
     return text_of(root / "etc/mlnx-release") or (product if "bluefield" in product.lower() else "")
 
 
 def look(root: Path = Path("/"), wanted: bool = False, locked_bytes: int | None = None) -> Iterator[Found]:
-    """All findings. ``wanted``: RDMA is to be used, so that a machine without is wrong. ``locked_bytes``: how much this
-    process may lock, if not what the system says; -1: without limit."""
+    """All findings. ``wanted``: RDMA is required, so a machine without it is wrong. ``locked_bytes``: overrides the
+    system's limit of locked memory; -1: without limit."""
     card = release_of_card(root)
     there = ports(root)
     links = interfaces(root)
@@ -143,7 +143,7 @@ def look(root: Path = Path("/"), wanted: bool = False, locked_bytes: int | None 
 
 
 def look_at_mode(there: list[Port], links: dict[str, Interface]) -> Iterator[Found]:
-    """Who owns the card's switch: its Arm cores (embedded function), or nobody (separated host)."""
+    """The owner of the card's switch: its Arm cores (embedded function), or none (separated host)."""
     hosts = [link for link in links.values() if link.is_hosts]
     if not hosts:
         yield "card mode", "separated host, or NIC: no interface stands for the host's", True, ""
@@ -155,7 +155,7 @@ def look_at_mode(there: list[Port], links: dict[str, Interface]) -> Iterator[Fou
     yield ("scalable function", ", ".join(free) or "none with an RDMA device", bool(free),
            "the ports of the switch are not for programs: make a scalable function with RoCE and give it an address "
            "(docs/guides/bluefield.md, Interfaces)")  # fmt: skip
-    # The switch drops what does not fit; nothing tells the sender.
+    # The switch drops larger packets, without a message to the sender.
     narrow = min((link for link in links.values() if link.is_uplink or link.is_hosts), key=lambda link: link.mtu)
     wide = max((links[name] for name in free), key=lambda link: link.mtu, default=None)
     if wide is not None:
@@ -213,12 +213,12 @@ def look_at_locked_memory(locked_bytes: int | None) -> Iterator[Found]:
         locked_bytes = -1 if soft == resource.RLIM_INFINITY else soft
     yield ("locked memory for RDMA", "unlimited" if locked_bytes < 0 else f"{locked_bytes >> 10} KiB",
            locked_bytes < 0 or locked_bytes >= LOCKED_BYTES_MIN,
-           "what is announced is locked: ulimit -l unlimited (/etc/security/limits.d), in a unit "
+           "announced memory is locked: ulimit -l unlimited (/etc/security/limits.d), in a unit "
            "LimitMEMLOCK=infinity")  # fmt: skip
 
 
 def look_at_firewall(root: Path) -> Iterator[Found]:
-    """Ubuntu's own. It lets answers in, but RoCE's packets are nobody's answer."""
+    """Ubuntu's own. It accepts answers, but RoCE's packets are not answers."""
     enabled = re.search(r"^\s*ENABLED\s*=\s*yes", text_of(root / "etc/ufw/ufw.conf"), re.MULTILINE | re.IGNORECASE)
     if not enabled:
         return

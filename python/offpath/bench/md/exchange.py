@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from .md_alone import ratio_claim
-from .md_offpath import seconds_of
-from .md_ranks import AGREE_EVERY, AGREE_STEPS, atoms_of, find_mpirun
-from .md_run import agent_with_functions, run_md
-from .programs import ProgramError
-from .report import Claim, Report, Series
+from ..programs import ProgramError
+from ..report import Claim, Report, Series
+from .alone import ratio_claim
+from .offloaded import seconds_of
+from .ranks import AGREE_EVERY, AGREE_STEPS, atoms_of, find_mpirun
+from .run import agent_with_functions, run_md
 
 WAYS = {"host": "through the hosts", "agent": "by messages between lanes"}
 # Of a step: the agent begins after the halo of the host, if that makes one.
@@ -32,7 +32,7 @@ QUICK_SIZES: Sizes = (8, 20, 1, 6, (2,))
 
 
 def cores_of(cores: tuple[int, int]) -> tuple[str, str | None]:
-    """The hosts' cores, and what they share with the agent; None: nothing."""
+    """The hosts' cores, and the cores that they share with the agent; None: none."""
     others = sorted(os.sched_getaffinity(0) - set(cores))
     if not others:
         return ",".join(map(str, dict.fromkeys(cores))), "two ranks and their agent share two cores"

@@ -1,8 +1,8 @@
 """Molecular dynamics on several ranks, each with a worker of the agent: the series of figures 6 to 8, 11 and 12 of
 "Smarter NICs for faster molecular dynamics" (2022).
 
-Where ranks, threads and the agent are more than the cores there are, they wait for each other, and times mean nothing;
-what is computed does. So every run with forces elsewhere is held to the same run on one rank, by the energy at its end.
+If ranks, threads and the agent are more than the cores, they wait for each other, and times mean nothing, unlike
+results. So every run with forces elsewhere is compared with the same run on one rank, by the energy at its end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .md_alone import DISPLACEMENT, ratio_claim, third_core
-from .md_offpath import gain, phase_shares, seconds_of
-from .md_run import run_md
-from .programs import ProgramError
-from .report import Claim, Report, Series
+from ..programs import ProgramError
+from ..report import Claim, Report, Series
+from .alone import DISPLACEMENT, ratio_claim, third_core
+from .offloaded import gain, phase_shares, seconds_of
+from .run import run_md
 
 RANKS = (1, 2, 4, 8, 16)
 INTERVALS = (1, 5, 10, 20)
@@ -60,7 +60,7 @@ def find_mpirun() -> str:
 
 
 def label(what: str, wanted: int, cores: int) -> str:
-    """A line's name; the figures draw what is oversubscribed in another way."""
+    """A line's name; the figures draw oversubscribed runs in another way."""
     return f"{what}/oversubscribed" if wanted > cores else what
 
 

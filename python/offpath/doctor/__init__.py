@@ -1,4 +1,4 @@
-"""``offpath doctor``: what a program on this machine gets from an agent, why, and what to change.
+"""``offpath doctor``: how a program on this machine reaches an agent, the reasons, and recommended changes.
 
 That the agent reads on its own is not believed but tried: a program of ours posts a batch, is stopped (SIGSTOP) before
 the agent has looked, and another one of ours waits for the frame.
@@ -23,18 +23,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import __version__, doca_device, rdma_device, sandbox
-from .errors import Error, NotFound, Timeout
-from .pool import Pool
-from .session import Info, Session, connect
+from .. import __version__
+from ..errors import Error, NotFound, Timeout
+from ..pool import Pool
+from ..session import Info, Session, connect
+from . import doca_device, rdma_device, sandbox
 
 # The agent needs some milliseconds to read the last posts, and the program some microseconds to stop.
 BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 20
 READING_S = 0.2  # on a slow link, no more than the agent reads in about this time
 SILENCE_S = 2.0  # how long a stopped program's frame is waited for
 
-# Run by the program that is stopped: says it is there, posts when told, says whether the agent was done before it
-# stopped, and stops itself.
+# Run by the program that is stopped: it reports that it is ready, posts on request, reports whether the agent was done
+# before, and stops itself.
 PEER = """
 import os, signal, sys
 import numpy as np, offpath, pyarrow as pa
@@ -54,7 +55,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 @dataclass
 class Finding:
-    """One thing looked at. ``advice`` is what to change, empty if nothing."""
+    """One finding. ``advice`` is the recommended change, or empty."""
 
     name: str
     value: Any
@@ -164,7 +165,7 @@ def bytes_to_read(session: Session, name: str) -> int:
 
 
 def silence_peer(diagnosis: Diagnosis, session: Session, address: str) -> None:
-    """The proof. Without help of the peer the frame arrives, or it does not until the peer goes on."""
+    """The proof. Without help of the peer the frame arrives, or it does not arrive until the peer continues."""
     name = f"offpath-doctor-{secrets.token_hex(4)}"
     pool = session.pool(f"local:/{name}")
     try:
@@ -189,7 +190,7 @@ def silence_peer(diagnosis: Diagnosis, session: Session, address: str) -> None:
 
 
 def add_silence(diagnosis: Diagnosis, session: Session, pool: Pool, rows: int, early: bool) -> None:
-    """What became of the frame of the program that is stopped now."""
+    """The state of the stopped program's frame."""
     one_sided = session.info.one_sided
     try:
         values = pool.get_batch("silent", timeout=SILENCE_S)["value"].to_numpy()
@@ -234,7 +235,8 @@ def add_memory(diagnosis: Diagnosis) -> None:
     thp = read_text("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     chosen = thp.partition("[")[2].partition("]")[0] or thp
     diagnosis.add("transparent huge pages for shared memory", chosen, chosen in ("advise", "always", "within_size"),
-                  "optional: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")  # fmt: skip
+                  "optional, for faster queries: "
+                  "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")  # fmt: skip
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     unlimited = soft == resource.RLIM_INFINITY
     diagnosis.add("locked memory", "unlimited" if unlimited else f"{soft} bytes")

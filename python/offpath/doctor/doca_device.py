@@ -1,6 +1,6 @@
-"""What ``offpath doctor`` looks at where an address is ``doca:``: the driver's libraries and the card they are for.
+"""The checks of ``offpath doctor`` for ``doca:`` addresses: the driver's libraries and their card.
 
-Everything is read from files below ``root``; each finding is (name, value, whether it is good, what to change).
+Everything is read from files below ``root``; each finding is (name, value, whether it is good, recommended change).
 """
 
 from __future__ import annotations

