@@ -1,4 +1,4 @@
-// What one core can do at most: multiply-adds of doubles in registers, and STREAM's triad over arrays that no cache
+// The peak rates of one core: multiply-adds of doubles in registers, and STREAM's triad over arrays that no cache
 // holds. `offpath bench md` compares host and card by them.
 #include <algorithm>
 #include <cstdint>

@@ -68,6 +68,9 @@ std::string machine_description() {
   utsname system{};
   uname(&system);
   if (model.empty()) model = system.machine;
+  // Clouds name all generations alike.
+  if (const auto family = field_of("/proc/cpuinfo", "cpu family"); !family.empty())
+    model += fmt::format(" (family {}, model {})", family, field_of("/proc/cpuinfo", "model\t"));
   const auto memory_bytes = std::uint64_t(sysconf(_SC_PHYS_PAGES)) * std::uint64_t(sysconf(_SC_PAGESIZE));
   return fmt::format("{}, {} cores, {} MiB cache, {} {}, {} GiB", model, sysconf(_SC_NPROCESSORS_ONLN),
                      last_level_cache_bytes() >> 20, system.sysname, system.release, (memory_bytes + (1u << 29)) >> 30);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace offpath::bench {
@@ -69,6 +70,10 @@ Comparison compare(std::span<const double> subject, std::span<const double> peer
     ratios.push_back(peer[i] / subject[i]);
   }
   return {median(subject), median(peer), median(ratios), median_interval_95(ratios), ratios.size()};
+}
+
+double either_way(double ratio) {
+  return ratio > 0 ? std::max(ratio, 1 / ratio) : std::numeric_limits<double>::infinity();
 }
 
 constexpr std::size_t pairs_in_a_row = 3;

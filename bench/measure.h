@@ -1,6 +1,6 @@
 // How every benchmark measures: subject and peer take turns in one process tree, the ratio of each pair is taken, and
 // the median of the ratios is reported with its 95 % interval. Read this first in bench, then report.h (claims) and
-// machine.h (the machine); this file does not depend on what is measured.
+// machine.h (the machine); this file does not depend on the measured subject.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct Interval {
 [[nodiscard]] double standard_deviation(std::span<const double> values);
 
 // Distribution-free interval of the median from order statistics: the two ranks between which the median lies with a
-// probability of at least 95 %. With fewer than six values there is none: then the range.
+// probability of at least 95 %. With fewer than six values, the range instead.
 [[nodiscard]] Interval median_interval_95(std::span<const double> values);
 
 // One measurement of each side per pair. Values are costs (time, CPU time, bytes): less is better. The ratio is peer /
@@ -41,6 +41,9 @@ struct Comparison {
   std::size_t pairs = 0;
 };
 [[nodiscard]] Comparison compare(std::span<const double> subject, std::span<const double> peer);
+
+// How far a ratio is from 1, whichever way: the larger of it and its inverse. Infinite for 0 and less.
+[[nodiscard]] double either_way(double ratio);
 
 struct PairPlan {
   std::size_t pairs = pairs_min;

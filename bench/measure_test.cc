@@ -39,6 +39,13 @@ TEST(Measure, StandardDeviationIsTheSamples) {
   EXPECT_DOUBLE_EQ(standard_deviation(std::vector<double>{5}), 0);
 }
 
+TEST(Measure, ARatioIsAsFarFromOneAsItsInverse) {
+  EXPECT_DOUBLE_EQ(either_way(1), 1);
+  EXPECT_DOUBLE_EQ(either_way(1.25), 1.25);
+  EXPECT_DOUBLE_EQ(either_way(0.64), 1.5625);
+  EXPECT_GT(either_way(0), 1e9);  // one of two got no time
+}
+
 // The ranks in published tables of order-statistic intervals: 6 and 16 of 21, 2 and 9 of 10.
 TEST(Measure, IntervalRanks) {
   std::vector<double> values;

@@ -57,6 +57,7 @@ std::string json_claim(const Claim& claim) {
        {std::pair{"why", &claim.why}, {"detail", &claim.detail}, {"peer_waits", &claim.peer_waits}}) {
     if (!text->empty()) out += fmt::format(", \"{}\": {}", key, json_text(*text));
   }
+  if (claim.simulated) out += ", \"simulated\": true";
   return out + "}";
 }
 

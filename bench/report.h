@@ -5,8 +5,9 @@
 //    "series": [{"figure", "name", "x_unit", "y_unit", "x": [...], "y": [...]}]}
 //
 // A claim with a peer also has "interval" ([low, high] of the ratio, 95 %) and "pairs"; one that does not hold or was
-// not measured has "why". A figure that was not measured is null, never a number. "detail" is what differs from run to
-// run, so that names stay the same; "peer_waits" is how a peer waits whose cost is mostly that.
+// not measured has "why". A figure that was not measured is null, never a number. "detail" has values that differ from
+// run to run, so that names stay the same; "peer_waits" is the way of waiting of a peer whose cost is mostly waiting.
+// "simulated" is true of figures that were simulated with measured costs.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +58,9 @@ struct Claim {
   std::size_t pairs = 0;
   std::optional<Target> target = {};  // none: for information; it holds if it was measured
   std::string why = {};               // not empty: the reason why it was not measured, so it does not hold
-  std::string detail = {};            // what differs from run to run; empty: nothing
+  std::string detail = {};            // values that differ from run to run; may be empty
   std::string peer_waits = {};        // "asleep" or "spinning", of a peer whose cost is mostly waiting
+  bool simulated = false;             // in virtual time, with measured costs; a measured peer says so by its name
 
   [[nodiscard]] bool holds() const noexcept;
 };

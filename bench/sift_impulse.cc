@@ -4,16 +4,23 @@
 //
 //   sift.impulse_linear                time of ten times as many particles, over ten times the time
 //   sift.impulse_records_per_core_s    against the rate of the split alone, for as many stages
-//   figure 7                           4, 16 and 128 splits, over the stages each needs; jobs, and all that is not jobs
-//   figure 8                           the first stage alone: the split of what every agent was given
+//   figure 7                           4, 16 and 128 splits, over the stages each needs; jobs, and everything else
+//   figure 8                           the first stage alone: the split of every agent's particles
 //   figure 9                           10, 100 and 1,000 M particles
+//   sift.impulse_modelled_s            the same three, each agent on a core of its own, by simulation
+//
+// The simulation has the agents' real services in virtual time. As many particles as in the smallest are there; of
+// larger sizes each stands for ten or a hundred. Thresholds and budgets are so much less, so there are as many pieces
+// and splits as with all particles. A job takes so many times as long as it does here, everything else as long; pieces
+// cross a network of 100 Gb/s and 2 us.
 //
 //   --agents NUMBER, --particles NUMBER (the smaller of the two sizes)
-//   --part linear|figures, for a profile
+//   --part linear|figures|model, for a profile
 #include <unistd.h>
 
 #include <charconv>
 #include <deque>
+#include <map>
 #include <memory>
 #include <random>
 
@@ -117,6 +124,130 @@ class World {
   std::string problem;  // the first failure of a job
 };
 
+// Agents with a core and a network link each, in virtual time.
+class TimedWorld {
+ public:
+  static constexpr double latency_ns = 2000, bytes_per_ns = 12.5;
+
+  // `stands_for`: particles of each record.
+  TimedWorld(const Settings& settings, std::uint32_t count, std::uint64_t stands_for, const FrameMemory& memory)
+      : agents_(count), stands_for_(double(stands_for)) {
+    std::vector<std::string> names;
+    for (std::uint32_t i = 0; i < count; ++i) names.push_back(fmt::format("agent{:03}", i));
+    for (std::uint32_t i = 0; i < count; ++i)
+      agents_[i].sift = Sift::make({.settings = settings,
+                                    .self = {names[i], 1},
+                                    .memory = memory,
+                                    .check_in_job_bytes = 0,
+                                    .merged_bytes_max = (1ull << 30) / stands_for},
+                                   names)
+                            .value();
+  }
+
+  void put(std::size_t agent, FramePtr frame) {
+    at(0, agent, [this, agent, frame = std::move(frame)](Effects& effects) {
+      agents_[agent].sift->on_put(next_token_++, "0", frame, 0, effects);
+    });
+  }
+
+  // Nanoseconds until all is in tracks.
+  Result<double> run() {
+    settle();
+    for (std::size_t i = 0; i < agents_.size(); ++i)
+      at(now_, i, [this, i](Effects& effects) { agents_[i].sift->on_flush(next_token_++, 1, never, 0, effects); });
+    settle();
+    if (flushed_ != agents_.size())
+      return fail(Error::io, "the flush ended on {} of {} agents; {}", flushed_, agents_.size(), problem_);
+    return now_;
+  }
+  [[nodiscard]] std::uint64_t rows() const {
+    std::uint64_t rows = 0;
+    for (const Agent& agent : agents_) rows += agent.sift->tracks().rows();
+    return rows;
+  }
+
+ private:
+  using Handler = std::function<void(Effects& effects)>;
+  struct Agent {
+    std::unique_ptr<Sift> sift;
+    double core_free_ns = 0, link_free_ns = 0;
+  };
+  struct Event {
+    std::size_t agent;
+    Handler handle;
+    JobEffect job{};  // before it, if there is one
+  };
+
+  void at(double when_ns, std::size_t agent, Handler handle, JobEffect job = {}) {
+    events_.emplace(when_ns, Event{agent, std::move(handle), std::move(job)});
+  }
+
+  void settle() {
+    while (!events_.empty()) {
+      const auto node = events_.extract(events_.begin());
+      Agent& agent = agents_[node.mapped().agent];
+      double time = std::max(node.key(), agent.core_free_ns);
+      const JobEffect& job = node.mapped().job;
+      Status status;
+      if (job.run) {
+        const std::uint64_t began = ticks();
+        status = job.run();
+        time += double(ticks() - began) * ns_per_tick() * stands_for_;
+        if (!status && problem_.empty()) problem_ = status.error().message;
+      }
+      Effects effects;
+      const std::uint64_t began = ticks();
+      if (job.run)
+        agent.sift->on_job(job.token, status, 0, effects);
+      else
+        node.mapped().handle(effects);
+      time += double(ticks() - began) * ns_per_tick();
+      agent.core_free_ns = time;
+      now_ = std::max(now_, time);
+      for (Effect& effect : effects) carry_out(node.mapped().agent, time, effect);
+    }
+  }
+
+  void carry_out(std::size_t agent, double time, Effect& effect) {
+    if (auto* job = std::get_if<JobEffect>(&effect)) return at(time, agent, {}, std::move(*job));
+    if (auto* publish = std::get_if<PublishEffect>(&effect)) return send(agent, time, std::move(*publish));
+    if (std::holds_alternative<FlushedEffect>(effect)) ++flushed_;
+    const auto* const answer = std::get_if<StoredEffect>(&effect);
+    if (answer == nullptr) return;
+    if (!answer->status && problem_.empty()) problem_ = answer->status.error().message;
+    const auto publisher = publishers_.extract(answer->token);
+    if (publisher.empty()) return;
+    const auto from = publisher.mapped().first;
+    at(time + latency_ns, from,
+       [this, from, token = publisher.mapped().second, status = answer->status](Effects& more) {
+         agents_[from].sift->on_published(token, status, 0, more);
+       });
+  }
+
+  void send(std::size_t from, double time, PublishEffect publish) {
+    const std::size_t to = agents_[from].sift->geometry().position_of(publish.member);
+    const std::uint64_t token = next_token_++, bytes = publish.frame ? publish.frame->bytes : 0;
+    publishers_[token] = {from, publish.token};
+    if (to != from) {
+      double& link = agents_[from].link_free_ns;
+      link = std::max(link, time) + double(bytes) * stands_for_ / bytes_per_ns;
+      time = link + latency_ns;
+    }
+    at(time, to, [this, to, token, bytes, header = publish.header, frame = publish.frame](Effects& effects) {
+      agents_[to].sift->on_offer(token, header, bytes, frame, 0, effects);
+    });
+  }
+
+  std::vector<Agent> agents_;
+  double stands_for_;
+  std::multimap<double, Event> events_;
+  std::unordered_map<std::uint64_t, std::pair<std::size_t, std::uint64_t>> publishers_;
+  std::uint64_t next_token_ = 1;
+  std::size_t flushed_ = 0;
+  double now_ = 0;
+  std::string problem_;
+};
+
 FramePtr random_frame(const RowForm& form, std::uint64_t rows, std::uint64_t ids, std::mt19937_64& random,
                       const FrameMemory& memory) {
   RowForm::Made made = form.make_frame(rows, memory).value();
@@ -134,7 +265,7 @@ struct Impulse {
 Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles,
                         const FrameMemory& memory) {
   OFP_ASSIGN(const std::unique_ptr<World> world, World::make(settings, agents, memory));
-  const auto form = RowForm::make(particle_schema(), settings.key).value();
+  const auto form = RowForm::make(particle_schema(), settings.key_rule()).value();
   std::mt19937_64 random(3);
   const std::uint64_t rows = particles / agents;
   // every agent's: only the number of bytes matters
@@ -163,7 +294,7 @@ Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, s
 
 // Nanoseconds of the split of an equally large piece: counting, splitting, and adding up its parts' identifiers.
 double split_ns(const Settings& settings, std::uint64_t rows, std::size_t turns, const FrameMemory& memory) {
-  const auto form = RowForm::make(particle_schema(), settings.key).value();
+  const auto form = RowForm::make(particle_schema(), settings.key_rule()).value();
   std::mt19937_64 random(3);
   std::vector<Piece> pieces(1);
   pieces[0].frame = random_frame(*form, rows, UINT64_MAX, random, memory);
@@ -211,7 +342,7 @@ Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t sm
   // The pairs' ratios are small / large: ten times that shows how much better than linear the larger one is.
   report.add(Claim{.claim = "sift.impulse_linear",
                    .value = 1 / (10 * compared.ratio),
-                   .unit = "",
+                   .unit = "x",
                    .peer = "ten times the smaller impulse",
                    .peer_value = 1,
                    .ratio = 10 * compared.ratio,
@@ -284,6 +415,38 @@ Status add_figures(const Options& options, std::uint32_t agents, std::uint64_t p
   return {};
 }
 
+// Figure 9 by simulation.
+Status add_model(std::uint32_t agents, std::uint64_t smallest, const FrameMemory& memory, Report& report) {
+  const Settings whole = parse_settings("sift:/t?key=id&stages=2&fanout=16").value();
+  const auto form = RowForm::make(particle_schema(), whole.key_rule()).value();
+  // Heads and padding of frames do not shrink.
+  const std::uint64_t fixed = 4 * parts_bytes_max(0, 0, whole.fanout, form->overhead_bytes());
+  Series line{"sift_fig9_model", "modelled, a core for each agent", "particles", "s", {}, {}};
+  for (const std::uint64_t stands_for : {1, 10, 100}) {
+    const std::uint64_t particles = smallest * stands_for, rows = std::max<std::uint64_t>(smallest / agents, 1);
+    Settings settings = whole;
+    settings.threshold_bytes /= stands_for;
+    settings.budget_bytes = whole.budget_bytes / stands_for + fixed;
+    settings.credit_bytes = settings.budget_bytes;
+    const std::uint64_t fragment = settings.threshold_bytes / form->row_bytes();
+    std::mt19937_64 random(3);
+    TimedWorld world(settings, agents, stands_for, memory);
+    for (std::uint32_t agent = 0; agent < agents; ++agent)
+      for (std::uint64_t row = 0; row < rows; row += fragment)
+        world.put(agent, random_frame(*form, std::min(fragment, rows - row), particles, random, memory));
+    OFP_ASSIGN(const double ns, world.run());
+    if (world.rows() != rows * agents)
+      return fail(Error::io, "{} of {} particles are in tracks", world.rows(), rows * agents);
+    line.x.push_back(double(particles));
+    line.y.push_back(ns / 1e9);
+    report.add(Claim{.claim = fmt::format("sift.impulse_modelled_s ({} M particles)", double(particles) / 1e6),
+                     .value = ns / 1e9,
+                     .unit = "s"});
+  }
+  report.add(std::move(line));
+  return {};
+}
+
 Status run(const Options& options, Report& report) {
   OFP_TRY(pin_to_core(options.host_core));
   const auto number = [&](std::string_view name, std::uint64_t otherwise) {
@@ -298,6 +461,7 @@ Status run(const Options& options, Report& report) {
   // the kernel's clearing of pages would be half of the measured time.
   const FrameMemory memory{BufferCache::make({.cached_bytes_max = 12ull << 30}), 0};
   if (part.empty() || part == "linear") OFP_TRY(add_linear(options, agents, small, memory, report));
+  if (part.empty() || part == "model") OFP_TRY(add_model(agents, small, memory, report));
   if (!part.empty() && part != "figures") return {};
   OFP_TRY(add_thousand(agents, 100 * small, memory, report));
   return add_figures(options, agents, 10 * small, memory, report);

@@ -79,7 +79,7 @@ class Records {
                     static_cast<std::uint32_t>(hand_columns_.size()), reinterpret_cast<std::uint8_t*>(parts_.data()));
   }
 
-  // Of everything that a split has written.
+  // A checksum of everything that a split has written.
   [[nodiscard]] std::uint64_t checksum() const {
     std::uint64_t sum = 0;
     for (const Pages& pages : to_)

@@ -1,6 +1,12 @@
 # Third-party targets, each with one name. tools/layers.py names the folders that may use them.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
+# src/base/format.cc compiles the sources of fmt 9 once. Later versions divide theirs otherwise, so their headers have
+# everything.
+set(OFFPATH_FMT_DEFINITIONS "")
+if(fmt_VERSION VERSION_GREATER_EQUAL 10)
+  set(OFFPATH_FMT_DEFINITIONS FMT_HEADER_ONLY)
+endif()
 find_package(tl-expected REQUIRED)
 
 if(OFFPATH_TESTS)
@@ -83,6 +89,10 @@ if(OFFPATH_ARROW MATCHES "^(auto|wheel)$")
 endif()
 if(OFFPATH_ARROW MATCHES "^(auto|system)$" AND NOT OFFPATH_ARROW_FOUND)
   offpath_arrow_from_system()
+endif()
+if(OFFPATH_ARROW_FOUND AND NOT (TARGET offpath::arrow_compute AND TARGET offpath::arrow_acero))
+  message(WARNING "This Arrow has no libarrow_compute, which there is from version 21 on, or no libarrow_acero: agents "
+                  "answer no queries and serve no Flight")
 endif()
 if(OFFPATH_BUNDLE_ARROW)
   get_target_property(arrow_file offpath::arrow IMPORTED_LOCATION)

@@ -4,6 +4,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON) # sources are not held up by libraries that only a later program is linked with
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
@@ -32,6 +33,11 @@ target_compile_options(offpath_flags
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # "text" + std::string is reported as overlapping memory (GCC bug 105651).
   target_compile_options(offpath_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
+# At -O1 it reports the copy of a long std::string as one into its 16 bytes of short text.
+set(offpath_o1_false_positives "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  set(offpath_o1_false_positives -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 if(OFFPATH_SANITIZE)
   target_compile_options(offpath_flags
@@ -78,20 +84,54 @@ set(offpath_sanitizer_environment
   # Arrow's own allocator is not instrumented: memory that it passes from thread to thread would be reported as a race.
   "ARROW_DEFAULT_MEMORY_POOL=system")
 
-# offpath_library(NAME SOURCES … [DEPENDS …]): the static library offpath_NAME of one folder.
-# A dependency is the short name of a folder (base, wire) or any target.
+# A release is compiled with -O3, which is for code that runs for each message, row or packet. COLD sources run at the
+# start, for a person, or a few times a second: less optimisation saves a quarter of their compile time, and none saves
+# half of it under a sanitizer.
+set(offpath_options_of_cold -O0)
+if(NOT OFFPATH_SANITIZE)
+  set(offpath_options_of_cold $<$<CONFIG:Release>:-O1> ${offpath_o1_false_positives})
+endif()
+
+# offpath_library(NAME [SOURCES …] [COLD …] [DEPENDS …]): the static library offpath_NAME of one folder, with one of
+# the two kinds of sources or both. A dependency is the short name of a folder (base, wire) or any target. If there are
+# both kinds, offpath_NAME_cold compiles the cold ones.
 function(offpath_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;COLD;DEPENDS")
   offpath_no_leftovers("offpath_library(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
-  add_library(offpath_${name} STATIC EXCLUDE_FROM_ALL ${arg_SOURCES}) # built when a program needs it
+  set(cold)
+  if(arg_COLD AND arg_SOURCES)
+    set(cold offpath_${name}_cold)
+    add_library(${cold} OBJECT EXCLUDE_FROM_ALL ${arg_COLD})
+    offpath_link(${cold} PRIVATE ${arg_DEPENDS})
+    offpath_compiled_together(${cold} 16 ${arg_COLD})
+    offpath_guides_fuzzers(${cold})
+    add_library(offpath_${name} STATIC EXCLUDE_FROM_ALL ${arg_SOURCES} $<TARGET_OBJECTS:${cold}>)
+  else()
+    add_library(offpath_${name} STATIC EXCLUDE_FROM_ALL ${arg_SOURCES} ${arg_COLD}) # built when a program needs it
+    if(arg_COLD)
+      set(cold offpath_${name})
+    endif()
+  endif()
   add_library(offpath::${name} ALIAS offpath_${name})
-  # Headers take most of the compile time of a source. CMake excludes sources with options of their own.
-  list(LENGTH arg_SOURCES count)
-  if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${arg_SOURCES}" MATCHES "[.]c(;|$)")
-    set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  if(cold)
+    target_compile_options(${cold} PRIVATE ${offpath_options_of_cold})
+  endif()
+  if(arg_SOURCES)
+    offpath_compiled_together(offpath_${name} 12 ${arg_SOURCES})
+  else()
+    offpath_compiled_together(offpath_${name} 16 ${arg_COLD})
   endif()
   offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
   offpath_guides_fuzzers(offpath_${name})
+endfunction()
+
+# offpath_compiled_together(TARGET N SOURCES …): with OFFPATH_UNITY, N sources at a time. Headers take much of a
+# source's compile time. CMake leaves out sources with options of their own.
+function(offpath_compiled_together target batch)
+  list(LENGTH ARGN count)
+  if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${ARGN}" MATCHES "[.]c(;|$)")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+  endif()
 endfunction()
 
 # offpath_installed(NAME [FOLDER]): installs a target of add_executable or add_library, into bin/ or FOLDER. A folder
@@ -111,11 +151,15 @@ function(offpath_installed name)
   endif()
 endfunction()
 
-# offpath_program(NAME SOURCES … [DEPENDS …] [NO_INSTALL]): a program, installed into bin/.
+# offpath_program(NAME SOURCES … [DEPENDS …] [NO_INSTALL] [COLD]): a program, installed into bin/. COLD: its own sources
+# are (offpath_library).
 function(offpath_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_INSTALL" "" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_INSTALL;COLD" "" "SOURCES;DEPENDS")
   offpath_no_leftovers("offpath_program(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
   add_executable(${name} ${arg_SOURCES})
+  if(arg_COLD)
+    target_compile_options(${name} PRIVATE ${offpath_options_of_cold})
+  endif()
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
                         INSTALL_RPATH "${OFFPATH_PROGRAM_RPATH}")
@@ -141,14 +185,42 @@ function(offpath_module name)
   endif()
 endfunction()
 
+# The product is optimised; a unit test's own source should compile fast (half the time under a sanitizer).
+set(offpath_options_of_units -O1 ${offpath_o1_false_positives})
+if(OFFPATH_SANITIZE)
+  set(offpath_options_of_units -O0)
+endif()
+
+# offpath_test_headers(NAME [OPTION]): compiles what every test includes, for tests with that option. It takes most of
+# a test's compile time. None of it is ours, so that no change compiles it again.
+function(offpath_test_headers name)
+  file(CONFIGURE OUTPUT ${name}.cc CONTENT "int main() {}\n")
+  add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  offpath_link(${name} PRIVATE GTest::gtest_main GTest::gmock)
+  target_compile_options(${name} PRIVATE ${ARGN})
+  set(headers <gmock/gmock.h> <gtest/gtest.h> <fmt/core.h> <tl/expected.hpp> <bit> <deque> <list> <mutex> <optional>
+    <random> <span> <thread> <unordered_map> <variant>)
+  target_precompile_headers(${name} PRIVATE ${headers})
+  # The compiled headers name the folder of their build, so each clone has its own. This tells ccache that they are the
+  # same, and the tests that use them come from it.
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  set(compiled gch)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(compiled pch)
+  endif()
+  set(contents "${headers} ${CMAKE_CXX_COMPILER_VERSION} ${GTest_VERSION} ${fmt_VERSION} ${tl-expected_VERSION}")
+  file(CONFIGURE OUTPUT CMakeFiles/${name}.dir/cmake_pch.hxx.${compiled}.sum CONTENT "${contents}\n")
+endfunction()
+
 # offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …]
-#              [TIMEOUT seconds] [FAMILIES])
+#              [TIMEOUT seconds] [FAMILIES] [LINK])
 #
 # A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
 # label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone. With FAMILIES it runs a
-# second time with addresses of IPv6 (src/testing/tcp/family.h), as NAME_ipv6.
+# second time with addresses of IPv6 (src/testing/tcp/family.h), as NAME_ipv6. With LINK each of them runs once more,
+# with the program behind a late link (src/testing/tcp/packet_script.h), as NAME_over_a_link.
 function(offpath_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "FAMILIES" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "FAMILIES;LINK" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
   offpath_no_leftovers("offpath_test(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT OFFPATH_TESTS)
     return()
@@ -167,26 +239,36 @@ function(offpath_test name)
   endif()
   add_executable(${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
-  # The product is optimised; a unit test's own source should compile fast (half the time under a sanitizer).
+  set(headers test_headers)
   if("unit" IN_LIST arg_LABELS AND NOT "threaded" IN_LIST arg_LABELS)
-    if(OFFPATH_SANITIZE)
-      target_compile_options(${name} PRIVATE -O0)
-    else()
-      target_compile_options(${name} PRIVATE -O1)
-    endif()
+    set(headers test_headers_of_units)
+    target_compile_options(${name} PRIVATE ${offpath_options_of_units})
+  endif()
+  if(OFFPATH_UNITY)
+    target_precompile_headers(${name} REUSE_FROM ${headers})
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${offpath_test_ccache}")
+    list(FILTER arg_SOURCES INCLUDE REGEX "[.]c$")
+    set_source_files_properties(${arg_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(runs ${name})
   if(arg_FAMILIES)
     list(APPEND runs ${name}_ipv6)
   endif()
+  if(arg_LINK)
+    list(TRANSFORM runs APPEND _over_a_link OUTPUT_VARIABLE linked_runs)
+    list(APPEND runs ${linked_runs})
+  endif()
   foreach(run IN LISTS runs)
     add_test(NAME ${run} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
              --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${run}.xml --gtest_brief=1)
     set(environment ${offpath_sanitizer_environment} OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR}
       ${offpath_test_environment})
-    if(run MATCHES "_ipv6$")
+    if(run MATCHES "_ipv6")
       list(APPEND environment OFFPATH_TEST_FAMILY=ipv6)
+    endif()
+    if(run MATCHES "_over_a_link$")
+      list(APPEND environment OFFPATH_TEST_LINK=late)
     endif()
     # Tests with long time limits start first, so that none runs alone at the end.
     set_tests_properties(${run} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
@@ -250,11 +332,19 @@ function(offpath_python_module name)
     set(stable_abi STABLE_ABI)
   endif()
   nanobind_add_module(${name} NB_STATIC ${stable_abi} NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
+  set(nanobind nanobind-static)
   if(TARGET nanobind-static-abi3)
+    set(nanobind nanobind-static-abi3)
     # nanobind's headers print to stderr, and the stable ABI's Python.h does not include stdio.h.
     target_compile_options(nanobind-static-abi3 PUBLIC -include stdio.h)
   endif()
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  add_library(${name}_flags INTERFACE)
+  target_compile_options(${name}_flags INTERFACE -Wno-shadow) # nanobind's headers shadow members
+  target_link_libraries(${name} PRIVATE ${name}_flags)        # after the project's -Wshadow
+  if(OFFPATH_UNITY) # of nanobind's own sources, too: they know it as nb_combined.cpp
+    set_target_properties(${name} ${nanobind} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/offpath
                         INSTALL_RPATH "${OFFPATH_MODULE_RPATH}")
   install(TARGETS ${name} LIBRARY DESTINATION ${OFFPATH_SITE_DIR}/offpath COMPONENT python)
@@ -263,9 +353,10 @@ endfunction()
 # Links by short folder name if there is such a library, and compiles with the project's flags.
 function(offpath_link target scope)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:offpath_flags>)
-  # Only fmt's headers: src/base/format.cc compiles its sources once.
+  # Only fmt's headers: src/base/format.cc compiles its sources, where the headers have not everything.
   target_include_directories(${target} SYSTEM ${scope}
     $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_compile_definitions(${target} ${scope} ${OFFPATH_FMT_DEFINITIONS})
   target_link_libraries(${target} ${scope} tl::expected Threads::Threads)
   foreach(dependency IN LISTS ARGN)
     # src/testing comes after the folders whose tests use it.
@@ -284,3 +375,13 @@ function(offpath_no_leftovers call leftovers missing)
     message(FATAL_ERROR "${call}: unknown arguments '${leftovers}', keywords without values '${missing}'")
   endif()
 endfunction()
+
+if(OFFPATH_TESTS AND OFFPATH_UNITY)
+  offpath_test_headers(test_headers)
+  offpath_test_headers(test_headers_of_units ${offpath_options_of_units})
+  set(offpath_test_ccache ${CMAKE_CXX_COMPILER_LAUNCHER})
+  if(CCACHE)
+    find_program(ENV_PROGRAM env REQUIRED)
+    set(offpath_test_ccache ${ENV_PROGRAM} CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${CCACHE})
+  endif()
+endif()

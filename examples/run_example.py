@@ -1,4 +1,4 @@
-"""Runs an example program against an agent of its own, and fails if it does not say what it read back.
+"""Runs an example program against an agent of its own, and fails if it does not print the data that it read back.
 
 Usage: run_example.py PROGRAM
 """

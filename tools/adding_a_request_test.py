@@ -19,6 +19,7 @@ SOURCES = (
     "src/base/format.cc",
     "src/base/hash/siphash.c",
     "src/base/status.cc",
+    "src/service/effects.cc",
     "src/service/request_table.cc",
     "src/telemetry/gauges.cc",
     "src/telemetry/gauges_test.cc",

@@ -6,9 +6,6 @@ libarrow does. older_system.py says how.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
 import shutil
 import sys
 import tomllib
@@ -16,21 +13,16 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import wheel_notices
 from building import FOLDER, ROOT, PackageError, run, run_building, version
-from client_wheel import Machine
+from client_wheel import Machine, repair
 from older_system import linker_flags, make_glibc, make_libraries
 
 NAME = "offpath_agent"
 PACKAGE = ROOT / "python" / NAME
 LICENSES = [ROOT / "LICENSE", ROOT / "NOTICE"]
-# Debian's packages of what is linked in or consists of headers.
-LINKED_IN = (
-    *("libfmt-dev", "libspdlog-dev", "libcpp-httplib-dev", "libexpected-dev", "libcli11-dev", "libtomlplusplus-dev"),
-    *("nlohmann-json3-dev", "libflatbuffers-dev", "libbrotli-dev", "zlib1g-dev", "liblz4-dev", "libzstd-dev"),
-)
-
-# What an installed prefix has besides the programs, and its place in the package. All lie beside libarrow, where the
-# programs look, but for the library that other programs preload.
+# The other files of an installed prefix, and their places in the package. All lie beside libarrow, where the programs
+# look, except for the library that other programs preload.
 LIBRARIES = {
     "lib/offpath/libarrow*.so.*": "lib/offpath",
     "lib/offpath/liboffpath_arrow-*.so": "lib/offpath",
@@ -41,6 +33,7 @@ LIBRARIES = {
 }
 DEFINES = {"CMAKE_BUILD_TYPE": "Release", "OFFPATH_ARROW": "wheel", "OFFPATH_BUNDLE_ARROW": "ON", "OFFPATH_VERBS": "on",
            "OFFPATH_PYTHON": "OFF", "Python_EXECUTABLE": sys.executable}  # fmt: skip
+TOOLCHAIN = ROOT / "cmake" / "aarch64.cmake"
 
 
 def tag(machine: Machine) -> str:
@@ -62,7 +55,7 @@ def metadata() -> str:
 
 
 def files_of(prefix: Path) -> Iterator[tuple[str, Path]]:
-    """(its name in the wheel, file) of what is installed below the prefix, and of the package's own sources."""
+    """(its name in the wheel, file) of the files installed below the prefix, and of the package's own sources."""
     for source in sorted(PACKAGE.glob("*.py")):
         yield f"{NAME}/{source.name}", source
     for program in sorted((prefix / "bin").iterdir()):
@@ -76,7 +69,7 @@ def files_of(prefix: Path) -> Iterator[tuple[str, Path]]:
 
 
 def licenses() -> Iterator[tuple[str, Path]]:
-    """Those of Offpath, of the libarrow that is copied, and of the libraries that are linked in."""
+    """Those of Offpath, of the libarrow that is copied, and of the other libraries that come along."""
     import pyarrow
 
     (arrow,) = Path(pyarrow.__file__).parents[1].glob("pyarrow-*.dist-info")
@@ -84,11 +77,7 @@ def licenses() -> Iterator[tuple[str, Path]]:
         yield each.name, each
     for each in ("LICENSE.txt", "NOTICE.txt"):
         yield f"arrow/{each}", arrow / "licenses" / each
-    for package in LINKED_IN:
-        notice = Path("/usr/share/doc") / package / "copyright"
-        if not notice.exists():
-            raise PackageError(f"{notice} is missing: the wheel has code of {package}")
-        yield f"{package}/copyright.txt", notice
+    yield from wheel_notices.of_debian(wheel_notices.IN_THE_AGENT)
 
 
 def write_wheel(prefix: Path, folder: Path, machine: Machine) -> Path:
@@ -106,11 +95,8 @@ def write_wheel(prefix: Path, folder: Path, machine: Machine) -> Path:
 
         def add(name: str, data: bytes, mode: int) -> None:
             nonlocal record
-            entry = zipfile.ZipInfo(name)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100000 | mode) << 16
-            made.writestr(entry, data)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            record += f"{name},sha256={digest},{len(data)}\n"
+            made.writestr(wheel_notices.entry(name, mode), data)
+            record += wheel_notices.record_line(name, data)
 
         for name, file in files_of(prefix):
             add(name, file.read_bytes(), file.stat().st_mode & 0o777)
@@ -122,25 +108,29 @@ def write_wheel(prefix: Path, folder: Path, machine: Machine) -> Path:
     return wheel
 
 
-def build_agent(
-    machine: Machine, zig: Path, auditwheel: Path, excluded: tuple[str, ...], left_out: tuple[str, ...]
-) -> None:
-    """Makes build/package/agent/offpath_agent-VERSION-py3-none-manylinux_2_28_….whl."""
-    scratch, result = FOLDER / "agent-build", FOLDER / "agent"
-    for old in (scratch, result):
-        shutil.rmtree(old, ignore_errors=True)
-    glibc, libraries = make_glibc(zig, machine.target, scratch), make_libraries(machine.triplet, scratch)
+def settings_for(machine: Machine, glibc: Path, libraries: Path, left_out: tuple[str, ...]) -> dict[str, str | Path]:
+    """The options for CMake."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["cmake"]["define"]
     settings: dict[str, str | Path] = {**project, **DEFINES, **dict(each.split("=") for each in left_out)}
     settings |= {f"CMAKE_{kind}_LINKER_FLAGS": linker_flags(glibc) for kind in ("EXE", "SHARED", "MODULE")}
     settings |= {f"{name}_LIBRARY": libraries / f"lib{name.lower()}.a" for name in ("LZ4", "ZSTD")}
-    build, prefix = ROOT / "build/agent-wheel", scratch / "prefix"
+    settings["httplib_DIR"] = libraries
+    return settings if machine.is_host else settings | {"CMAKE_TOOLCHAIN_FILE": TOOLCHAIN}
+
+
+def build_agent(
+    machine: Machine, folder: str, zig: Path, auditwheel: Path, excluded: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    """Makes build/package/FOLDER/offpath_agent-VERSION-py3-none-manylinux_2_28_….whl."""
+    scratch, result = FOLDER / f"{folder}-build", FOLDER / folder
+    for old in (scratch, result):
+        shutil.rmtree(old, ignore_errors=True)
+    glibc, libraries = make_glibc(zig, machine, scratch), make_libraries(machine, scratch)
+    settings = settings_for(machine, glibc, libraries, left_out)
+    build, prefix = ROOT / f"build/{folder}-wheel", scratch / "prefix"
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", build, "--fresh",
-        *(f"-D{name}={value}" for name, value in settings.items()), PKG_CONFIG_PATH=str(libraries))  # fmt: skip
-    run_building(ROOT / "build/logs/package-agent.log", "cmake", "--build", build)
+        *(f"-D{name}={value}" for name, value in settings.items()))  # fmt: skip
+    run_building(ROOT / f"build/logs/package-{folder}.log", "cmake", "--build", build)
     for component in ("programs", "sdk"):
         run("cmake", "--install", build, "--prefix", prefix, "--component", component, "--strip")
-    wheel = write_wheel(prefix, scratch, machine)
-    run(auditwheel, "repair", "--plat", machine.platform, "--only-plat",
-        *(word for pattern in excluded for word in ("--exclude", pattern)),
-        "--wheel-dir", result, wheel, PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
+    repair(write_wheel(prefix, scratch, machine), machine, result, auditwheel, excluded, machine.libraries)

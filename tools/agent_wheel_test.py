@@ -10,6 +10,7 @@ from pathlib import Path
 
 import agent_wheel
 import pytest
+import wheel_notices
 import wheels
 from building import PackageError, version
 from client_wheel import HOST, Machine
@@ -20,7 +21,7 @@ HERE = Machine(HOST, Path("/"))
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """What an installation has, with a script as the agent."""
+    """The files of an installation, with a script as the agent."""
     libraries = ("offpath/libarrow.so.1", "offpath/liboffpath_arrow-1a.so", "offpath/liboffpath_flight-1a.so",
                  "liboffpath.so.0", "liboffpath_openssl.so.0", "liboffpath_sockets.so")  # fmt: skip
     names = ["bin/offpath-agent", "bin/offpath-worker", "lib/cmake/offpath/offpathConfig.cmake"]
@@ -53,7 +54,7 @@ def test_pip_installs_it_and_its_command_starts_the_program(prefix: Path, tmp_pa
     (licenses,) = site.glob("offpath_agent-*.dist-info/licenses")
     of_others = {file.relative_to(licenses).as_posix() for file in licenses.glob("*/*.txt")}
     assert of_others == {"arrow/LICENSE.txt", "arrow/NOTICE.txt"} | {
-        f"{package}/copyright.txt" for package in agent_wheel.LINKED_IN
+        f"{package}/copyright.txt" for package in wheel_notices.IN_THE_AGENT
     }
 
 
@@ -66,6 +67,14 @@ def test_a_prefix_without_libarrow_or_what_loads_it_is_refused(
     (prefix / "lib/offpath" / name).unlink()
     with pytest.raises(PackageError, match=rf"lib/offpath/{pattern}\*"):
         agent_wheel.write_wheel(prefix, tmp_path, HERE)
+
+
+def test_another_processors_is_built_with_what_is_linked_in_alike(tmp_path: Path) -> None:
+    arm = Machine("aarch64", tmp_path / "arm")
+    here, there = (agent_wheel.settings_for(each, tmp_path, tmp_path / "libraries", ("OFFPATH_BENCH=OFF",))
+                   for each in (HERE, arm))  # fmt: skip
+    assert here["httplib_DIR"] == tmp_path / "libraries" and here["ZSTD_LIBRARY"] == tmp_path / "libraries/libzstd.a"
+    assert there == here | {"CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64.cmake"}
 
 
 def test_it_is_built_as_the_debian_package_is() -> None:

@@ -1,4 +1,4 @@
-"""What the builds of packages have in common: where they are, and commands that show how far they are."""
+"""Shared by the builds of packages: their places, and commands that show their progress."""
 
 from __future__ import annotations
 
@@ -63,10 +63,12 @@ def version() -> str:
 def copy_sources(to: Path) -> None:
     """Files that git tracks or would add: no build, no environment."""
     shutil.rmtree(to, ignore_errors=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if shutil.which(command[0]) is None:
+        raise PackageError("git says which files are sources: install it")
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:  # no clone, or one of another user
+        raise PackageError(f"git says which files are sources, but not here: {listed.stderr.strip()}")
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).exists():
             (to / name).parent.mkdir(parents=True, exist_ok=True)

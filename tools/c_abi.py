@@ -3,11 +3,11 @@
 
 Usage: tools/c_abi.py          prints every difference, as an addition or as a break. Exits 1 if there is a break that
                                the version in offpath.h does not permit (docs/reference/stability.md).
-       tools/c_abi.py --write  writes what the headers say now, as each release does.
+       tools/c_abi.py --write  records the present headers, for each release.
 
 The text has one line for each thing that programs are compiled with: a function with the types of its parameters, an
 enumerator with its number, a member of a struct with its place in the order, a type, a macro. It is read from the
-headers, which are plain declarations; what this program cannot read is an error.
+headers, which are plain declarations; text that this program cannot read is an error.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import re
 import sys
 from pathlib import Path
 
-from header_version import header_version
+from header_version import LIBRARY_HEADERS, header_version
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ("offpath/offpath.h", "offpath/plugin.h", "offpath/decision.h")
+HEADERS = (*LIBRARY_HEADERS, "plugin.h", "decision.h")
 TEXT = Path("packaging/c_abi.txt")
 HEAD = "# The C interfaces of the last release, made by tools/c_abi.py --write. ./dev lint compares include/offpath.\n"
 NOT_THE_INTERFACE = re.compile(r"^OFP_VERSION_|_H$|^OFP_(?:API|PLUGIN_EXPORT)$")
@@ -41,7 +41,8 @@ def without_comments(text: str) -> str:
 
 
 def declarations(text: str) -> list[str]:
-    """What ends with a semicolon outside of braces and brackets, or with the brace of an inline function."""
+    """Declarations that end with a semicolon outside of braces and brackets, or with the brace of an inline
+    function."""
     found, depth, start = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "{(") - (letter in "})")
@@ -112,7 +113,7 @@ def enumerators(name: str, body: str) -> list[str]:
 
 
 def interface(root: Path) -> list[str]:
-    texts = [(root / "include" / header).read_text(encoding="utf-8") for header in HEADERS]
+    texts = [(root / "include" / "offpath" / header).read_text(encoding="utf-8") for header in HEADERS]
     return [f"version {header_version(root)}", *(line for text in texts for line in lines_of(text))]
 
 

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import wheel_notices
 from building import FOLDER, ROOT, PackageError, copy_sources, run, run_building, version
 from debian_packages import listed
 from pythons import Python, builders, installed
@@ -23,7 +24,7 @@ HOST = os.uname().machine
 HOST_TRIPLET = f"{HOST}-linux-gnu"
 BUILD_PACKAGES, TOOLS = ROOT / "packages" / "client.txt", ROOT / "packages" / "wheel.txt"
 
-# The parts of the library for programs, and of what is compiled for Python.
+# The parts of the library for programs, and of the extension for Python.
 FOLDERS = "src/base;src/wire;src/link;src/channel;src/frame;src/telemetry/host_sampler;src/host;python"
 TARGETS = ("offpath", "offpath_openssl_module", "_native", "man/offpath.1")
 COMPONENTS = ("sdk", "python")
@@ -32,7 +33,7 @@ COMPONENTS = ("sdk", "python")
 HEADERS = ("fmt", "tl", "toml++", "flatbuffers", "infiniband", "rdma")
 SYSTEM_HEADERS = Path("/usr/include")
 
-# pyproject.toml says what the whole package needs; in the client's, these lines read otherwise.
+# pyproject.toml has the requirements of the whole package; the client's has these lines instead.
 CHANGES = {
     r'requires = \[.*\]': 'requires = ["scikit-build-core>=1.1", "nanobind>=3.1"]',
     r'requires-python = ".*"': 'requires-python = ">=3.10"',
@@ -43,7 +44,7 @@ CHANGES = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What a wheel is for: a processor, as wheels name it, and the root of a system with libraries for it."""
+    """The target of a wheel: a processor, as wheels name it, and the root of a system with libraries for it."""
 
     processor: str
     root: Path
@@ -63,6 +64,17 @@ class Machine:
     @property
     def is_host(self) -> bool:
         return self.processor == HOST
+
+    @property
+    def libraries(self) -> Path:
+        return self.root / "usr/lib" / self.triplet
+
+    def tool(self, name: str) -> str:
+        """A program of GCC or binutils for it, of Debian's packages."""
+        return name if self.is_host else f"{self.triplet}-{name}"
+
+    def compiler(self, name: str) -> list[str]:
+        return [self.tool(name)] if self.is_host else [self.tool(name), f"--sysroot={self.root}"]
 
 
 def tool(folder: Path, name: str, command: str) -> Path:
@@ -110,13 +122,13 @@ def make_sources(folder: Path) -> None:
 
 
 def compiler_settings(machine: Machine, zig: Path, scratch: Path) -> dict[str, str | Path]:
-    """What CMake is told for every Python. Makes the folders that it names."""
+    """The options for CMake, for every Python. Makes the folders in them."""
     tools = scratch / "tools"
     tools.mkdir(parents=True)
     compile_flags = f"-isystem {make_headers(machine, scratch / 'include')} -fno-sanitize=undefined"
     after_project = tools / "after_project.cmake"
-    # CMake gives no -I for what the compiler searches anyway: so this machine's libc stays out.
-    # Where Debian's CMake files of libraries are is known to its own compilers alone.
+    # CMake gives no -I for the compiler's own directories, so this machine's libc stays out. Only Debian's own
+    # compilers know the place of Debian's CMake files.
     after_project.write_text("".join([
         *(f"list(APPEND CMAKE_{each}_IMPLICIT_INCLUDE_DIRECTORIES {SYSTEM_HEADERS})\n" for each in ("C", "CXX")),
         f"set(CMAKE_LIBRARY_ARCHITECTURE {HOST_TRIPLET})\n",
@@ -141,19 +153,18 @@ def compiler_settings(machine: Machine, zig: Path, scratch: Path) -> dict[str, s
         "OFFPATH_MAN_PYTHON": sys.executable,
     }
     if not machine.is_host:
-        libraries = machine.root / "usr/lib" / machine.triplet
         defines |= {
             "CMAKE_SYSTEM_NAME": "Linux",
             "CMAKE_SYSTEM_PROCESSOR": machine.processor,
             "OPENSSL_INCLUDE_DIR": SYSTEM_HEADERS,
-            "OPENSSL_CRYPTO_LIBRARY": libraries / "libcrypto.so",
-            "OPENSSL_SSL_LIBRARY": libraries / "libssl.so",
+            "OPENSSL_CRYPTO_LIBRARY": machine.libraries / "libcrypto.so",
+            "OPENSSL_SSL_LIBRARY": machine.libraries / "libssl.so",
         }
     return defines
 
 
 def environment_of(python: Python) -> Path:
-    """A Python of this version that has what scikit-build-core builds with."""
+    """A Python of this version with the requirements of scikit-build-core."""
     if python.version == sys.version_info[:2]:
         return Path(sys.executable)
     place = FOLDER / f"python{python.version[0]}.{python.version[1]}"
@@ -167,13 +178,34 @@ def environment_of(python: Python) -> Path:
 
 
 def environment_for(machine: Machine, python: Python) -> dict[str, str]:
-    """What scikit-build-core and ccache read from the environment."""
+    """The environment for scikit-build-core and ccache."""
     zig = next(line for line in listed(TOOLS) if line.startswith("ziglang=="))
     environment = {"CCACHE_COMPILERTYPE": "clang", "CCACHE_COMPILERCHECK": f"string:{zig} {machine.target}"}
     if not machine.is_host:  # the values that Python's own configuration would have there
         environment["_PYTHON_HOST_PLATFORM"] = f"linux-{machine.processor}"
         environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{''.join(map(str, python.version))}-{machine.triplet}.so"
     return environment
+
+
+def repair(
+    wheel: Path,
+    machine: Machine,
+    result: Path,
+    auditwheel: Path,
+    excluded: tuple[str, ...],
+    libraries: Path | None = None,
+) -> Path:
+    """The same wheel in `result`, with its platform and the libraries that it brings (from `libraries`, if given)."""
+    # auditwheel has no platform names for other processors; the one that it finds has to be this one.
+    places = [] if machine.is_host or libraries is None else ["--ldpaths", libraries]
+    run(auditwheel, "repair", "--plat", machine.platform if machine.is_host else "auto", "--only-plat", *places,
+        *(word for pattern in excluded for word in ("--exclude", pattern)), "--wheel-dir", result, wheel,
+        PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
+    name, release, *tags = wheel.stem.split("-")
+    repaired = result / f"{name}-{release}-{tags[0]}-{tags[1]}-{machine.platform}.whl"
+    if not repaired.exists():
+        raise PackageError(f"auditwheel does not take {wheel.name} for {machine.platform}")
+    return repaired
 
 
 def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, excluded: tuple[str, ...]) -> None:
@@ -189,7 +221,7 @@ def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, exc
     make_sources(scratch / "sources")
     defines = compiler_settings(machine, zig, scratch)
     for python in pythons:
-        # In one folder by turns: Ninja then compiles anew only what is not the same for every Python.
+        # In one folder by turns: Ninja then recompiles only files that differ between Pythons.
         (scratch / "build/CMakeCache.txt").unlink(missing_ok=True)
         own = {} if machine.is_host else {"Python_INCLUDE_DIR": headers_of(python, machine)}
         settings = [
@@ -207,9 +239,5 @@ def build_client(machine: Machine, folder: str, zig: Path, auditwheel: Path, exc
             **environment_for(machine, python),
         )  # fmt: skip
         (wheel,) = plain.glob(f"offpath-{version()}-{python.tags}-*.whl")
-        # Of another processor auditwheel knows no platform by name; the one that it finds has to be this one.
-        run(auditwheel, "repair", "--plat", machine.platform if machine.is_host else "auto", "--only-plat",
-            *(word for pattern in excluded for word in ("--exclude", pattern)), "--wheel-dir", result, wheel,
-            PATH=f"{auditwheel.parent}:{os.environ['PATH']}")  # fmt: skip
-        if not any(result.glob(f"*-{python.tags}-{machine.platform}.whl")):
-            raise PackageError(f"auditwheel does not take {wheel.name} for {machine.platform}")
+        repaired = repair(wheel, machine, result, auditwheel, excluded)
+        wheel_notices.add(repaired, wheel_notices.of_client())

@@ -1,4 +1,4 @@
-"""Wheels of the client: for which Pythons, with what they say of themselves, and from which packages."""
+"""Wheels of the client: their Pythons, their metadata, and their packages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_this_python_is_among_those_of_the_machine(monkeypatch: pytest.MonkeyPat
 
 
 def test_other_pythons_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One that does not run, or is none, is left out."""
+    """A Python that does not run, or is not one, is left out."""
     silent = tmp_path / "python3"
     silent.write_text("#!/bin/sh\nexit 127\n")
     silent.chmod(0o755)
@@ -67,6 +67,34 @@ def test_a_machine_is_named_as_wheels_and_compilers_name_it() -> None:
                                                                             python(11)))  # fmt: skip
 
 
+def test_programs_for_another_machine_are_made_by_its_tools() -> None:
+    """An archive that this machine's own ar writes has no index of another processor's symbols."""
+    arm, here = Machine("aarch64", Path("/arm")), Machine(client_wheel.HOST, Path("/"))
+    assert (arm.tool("ar"), here.tool("ar")) == ("aarch64-linux-gnu-ar", "ar")
+    assert arm.compiler("g++") == ["aarch64-linux-gnu-g++", "--sysroot=/arm"] and here.compiler("gcc") == ["gcc"]
+
+
+@pytest.mark.parametrize("processor", [client_wheel.HOST, "riscv64"])
+def test_a_wheel_that_auditwheel_takes_for_another_platform_is_refused(processor: str, tmp_path: Path) -> None:
+    machine = Machine(processor, Path("/other"))
+    program, said = tmp_path / "auditwheel", tmp_path / "said"
+    program.write_text(f'#!/bin/sh\necho "$@" >{said}\ntouch "{tmp_path}/$MADE"\n')
+    program.chmod(0o755)
+    wheel = tmp_path / f"offpath-0.1.0-cp310-cp310-linux_{processor}.whl"
+
+    def repaired(made: str) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MADE", f"offpath-0.1.0-cp310-cp310-{made}_{processor}.whl")
+            client_wheel.repair(wheel, machine, tmp_path, program, ("libssl.so.3",), Path("/other/lib"))
+        return said.read_text()
+
+    with pytest.raises(PackageError, match="manylinux_2_28"):
+        repaired("manylinux_2_34")
+    command = repaired("manylinux_2_28")
+    assert "--exclude libssl.so.3" in command
+    assert ("--plat auto" in command) == ("--ldpaths /other/lib" in command) == (not machine.is_host)
+
+
 def test_headers_of_the_systems_python_are_those_of_the_other_system() -> None:
     arm = Machine("aarch64", Path("/arm"))
     system = Python(Path("/usr/bin/python3"), (3, 11), Path("/usr/include/python3.11"))
@@ -75,7 +103,7 @@ def test_headers_of_the_systems_python_are_those_of_the_other_system() -> None:
 
 
 def test_every_python_has_the_builders_of_the_environment() -> None:
-    """packages/client.txt pins what packages/python.txt pins."""
+    """packages/client.txt has the pins of packages/python.txt."""
     pinned = dict(line.split("==") for line in listed(ROOT / "packages/python.txt"))
     builders = dict(line.partition(";")[0].split("==") for line in listed(client_wheel.BUILD_PACKAGES))
     assert {"nanobind", "scikit-build-core"} <= builders.keys()

@@ -48,10 +48,15 @@ def apt(program: str, state: Path, architecture: str, present: tuple[str, ...] =
     return [program, "-q", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
 
 
-def places_of_debian() -> list[tuple[str, str]]:
+def places_of_debian(state: Path) -> list[tuple[str, str]]:
     """(address, suite) of each of this machine's package sources of Debian: its release, updates and security."""
-    told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages",
-               "Origin: Debian", "Component: main")  # fmt: skip
+    asked = ("indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages", "Origin: Debian",
+             "Component: main")  # fmt: skip
+    told = run("apt-get", *asked)
+    if not told.strip():  # apt knows only a source's address until it has read the source's lists
+        own = apt("apt-get", state / "places", run("dpkg", "--print-architecture").strip())
+        run(*own, "update")
+        told = run(*own, *asked)
     places = dict.fromkeys((address, suite) for address, suite in map(str.split, told.splitlines()))
     if not any("-" not in suite for _, suite in places):
         raise PackagesError("this machine's package sources have no release of Debian")
@@ -71,7 +76,7 @@ def fetch_packages(
     among the results. `suite`: another release of Debian than this machine's."""
     get = apt("apt-get", state, architecture, present)
     if suite:
-        address = next(address for address, own in places_of_debian() if "-" not in own)
+        address = next(address for address, own in places_of_debian(state) if "-" not in own)
         get += known_alone([f"deb {address} {suite} main"], state)
     run(*get, "update")
     archives = state / "cache" / "archives"
@@ -88,7 +93,7 @@ def fetch_source(name: str, installed: str, folder: Path) -> Path:
     version = run("dpkg-query", "-W", "-f=${source:Version}", installed)
     state = folder / "apt"
     get = apt("apt-get", state, "amd64")
-    get += known_alone([f"deb-src {address} {suite} main" for address, suite in places_of_debian()], state)
+    get += known_alone([f"deb-src {address} {suite} main" for address, suite in places_of_debian(state)], state)
     run(*get, "update")
     run(*get, "source", "--download-only", f"{name}={version}", cwd=folder)
     (description,) = folder.glob("*.dsc")

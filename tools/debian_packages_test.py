@@ -99,6 +99,16 @@ def test_the_source_of_a_release_of_an_update_and_of_a_security_fix(
     assert (fetch_source("probe", "probe", tmp_path / "fetched") / "said").read_text() == version
 
 
+def test_a_machine_whose_lists_were_removed_is_asked_anew(installed: Path, tmp_path: Path) -> None:
+    """As Debian's container images are: the sources are known, and nothing that is in them."""
+    shutil.rmtree(tmp_path / "apt/lists")
+    (tmp_path / "apt/lists/partial").mkdir(parents=True)
+    installed.write_text("1.1")
+    (tmp_path / "fetched").mkdir()
+    assert (fetch_source("probe", "probe", tmp_path / "fetched") / "said").read_text() == "1.1"
+    assert [file for file in (tmp_path / "apt/lists").iterdir() if "dists" in file.name] == []  # the machine's own stay
+
+
 def test_a_version_that_no_source_has_is_named(installed: Path, tmp_path: Path) -> None:
     installed.write_text("0.9")
     (tmp_path / "fetched").mkdir()

@@ -36,7 +36,7 @@ WORDS = words_of(FILES) | {PurePosixPath(file).stem for file in FILES}
 
 
 def quoted(page: str) -> list[str]:
-    """What a page has in backticks outside of blocks."""
+    """The words in backticks outside of blocks."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page, flags=re.S | re.M))
 
 

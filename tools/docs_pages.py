@@ -1,6 +1,6 @@
 """Makes the pages of the site that are generated from the sources: a hook of MkDocs (mkdocs.yml).
 
-    reference/c.md         include/offpath/offpath.h
+    reference/c.md         include/offpath/offpath.h, exchange.h, tasks.h
     reference/plugin.md    include/offpath/plugin.h
     reference/decision.md  include/offpath/decision.h
     reference/python.md    signatures and docstrings of the names in offpath.__all__
@@ -24,11 +24,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from header_version import LIBRARY_HEADERS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "offpath"
 METRICS = ROOT / "src" / "agent" / "status"
+LIBRARY = [ROOT / "include" / "offpath" / name for name in LIBRARY_HEADERS]
 
-C_INTRO = "Made from `include/offpath/offpath.h`. Begin with [C and C++](../start/c.md)."
+C_INTRO = (
+    "Made from `include/offpath/offpath.h` and the two headers that it includes. Begin with [C and C++](../start/c.md)."
+)
 DECISION_INTRO = "Made from `include/offpath/decision.h`. [Decisions](../guides/plugins.md#decisions) explains them."
 PLUGIN_INTRO = "Made from `include/offpath/plugin.h`. [Plug-ins](../guides/plugins.md) explains how functions run."
 PYTHON_INTRO = "Made from the docstrings of `python/offpath`. Begin with [Python](../start/python.md)."
@@ -104,12 +109,14 @@ def names_in(code: str) -> list[str]:
     return list(dict.fromkeys([*types_, *FUNCTION_POINTER.findall(plain), *functions]))
 
 
-def header_page(path: Path, title: str, intro: str) -> str:
-    """A C header as a page: its sections, each declaration below the comment that explains it."""
+def header_page(path: Path, title: str, intro: str, *others: Path) -> str:
+    """A C header, and others that it includes, as a page: sections, each declaration below the comment that explains
+    it."""
     text = path.read_text(encoding="utf-8")
-    body = text[text.index("*/") + 2 :]
     opening = prose(text[: text.index("*/")]).replace("SPDX-License-Identifier: Apache-2.0", "").rstrip()
     made = [f"# {title}", intro, opening]
+    texts = [text, *(each.read_text(encoding="utf-8") for each in others)]
+    body = "".join(each[each.index("*/") + 2 :] for each in texts)
     parts = re.split(r"^(?=/\* ---- )", body, flags=re.MULTILINE)
     for part in parts:
         section = SECTION.match(part)
@@ -177,7 +184,9 @@ def docstring_page(text: str | None) -> str:
         if block.lstrip().startswith(">>>"):
             made.append(f"```pycon\n{block}\n```")
         else:
-            made.append(html.escape(block.replace("``", "`"), quote=False))
+            pieces = block.replace("``", "`").split("`")  # every other one is code, which Markdown escapes itself
+            pieces[::2] = [html.escape(piece, quote=False) for piece in pieces[::2]]
+            made.append("`".join(pieces))
     return "\n\n".join(made)
 
 
@@ -226,8 +235,41 @@ def exported(package: Path) -> list[tuple[str, str]]:
     return listed
 
 
+# Names that programs import from modules of their own, because these need more packages.
+OF_MODULES = {
+    "dask": ("read_pool",),
+    "ray": ("read_pool", "PoolDatasource"),
+    "spark": ("read_pool", "PoolDataSource"),
+    "integrations.fbpic": ("ParticleDiagnostic",),
+    "integrations.openpmd": ("put_iteration",),
+    "flight_sql": ("FlightSqlServer",),
+    "telemetry": ("start", "stop"),
+    "flight_tracing": ("ClientTracing", "ServerTracing"),
+    "exchange_store": ("ExchangeStore",),
+}
+
+
+def definition_page(node: ast.stmt, source: list[str]) -> str:
+    """The page's part about a class or a function; empty for anything else."""
+    if isinstance(node, ast.ClassDef):
+        return class_page(node, source)
+    if not isinstance(node, ast.FunctionDef):
+        return ""
+    return f"## `{node.name}`\n\n```python\n{signature_of(node)}\n```\n\n{docstring_page(ast.get_docstring(node))}"
+
+
+def module_page(package: Path, module: str, names: tuple[str, ...]) -> str:
+    """The named functions and classes of a module, below a heading of the module's own."""
+    path = package / module.replace(".", "/")
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    defined = {getattr(node, "name", ""): definition_page(node, text.split("\n")) for node in tree.body}
+    below = [re.sub(r"^(##+ )", r"#\1", defined[name], flags=re.MULTILINE) for name in names]
+    return "\n\n".join([f"## `offpath.{module}`", docstring_page(ast.get_docstring(tree)), *below])
+
+
 def python_page(package: Path) -> str:
-    """Functions and classes of the package, then its errors."""
+    """Functions and classes of the package, those of its modules, then its errors."""
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     made = ["# Python package", PYTHON_INTRO, docstring_page(ast.get_docstring(tree))]
     found = exported(package)
@@ -235,14 +277,9 @@ def python_page(package: Path) -> str:
     for module, name in sorted(found, key=lambda each: order.get(each[1], len(order))):
         text = (package / f"{module}.py").read_text(encoding="utf-8")
         for node in ast.parse(text).body:
-            if isinstance(node, ast.ClassDef) and node.name == name:
-                made.append(class_page(node, text.split("\n")))
-            elif isinstance(node, ast.FunctionDef) and node.name == name:
-                made += [
-                    f"## `{name}`",
-                    f"```python\n{signature_of(node)}\n```",
-                    docstring_page(ast.get_docstring(node)),
-                ]
+            if getattr(node, "name", "") == name:
+                made.append(definition_page(node, text.split("\n")))
+    made += [module_page(package, *each) for each in OF_MODULES.items()]
     made.append(errors_table(package / "errors.py"))
     return "\n\n".join(made) + "\n"
 
@@ -338,7 +375,7 @@ GROUPS = {
     ),
     "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
     "Latencies": ("latency",),
-    "Members": ("group", "reach"),
+    "Members": ("group", "reach", "card"),
     "Sift": ("stage", "sifts", "track_file"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
     "Tasks": ("task", "message"),
@@ -382,7 +419,7 @@ def metrics_page(folder: Path) -> str:
 # ---- MkDocs ------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
-    "reference/c.md": lambda: header_page(ROOT / "include/offpath/offpath.h", "C interface", C_INTRO),
+    "reference/c.md": lambda: header_page(LIBRARY[0], "C interface", C_INTRO, *LIBRARY[1:]),
     "reference/plugin.md": lambda: header_page(ROOT / "include/offpath/plugin.h", "Plug-in interface", PLUGIN_INTRO),
     "reference/decision.md": lambda: header_page(ROOT / "include/offpath/decision.h", "Decisions", DECISION_INTRO),
     "reference/python.md": lambda: python_page(PACKAGE),

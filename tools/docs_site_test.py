@@ -8,6 +8,7 @@ from pathlib import Path
 import docs_pages
 import docs_site
 import pytest
+from header_version import library_headers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -89,7 +90,7 @@ def test_a_header_becomes_a_page(tmp_path: Path) -> None:
 
 
 def test_every_function_of_the_header_has_a_heading() -> None:
-    header = (ROOT / "include/offpath/offpath.h").read_text()
+    header = library_headers()
     page = docs_pages.PAGES["reference/c.md"]()
     headings = " ".join(re.findall(r"^### .*$", page, re.MULTILINE))
     declared = re.findall(r"^OFP_API [^(]*?\b(ofp_\w+)\(", header, re.MULTILINE)
@@ -104,6 +105,29 @@ def test_public_names_of_the_package_are_there() -> None:
     assert "### `Session.stream`" in page
     assert "| `Timeout` | `TimeoutError` | 2 |" in page
     assert "_native" not in page
+
+
+def test_names_of_modules_are_there_below_a_heading_of_their_own() -> None:
+    page = docs_pages.python_page(ROOT / "python/offpath")
+    for module, names in docs_pages.OF_MODULES.items():
+        part = page.partition(f"## `offpath.{module}`\n")[2].partition("\n## ")[0]
+        assert [name for name in names if f"\n### `{name}`\n" not in part] == []
+
+
+def test_every_name_that_guides_import_from_a_module_is_there() -> None:
+    page = docs_pages.python_page(ROOT / "python/offpath")
+    pages = "".join(each.read_text() for each in (ROOT / "docs/guides").glob("*.md"))
+    examples = "".join(each.read_text() for each in (ROOT / "examples").rglob("*.py"))
+    imported = re.findall(r"^from offpath\.([\w.]+) import ([\w, ]+)$", pages + examples, re.MULTILINE)
+    used = re.findall(r"\boffpath\.(dask|ray|spark)\.(\w+)\(", pages)
+    assert len(imported) >= 5 and len(used) >= 3
+    for module, names in [*imported, *used]:
+        for name in names.split(", "):
+            assert name in docs_pages.OF_MODULES.get(module, ()) or f"## `{name}`" in page, (module, name)
+
+
+def test_code_within_a_docstring_is_escaped_by_markdown_alone() -> None:
+    assert docs_pages.docstring_page("a < b as ``a < b``") == "a &lt; b as `a < b`"
 
 
 def test_metrics_that_dashboards_and_alerts_name_are_there() -> None:
@@ -145,16 +169,19 @@ def test_every_metric_of_an_agent_is_on_its_page() -> None:
 
 
 def test_each_integration_has_a_page_and_a_row_in_the_readme() -> None:
-    """A row links to one section of a page that exists."""
+    """A row links to one section of a page that exists, which has something to copy."""
     section = (ROOT / "README.md").read_text().split("## With other programs\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| program |")]
     linked = set()
     for row in rows:
         (link,) = re.findall(r"\]\(([^)]*)\)", row)
         page, _, anchor = link.partition("#")
-        headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
-        slugs = {re.sub(r"[^a-z0-9-]", "", each.lower().replace(" ", "-")) for each in headings}
-        assert not anchor or anchor in slugs, link
+        sections = {"": (text := (ROOT / page).read_text())}
+        for heading in re.finditer(r"^(##+) (.*)\n", text, re.MULTILINE):
+            (part, *_) = re.split(rf"^#{{2,{len(heading[1])}}} ", text[heading.end() :], maxsplit=1, flags=re.MULTILINE)
+            sections[re.sub(r"[^a-z0-9-]", "", heading[2].lower().replace(" ", "-"))] = part
+        assert anchor in sections, link
+        assert "\n<!-- needs: " in sections[anchor], f"{link}: nothing to begin with"  # test_blocks.py runs it
         linked.add(Path(page).stem)
     assert len(rows) >= 15
     modules = {each.stem for each in (ROOT / "python/offpath/integrations").glob("*.py")} - {"__init__"}

@@ -3,7 +3,8 @@
 
 Usage: tools/format.py [--check]. With --check it changes nothing, prints unformatted files, and exits 1 if there are
 any. Lines have at most 120 columns: those of code, with its comments, which clang-format does not change, and those
-of the documentation, of CMake files and of `dev`. Rows of tables in Markdown cannot be broken and may be longer.
+of the documentation, of CMake files, of Fortran and of shell scripts. Rows of tables in Markdown cannot be broken and
+may be longer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 C_SUFFIXES = ("*.c", "*.cc", "*.h", "*.hpp", "*.inc")
-TEXTS = ("docs/*.md", "*.md", "*CMakeLists.txt", "*.cmake", "*.cmake.in", "dev")
+TEXTS = ("docs/*.md", "*.md", "*CMakeLists.txt", "*.cmake", "*.cmake.in", "*.f90", "*.sh", "dev")
 GENERATED = {"docs/reference/configuration.md"}  # by offpath-agent --config-reference
 HISTORIES = "bench/results/"  # raw runs
 COLUMNS_MAX = 120

@@ -14,7 +14,7 @@ ADMINISTRATORS_OWN = "base/config.h"  # toml++ has undefined behaviour of its ow
 
 def table() -> list[tuple[set[str], set[str]]]:
     """(parsers, fuzzers) of each row."""
-    text = (ROOT / "docs/operate/threat-model.md").read_text().split("| what comes from outside |")[1]
+    text = (ROOT / "docs/operate/threat-model.md").read_text().split("| input | parser |")[1]
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     return [(set(re.findall(r"`([\w/.]+)`", row[2])), set(re.findall(r"`(\w+_fuzz)`", row[3]))) for row in rows]
 

@@ -1,4 +1,5 @@
-"""The agent's container image, from the Debian package and what that depends on: no registry and no container runs.
+"""The agent's container image, from the Debian package and its dependencies; it needs no registry and no running
+container.
 
 Packages are unpacked, not installed: none of their scripts runs, so an image for another processor is made the same
 way. The image has no shell. Scanners find the packages in /var/lib/dpkg/status.d, licences in /usr/share/doc.
@@ -20,11 +21,11 @@ AGENT = "offpath-agent"
 
 # Loaded when an agent listens with RDMA; the package only recommends them.
 RDMA = ("ibverbs-providers", "libibverbs1", "librdmacm1")
-RELEASE = "base-files"  # /etc/os-release, by which scanners know whose packages these are
+RELEASE = "base-files"  # /etc/os-release, by which scanners know the distribution
 # Dependencies of scripts that do not run.
 NOT_NEEDED = ("adduser", "debconf", "init-system-helpers", "systemd-standalone-sysusers")
 WITHOUT = ("./usr/share/man", "./usr/share/locale", "./usr/share/lintian", "./usr/lib/systemd", "./lib/systemd")
-# What a package's script or an init would make.
+# Files that a package's script or an init would make.
 FOLDERS = {"run/offpath": 0o755, "var/lib/offpath": 0o700, "tmp": 0o1777, "proc": 0o555, "sys": 0o555, "dev": 0o755}
 PASSWD = "root:x:0:0:root:/:/usr/sbin/nologin\n"
 

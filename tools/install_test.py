@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from header_version import header_version
+from header_version import header_version, library_headers
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
@@ -95,7 +95,7 @@ def test_programs_have_manual_pages(prefix: Path) -> None:
 
 
 def test_what_leaves_the_library_is_what_the_header_declares(prefix: Path) -> None:
-    header = re.sub(r"/\*.*?\*/", "", (prefix / "include/offpath/offpath.h").read_text(), flags=re.DOTALL)
+    header = re.sub(r"/\*.*?\*/", "", library_headers(prefix / "include"), flags=re.DOTALL)
     declared = set(re.findall(r"OFP_API[^;(]*?\b(ofp_\w+)\(", header))
     assert len(declared) > 40 and declared == exported(library(prefix))
     assert exported(openssl_part(prefix)) == {"ofp_crypto"}
@@ -120,7 +120,7 @@ def test_the_agent_needs_no_arrow_until_it_loads_it(prefix: Path) -> None:
 
 
 def test_the_rpm_spec_names_every_file(prefix: Path) -> None:
-    """Apart from what it installs itself, and what the build leaves out for it."""
+    """Apart from files that it installs itself, and those that the build leaves out for it."""
     spec = (ROOT / "packaging/rpm/offpath.spec").read_text().split("%changelog")[0]
     places = {"bindir": "bin", "libdir": "lib", "includedir": "include", "mandir": "share/man"}
     named = [f"{places[place]}/{name}" for place, name in re.findall(r"^%{_(\w+)}/(\S+)$", spec, re.MULTILINE)
@@ -145,8 +145,41 @@ def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
             assert all(entry.startswith("$ORIGIN") for entry in path.split(":")), f"{file.name}: {path}"
 
 
+PYARROW = "site-packages/pyarrow"
+LAYOUTS = {  # how packages lay out an installation: (options for CMake, the place of libarrow)
+    "a prefix": ({}, f"lib/python3.11/{PYARROW}"),
+    "an rpm": ({"CMAKE_INSTALL_LIBDIR": "lib64"}, f"lib/python3.11/{PYARROW}"),
+    "a Debian package": (
+        {"CMAKE_INSTALL_LIBDIR": "lib/x86_64-linux-gnu", "OFFPATH_BUNDLE_ARROW": "ON"}, "lib/offpath"),
+    "the wheel of an agent": ({"OFFPATH_BUNDLE_ARROW": "ON"}, "lib/offpath"),
+    "a library elsewhere": ({"CMAKE_INSTALL_LIBDIR": "/elsewhere/lib", "OFFPATH_BUNDLE_ARROW": "ON"}, "lib/offpath"),
+    "a wheel": ({"SKBUILD": "2", "SKBUILD_PLATLIB_DIR": "site-packages"}, PYARROW),
+}  # fmt: skip
+SHOWS_LAYOUT = """
+include({root}/cmake/OffpathLayout.cmake)
+foreach(name IN ITEMS BIN_DIR MODULES_FROM_BIN MODULE_INSTALL_DIR ARROW_RPATH)
+  message("${{OFFPATH_${{name}}}}")
+endforeach()
+"""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_agent_finds_its_modules_and_these_find_libarrow(layout: str, tmp_path: Path) -> None:
+    told, arrow = LAYOUTS[layout]
+    (tmp_path / "layout.cmake").write_text(SHOWS_LAYOUT.format(root=ROOT))
+    python = {"Python_VERSION_MAJOR": "3", "Python_VERSION_MINOR": "11", "PROJECT_SOURCE_DIR": str(tmp_path)}
+    defines = [f"-D{name}={value}" for name, value in (python | told).items()]
+    asked = subprocess.run(
+        ["cmake", *defines, "-P", tmp_path / "layout.cmake"], capture_output=True, text=True, check=True
+    )
+    bin_folder, from_bin, modules, rpath = asked.stderr.splitlines()
+    assert os.path.normpath(f"{bin_folder}/{from_bin}") == modules
+    places = [os.path.normpath(each.replace("$ORIGIN", modules)) for each in rpath.split(";")]
+    assert arrow in places
+
+
 def test_the_library_alone_needs_little(tmp_path: Path) -> None:
-    """No Ninja, no Arrow, no GoogleTest; a newer compiler's warnings stop nobody."""
+    """No Ninja, no Arrow, no GoogleTest; a newer compiler's warnings do not stop the build."""
     run("cmake", "--preset", "sdk", "-S", ROOT, "-B", tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_Arrow=ON",
         "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON")  # fmt: skip
     known = (tmp_path / "CMakeCache.txt").read_text()
@@ -156,6 +189,19 @@ def test_the_library_alone_needs_little(tmp_path: Path) -> None:
         run("cmake", "--build", tmp_path)
         run("cmake", "--install", tmp_path, "--prefix", tmp_path / "prefix")
         test_find_package(tmp_path / "prefix", tmp_path)
+
+
+@pytest.mark.parametrize(("fmt", "header_only"), [("9.1.0", False), ("12.1.0", True)])
+def test_a_later_fmt_is_used_by_its_headers_alone(fmt: str, header_only: bool, tmp_path: Path) -> None:
+    """The instantiations in its sources differ from version to version: src/base/format.cc knows one."""
+    (tmp_path / "fmt").mkdir()
+    (tmp_path / "fmt/fmt-config.cmake").write_text("add_library(fmt::fmt-header-only INTERFACE IMPORTED)\n")
+    version = f'set(PACKAGE_VERSION "{fmt}")\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n'
+    (tmp_path / "fmt/fmt-config-version.cmake").write_text(version)
+    build = tmp_path / "build"
+    run("cmake", "--preset", "sdk", "-S", ROOT, "-B", build, f"-Dfmt_DIR={tmp_path / 'fmt'}")
+    flags = (build / "src/base/CMakeFiles/offpath_base.dir/flags.make").read_text()
+    assert ("FMT_HEADER_ONLY" in flags) == header_only
 
 
 def test_pip_install(tmp_path: Path) -> None:
@@ -205,7 +251,7 @@ def library(prefix: Path) -> Path:
 
 
 def arrow_parts(prefix: Path) -> tuple[Path, Path]:
-    """What the agent loads; where it finds them is in src/mover/arrow_modules.h."""
+    """The modules that the agent loads; src/mover/arrow_modules.h has their places."""
     (arrow,), (flight,) = ((prefix / "lib/offpath").glob(f"liboffpath_{name}-*.so") for name in ("arrow", "flight"))
     return arrow, flight
 

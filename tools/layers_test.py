@@ -67,7 +67,7 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
         ),
         ({"a.h": "// A.", "b.h": "// B."}, "src/base:1: one header has to say 'Read this first in src/base, then …'"),
         ({"a.h": "// Read this first.", "b.h": "// Read this first."}, "these do: a.h, b.h"),
-        ({"a.h": "// Read this first, then c.h.", "b.h": ""}, "src/base/a.h:1: what is to be read next does not exist"),
+        ({"a.h": "// Read this first, then c.h.", "b.h": ""}, "src/base/a.h:1: the header to read next does not exist"),
         ({"a.h": "int a;  // Read this first.", "b.h": ""}, "these do: none"),  # not the opening comment
     ],
 )
@@ -104,6 +104,16 @@ def test_allows(tmp_path: Path, path: str, line: str) -> None:
     write(tmp_path, path, line + "\n")
     assert layers.check_tree(tmp_path) == []
     assert layers.main([str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("folder", ["src/base", "python/offpath/bench", "apps/md", "tests/e2e"])
+def test_a_folder_of_the_product_has_no_more_files_than_a_reader_looks_through(tmp_path: Path, folder: str) -> None:
+    for number in range(layers.FILES_MAX):
+        write(tmp_path, f"{folder}/part{number}.txt", "")
+    assert layers.check_tree(tmp_path) == []
+    write(tmp_path, f"{folder}/one_more.txt", "")
+    found = [] if folder == "tests/e2e" else [f"{folder}:1: 46 files, more than 45: give it rooms"]
+    assert layers.check_tree(tmp_path) == found
 
 
 def test_table_has_no_circle() -> None:

@@ -31,7 +31,7 @@ ENTRY = re.compile(r"^ {2}(\S.*?)(?: {2,}(\S.*))?$")
 
 
 def roff(text: str) -> str:
-    """Text that roff shows as it is."""
+    """Text that roff shows unchanged."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return re.sub(r"(?m)^(?=[.'])", r"\\&", plain)
 

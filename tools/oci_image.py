@@ -22,7 +22,7 @@ GZIP_LEVEL = 6
 
 @dataclass
 class Image:
-    """One architecture's part of an image: its root file system, and what a container of it runs."""
+    """One architecture's part of an image: its root file system, and the command of its containers."""
 
     root: Path
     architecture: str  # as Go and Debian call it: amd64, arm64
@@ -72,7 +72,7 @@ def write_tree(root: Path, to: Digested, seconds: int) -> None:
 
 
 class Layout:
-    """A layout in a folder that is made anew."""
+    """A layout in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.blobs = folder, folder / "blobs" / "sha256"
@@ -89,7 +89,7 @@ class Layout:
         return self.blob(kind, json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
     def layer(self, root: Path, seconds: int) -> tuple[dict[str, Any], str]:
-        """Stores a folder as a layer; its descriptor, and the digest of what the layer unpacks to."""
+        """Stores a folder as a layer; its descriptor, and the digest of its unpacked contents."""
         unfinished = self.folder / "layer"
         with unfinished.open("wb") as file:
             packed = Digested(file)

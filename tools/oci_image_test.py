@@ -1,4 +1,4 @@
-"""Images: every blob is what its name says, and the same files give the same image."""
+"""Images: every blob has the digest of its name, and the same files give the same image."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Builds the packages for installation, in build/package.
 
-Usage: ./dev package [debian] [wheel] [wheel-aarch64] [client] [client-aarch64] [agent] [image] [chart] [rpm]; without
-arguments, the first two. Wheels for aarch64 are cross-compiled with the libraries of tools/sysroot.py. The client's
-wheels have no agent, run with an older glibc, and are made for every Python there is; the agent has a wheel of its own.
-The image is made from the Debian package.
+Usage: ./dev package [debian] [wheel] [wheel-aarch64] [client] [client-aarch64] [agent] [agent-aarch64] [image] [chart]
+[rpm]; without arguments, the first two. Wheels for aarch64 are cross-compiled with the libraries of tools/sysroot.py.
+The client's wheels have no agent, run with an older glibc, and are made for every Python there is; the agent has a
+wheel of its own. The image is made from the Debian package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from pathlib import Path
 from building import FOLDER, ROOT, PackageError, copy_sources, run, version
 from debian_packages import PackagesError
 from image import build_image
-from wheels import build_client_aarch64, build_client_here, build_wheel, build_wheel_aarch64, build_wheel_of_agent
+from wheels import (
+    build_agent_aarch64,
+    build_agent_here,
+    build_client_aarch64,
+    build_client_here,
+    build_wheel,
+    build_wheel_aarch64,
+)
 
 
 def build_debian() -> None:
@@ -58,7 +65,7 @@ def build_chart() -> None:
 
 
 def build_rpm() -> None:
-    """The source package: what an rpm depends on is known only on the system that builds it."""
+    """The source package, because an rpm's dependencies are known only on the system that builds it."""
     top = FOLDER / "rpm-build"
     shutil.rmtree(top, ignore_errors=True)
     named = f"offpath-{version()}"
@@ -74,8 +81,9 @@ def build_rpm() -> None:
 
 def main() -> int:
     steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64,
-             "client": build_client_here, "client-aarch64": build_client_aarch64, "agent": build_wheel_of_agent,
-             "image": build_image_of_agent, "chart": build_chart, "rpm": build_rpm}  # fmt: skip
+             "client": build_client_here, "client-aarch64": build_client_aarch64, "agent": build_agent_here,
+             "agent-aarch64": build_agent_aarch64, "image": build_image_of_agent, "chart": build_chart,
+             "rpm": build_rpm}  # fmt: skip
     for name in sys.argv[1:] or ("debian", "wheel"):
         if name not in steps:
             print(f"./dev package: '{name}' is not one of {', '.join(steps)}", file=sys.stderr)
@@ -85,7 +93,7 @@ def main() -> int:
         except (OSError, subprocess.CalledProcessError, PackageError, PackagesError) as error:
             print(f"./dev package: {name} failed: {error}", file=sys.stderr)
             return 1
-    wheels = [f"{folder}/*.whl" for folder in ("wheel", "wheel-aarch64", "client", "client-aarch64", "agent")]
+    wheels = [f"{kind}{processor}/*.whl" for kind in ("wheel", "client", "agent") for processor in ("", "-aarch64")]
     for made in sorted(found for pattern in (*wheels, "debian/*.deb", "image", "chart/*.tgz", "rpm/*.rpm")
                        for found in FOLDER.glob(pattern)):  # fmt: skip
         files = [made] if made.is_file() else filter(Path.is_file, made.rglob("*"))

@@ -1,4 +1,4 @@
-"""Packages are built with what is compiled already, and show how far they are."""
+"""Packages are built from compiled objects, and show their progress."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ LEAVES_OUT = {
     "OFFPATH_BENCH",
     "OFFPATH_ADIOS2",
     "OFFPATH_LAMMPS",
+    "OFFPATH_XDP",
 }
 
 
@@ -31,6 +32,28 @@ def test_a_wheel_is_compiled_with_the_flags_of_the_release_preset() -> None:
     wheel = {**project["cmake"]["define"], "CMAKE_BUILD_TYPE": project["cmake"]["build-type"]}
     wheel |= dict(each.split("=", 1) for each in wheels.WHEEL_DEFINES)
     assert {name: value for name, value in wheel.items() if name not in LEAVES_OUT} == release
+
+
+def test_a_wheel_is_compiled_by_the_names_that_cmake_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ccache takes a compiler of another name for another one."""
+    told: dict[str, str] = {}
+    monkeypatch.setattr(wheels, "build_wheel_for", lambda *_, ldpaths, **environment: told.update(environment))
+    wheels.build_wheel()
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    assert not any("COMPILER" in name for each in presets if each["name"] in ("base", "release")
+                   for name in each["cacheVariables"])  # fmt: skip
+    assert told == {"CC": "cc", "CXX": "c++"}  # CMake's first choices
+
+
+def test_sources_that_git_does_not_list_are_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an archive of the sources, or where the clone belongs to another user."""
+    monkeypatch.setattr(building, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(building.PackageError, match="not a git repository"):
+        building.copy_sources(tmp_path / "to")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(building.PackageError, match=r"git .* install it"):
+        building.copy_sources(tmp_path / "to")
 
 
 def built(tmp_path: Path, code: str) -> None:

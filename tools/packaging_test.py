@@ -6,11 +6,15 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from debian_packages import listed
 from header_version import header_version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,10 +66,57 @@ def test_the_recipe_names_options_and_folders_that_there_are() -> None:
         assert all((ROOT / folder / "CMakeLists.txt").exists() for folder in folders)
 
 
+DIRECTIVES = ("license", "version", "variant", "depends_on", "conflicts")
+
+
+class CMakePackage:
+    """As far as the recipe knows Spack's own."""
+
+    @staticmethod
+    def define(name: str, value: object) -> tuple[str, object]:
+        return name, value
+
+
+@pytest.mark.parametrize("spack", ["1.0", "0.23"])
+@pytest.mark.parametrize("agent", [True, False])
+def test_the_recipe_uses_what_spack_has(spack: str, agent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since Spack 1.0 build systems are in spack_repo, with the directives of their own."""
+    told: dict[str, list[str]] = {}
+    package, build_system = ModuleType("spack.package"), ModuleType("cmake")
+    for name in (*DIRECTIVES, "generator"):
+        owner = build_system if name == "generator" and spack == "1.0" else package
+        setattr(owner, name, lambda first, *_, name=name, **__: told.setdefault(name, []).append(first))
+    package.when = lambda _: nullcontext()
+    (build_system if spack == "1.0" else package).CMakePackage = CMakePackage
+    monkeypatch.setitem(sys.modules, "spack", ModuleType("spack"))
+    monkeypatch.setitem(sys.modules, "spack.package", package)
+    of_repository = build_system if spack == "1.0" else None  # None: there is no such module
+    monkeypatch.setitem(sys.modules, "spack_repo.builtin.build_systems.cmake", of_repository)
+    for parent in ("spack_repo", "spack_repo.builtin", "spack_repo.builtin.build_systems"):
+        monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+
+    names: dict[str, Any] = {}
+    exec(compile(RECIPE.read_text(), str(RECIPE), "exec"), names)
+    recipe = names["Offpath"]()
+    recipe.spec = SimpleNamespace(satisfies=lambda variant: variant == "+verbs" or (agent and variant == "+agent"))
+    assert (told["version"], told["generator"]) == ([header_version()], ["ninja"])
+    assert {"arrow@21: +compute +dataset", "openssl@3:"} <= set(told["depends_on"])
+    settings = dict(recipe.cmake_args())
+    assert settings["OFFPATH_ARROW"] == ("system" if agent else "off")
+    assert ("src/agent" in settings["OFFPATH_FOLDERS"]) == agent and settings["OFFPATH_VERBS"] == "on"
+
+
+def test_programs_for_the_other_processor_have_the_libraries_of_this_one() -> None:
+    """A library that is missing leaves out a part without a word."""
+    here = (ROOT / "packages/debian.txt").read_text().partition("# libraries, ")[2].partition("\n\n")[0]
+    libraries = {line for line in here.splitlines()[1:] if line.endswith("-dev")} - {"nlohmann-json3-dev"}  # of ADIOS2
+    assert len(libraries) >= 14 and libraries - set(listed(ROOT / "packages/arm-sysroot.txt")) == set()
+
+
 def test_every_program_of_a_debian_package_has_its_manual_page() -> None:
     """Except the worker, which only the agent starts."""
-    for listed in sorted((ROOT / "packaging/debian").glob("*.install")):
-        files = set(listed.read_text().split())
+    for list_file in sorted((ROOT / "packaging/debian").glob("*.install")):
+        files = set(list_file.read_text().split())
         programs = {Path(file).name for file in files if file.startswith("usr/bin/")} - {"offpath-worker"}
         assert {f"usr/share/man/man1/{program}.1" for program in programs} == {
             file for file in files if "/man/" in file
@@ -81,7 +132,7 @@ def test_scripts_are_shell() -> None:
 
 
 def checked(*command: str | Path) -> str:
-    """What a program prints. Skips the test where there is no such program."""
+    """A program's output. Skips the test without such a program."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
@@ -105,6 +156,23 @@ def test_the_spec_builds_without_what_the_debian_packages_leave_out() -> None:
     left_out = re.compile(r"-D(OFFPATH_\w+)=(?:OFF|off)\b")
     rules = (ROOT / "packaging/debian/rules").read_text()
     assert sorted(left_out.findall(SPEC.read_text())) == sorted(left_out.findall(rules))
+
+
+FEDORAS = {  # requirements of a build that the two name differently
+    "flatbuffers-compiler": "flatbuffers-compiler", "libflatbuffers-dev": "flatbuffers-devel",
+    "libcli11-dev": "cmake(CLI11)", "libcpp-httplib-dev": "cmake(httplib)", "libexpected-dev": "cmake(tl-expected)",
+    "libfmt-dev": "cmake(fmt)", "libspdlog-dev": "cmake(spdlog)", "libtomlplusplus-dev": "cmake(tomlplusplus)",
+    "libssl-dev": "pkgconfig(openssl)", "libpmix-dev": "pkgconfig(pmix)",
+}  # fmt: skip
+
+
+def test_the_spec_builds_with_what_the_debian_packages_do() -> None:
+    """A library that is missing leaves out a part without a word."""
+    control = (ROOT / "packaging/debian/control").read_text().partition("Build-Depends:")[2].partition("\nStandards")[0]
+    debians = set(re.findall(r"^ ([a-z][\w-]*)", control, re.MULTILINE)) - {"cmake", "ninja-build", "pkg-config"}
+    wanted = {FEDORAS.get(name, f"pkgconfig({name.removesuffix('-dev')})") for name in debians - {"debhelper-compat"}}
+    fedoras = set(re.findall(r"^BuildRequires: +(\S+)", SPEC.read_text(), re.MULTILINE))
+    assert len(wanted) >= 12 and wanted - fedoras == set()
 
 
 def test_the_spec_has_the_programs_and_pages_of_the_debian_packages() -> None:

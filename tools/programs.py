@@ -1,7 +1,10 @@
-"""Unpacks the packages of packages/programs.txt below build/programs, where tests look for their programs.
+"""Programs and jars of other projects, which tests use and which are not installed.
 
-Usage: tools/programs.py. Does nothing if everything exists. If packages are not available, it prints that and succeeds:
-the tests that need them are then skipped.
+Unpacks the packages of packages/programs.txt below build/programs, and copies the jars of packages/jars.txt to
+build/jars with Maven, if there is one.
+
+Usage: tools/programs.py. Does nothing if everything exists. Unavailable programs are printed, without failure: the
+tests that need them are skipped.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES, FOLDER = ROOT / "packages" / "programs.txt", ROOT / "build" / "programs"
-STAMP = FOLDER / "stamp"
+STAMP = "stamp"
 
 
 def listed(path: Path) -> list[str]:
@@ -30,18 +33,30 @@ def unpack(names: list[str], target: Path) -> None:
             subprocess.run(["dpkg-deb", "--extract", package, target], check=True)
 
 
-def main() -> int:
-    wanted = hashlib.sha256(PACKAGES.read_bytes()).hexdigest()
-    if STAMP.exists() and STAMP.read_text() == wanted:
-        return 0
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
+def copy_jars(names: list[str], target: Path) -> None:
+    for name in names:
+        copy = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={name}", f"-DoutputDirectory={target}"]
+        subprocess.run(copy, cwd=target, check=True)
+
+
+def make(packages: Path, folder: Path, get: Callable[[list[str], Path], None]) -> None:
+    wanted = hashlib.sha256(packages.read_bytes()).hexdigest()
+    stamp = folder / STAMP
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        unpack(listed(PACKAGES), FOLDER)
+        get(listed(packages), folder)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"programs: {error}; tests of programs that are not installed will be skipped", file=sys.stderr)
-        return 0
-    STAMP.write_text(wanted)
+        print(f"programs: {error}; tests that need {packages.name} will be skipped", file=sys.stderr)
+        return
+    stamp.write_text(wanted)
+
+
+def main() -> int:
+    make(ROOT / "packages/programs.txt", ROOT / "build/programs", unpack)
+    make(ROOT / "packages/jars.txt", ROOT / "build/jars", copy_jars)
     return 0
 
 

@@ -76,7 +76,7 @@ def installed() -> tuple[Python, ...]:
 
 
 def builders(pythons: tuple[Python, ...]) -> list[Python]:
-    """One for each wheel: the oldest of those that the stable ABI's wheel serves, and every older one."""
+    """One for each wheel: the oldest Python that the stable ABI's wheel serves, and every older one."""
     by_tags: dict[str, Python] = {}
     for python in sorted(pythons, key=lambda each: each.version):
         by_tags.setdefault(python.tags, python)

@@ -4,8 +4,8 @@ Usage: tools/results.py. Prints problems, and exits 1 if a table differs from it
        tools/results.py --write. Writes the tables.
 
 `offpath bench all --json bench/results/MACHINE` makes the runs. A table stands between `<!-- results: BENCH -->` and
-`<!-- end of results -->`; README has one of the rows below, and no figure besides. A claim holds if it holds on every
-machine.
+`<!-- end of results -->`; README has one of the rows below, and no other figures. A claim holds if it was measured on
+processors of all makers, and holds wherever it was measured.
 """
 
 from __future__ import annotations
@@ -20,18 +20,24 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = "bench/results"
 PAGES = ("docs/results/benchmarks.md", "README.md")
-MACHINES = {"xeon": "Intel Xeon", "epyc": "AMD EPYC"}  # a folder and a column each
+# A folder and a column each.
+MACHINES = {"xeon": "Intel Xeon", "epyc-zen4": "AMD EPYC (Zen 4)", "epyc-zen5": "AMD EPYC (Zen 5)"}
+MAKERS = {"Intel": ["xeon"], "AMD": ["epyc-zen4", "epyc-zen5"]}
 PUBLISHED = "published"  # the file of figures from before runs were kept; any other run of the same claim replaces them
 MARKER = re.compile(r"(<!-- results: (?P<name>[\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
-NOT_MEASURED = "not measured"
+NOT_MEASURED, NOT_DECIDED = "not measured", "not decided"
 FIGURE = re.compile(r"\b\d[\d.,]*(\s?([nmu]s|[GM]b/s|[GM]B/s|[kM]/s)\b|x\b)")  # a speed, or a ratio
 
-# README's rows: what a claim is called there. A claim of `move` that a run missed is among them.
+# README's rows: the names of claims there. A missed claim of `move` is always among them.
 README = {
     "move.post_ns_p50": "host time of a post of 16 columns, from C",
     "move.post_python_us_p50": "host time of a post of 16 columns, from Python",
     "move.post_asleep_us_p50": "host time of a post, from C, while the agent sleeps",
     "move.post_rhythm_us_p50": "host time of a post, from C, every 10 ms, after the agent has learnt the rhythm",
+    "move.post_cold_us_p50 (in a rhythm)":
+        "host time of a post, from C, every 50 ms, of a program that fills the caches",
+    "move.post_cold_us_p50 (irregular)":
+        "host time of a post, from C, of a program that fills the caches, while the agent sleeps",
     "move.post_size_spread": "host time of a post, slowest by fastest size from 4 KiB to 256 MiB",
     "move.post_to_seen_ns_p50": "time from a post until the agent sees it",
     "move.host_cpu_ratio": "host CPU time to hand over 64 MiB",
@@ -85,7 +91,7 @@ Runs = dict[str, dict[str, Run]]  # by claim, then by machine
 
 
 def read_runs(root: Path) -> tuple[Runs, list[str]]:
-    """Every claim in the order of its first run, and what is wrong with the files."""
+    """Every claim in the order of its first run, and the errors in the files."""
     found: Runs = {}
     problems = []
     folders = sorted(path.name for path in (root / RUNS).iterdir() if path.is_dir())
@@ -121,10 +127,14 @@ def figure(value: float | None, unit: str) -> str:
 
 
 def cell(run: Run | None) -> str:
-    """Value, the peer's value, ratio with its interval."""
-    if run is None or not run.claim.measured:
+    """Value, the peer's value, ratio with its interval; or the reason why they are missing."""
+    if run is None:
         return NOT_MEASURED
     claim = run.claim
+    if not claim.measured:
+        return claim.why if claim.target is None and claim.why else NOT_MEASURED
+    if claim.why and claim.peer_value is not None and claim.ratio is None:
+        return f"{NOT_DECIDED}: {claim.why}"
     said = [figure(claim.value, claim.unit)]
     if claim.peer_value is not None:
         said.append(f"peer {figure(claim.peer_value, claim.unit)}")
@@ -135,21 +145,21 @@ def cell(run: Run | None) -> str:
 
 
 def verdict(of_claim: dict[str, Run]) -> str:
-    """Whether a claim holds on every machine; if not, where it does not."""
+    """Whether a claim holds on processors of all makers; if not, where it does not, or is not decided."""
     if all(run.claim.target is None for run in of_claim.values()):
         return "shown"
-    missed = [name for name in MACHINES if name not in of_claim or not of_claim[name].claim.holds]
-    if not missed:
-        return "yes"
-    unmeasured = [name for name in missed if name not in of_claim or not of_claim[name].claim.measured]
-    failed = [name for name in missed if name not in unmeasured]
-    said = [f"{what} on {' and '.join(MACHINES[name] for name in names)}"
-            for what, names in (("missed", failed), (NOT_MEASURED, unmeasured)) if names]  # fmt: skip
-    return "no: " + ", ".join(said)
+    measured = [name for name in MACHINES if name in of_claim and of_claim[name].claim.measured]
+    undecided = [MACHINES[name] for name in measured if of_claim[name].claim.undecided]
+    held = [MACHINES[name] for name in measured if of_claim[name].claim.holds]
+    failed = [MACHINES[name] for name in measured if MACHINES[name] not in (*held, *undecided)]
+    unmeasured = [maker for maker, names in MAKERS.items() if not set(names) & set(measured)]
+    places = {"missed": failed, NOT_DECIDED: undecided, NOT_MEASURED: unmeasured}
+    said = [f"{what} on {' and '.join(names)}" for what, names in places.items() if names]
+    return "no: " + ", ".join(said) if said else "yes"
 
 
 def peer_of(of_claim: dict[str, Run]) -> str:
-    """Without what differs from run to run, which follows a comma or a semicolon."""
+    """Without the part that differs from run to run, which follows a comma or a semicolon."""
     peers = [PEERS.get(run.claim.peer) or re.split(r"[;,] ", run.claim.peer)[0]
              for run in of_claim.values() if run.claim.peer]  # fmt: skip
     return peers[0] if peers else "-"
@@ -169,7 +179,7 @@ def head(first: str) -> str:
 def about(runs: Runs) -> str:
     """Commits and days of the runs of a table, machine by machine; machines without any, on which no claim holds."""
     said = []
-    without = [title for machine, title in MACHINES.items() if not any(machine in each for each in runs.values())]
+    without = [maker for maker, names in MAKERS.items() if not any(set(names) & set(each) for each in runs.values())]
     if runs and without:
         said.append(f"No run of this table on {' and '.join(without)} is kept yet, so no claim holds yet.")
     for machine, title in MACHINES.items():
@@ -197,7 +207,7 @@ def table(name: str, runs: Runs) -> str:
 
 
 def written(text: str, runs: Runs) -> str:
-    """A page with its tables made anew."""
+    """A page with regenerated tables."""
     return MARKER.sub(lambda found: f"{found[1]}\n{table(found['name'], runs)}\n{found[3]}", text)
 
 

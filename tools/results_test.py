@@ -1,4 +1,4 @@
-"""The tables of the documentation: what they say of runs, and what is wrong with runs and pages."""
+"""The tables of the documentation: their contents, and errors in runs and pages."""
 
 from __future__ import annotations
 
@@ -45,20 +45,42 @@ def row_of(root: Path, page: str = results.PAGES[0]) -> list[str]:
 
 
 def test_a_claim_that_holds_on_one_machine_only_is_a_miss(root: Path):
-    assert row_of(root)[-1] == "no: not measured on AMD EPYC"
-    keep(root, "epyc", "move.bandwidth", claim(holds=False, ratio=1.8, interval=[1.7, 1.9]))
-    assert row_of(root)[-1] == "no: missed on AMD EPYC"
-    keep(root, "epyc", "move.bandwidth", claim(value=None, ratio=None, holds=False, why="no UCX"))
-    assert row_of(root)[-1] == "no: not measured on AMD EPYC"
-    keep(root, "epyc", "move.bandwidth", claim(value=9.0))
+    assert row_of(root)[-1] == "no: not measured on AMD"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(holds=False, ratio=1.8, interval=[1.7, 1.9]))
+    assert row_of(root)[-1] == "no: missed on AMD EPYC (Zen 4)"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(value=None, ratio=None, holds=False, why="no UCX"))
+    assert row_of(root)[-1] == "no: not measured on AMD"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(value=9.0))
     assert row_of(root) == [
         "`move.columns_vs_ucx (16 x 4 KiB)`", "10 us; peer 24 us; 2.4 [2.3, 2.5]", "9 us; peer 24 us; 2.4 [2.3, 2.5]",
-        "UCX", ">= 2x", "yes",
+        "not measured", "UCX", ">= 2x", "yes",
     ]  # fmt: skip
+    keep(root, "epyc-zen5", "move.bandwidth", claim(holds=False, ratio=1.8, interval=[1.7, 1.9]))
+    assert row_of(root)[-1] == "no: missed on AMD EPYC (Zen 5)"
+
+
+def test_what_the_turns_do_not_decide_is_no_miss_and_says_why(root: Path):
+    why = "the turns differ by more than UCX costs"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(value=-1.0, ratio=None, interval=None, holds=False, why=why))
+    assert row_of(root)[-1] == "no: not decided on AMD EPYC (Zen 4)"
+    assert row_of(root)[2] == f"not decided: {why}"
+    why = "the interval reaches beyond the target"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(interval=[1.9, 2.5], holds=False, why=why))
+    assert row_of(root)[2] == "10 us; peer 24 us; 2.4 [1.9, 2.5]"
+    assert row_of(root)[-1] == "no: not decided on AMD EPYC (Zen 4)"
+    keep(root, "epyc-zen5", "move.bandwidth", claim(ratio=1.8, interval=[1.7, 1.9], holds=False))
+    assert row_of(root)[-1] == "no: missed on AMD EPYC (Zen 5), not decided on AMD EPYC (Zen 4)"
+
+
+def test_a_figure_that_does_not_exist_says_why(root: Path):
+    none = {"value": None, "peer_value": None, "ratio": None, "interval": None, "holds": False}
+    keep(root, "xeon", "move.bandwidth", claim(target=None, shown=True, why="no gain at any share of a core", **none))
+    assert row_of(root)[1] == "no gain at any share of a core"
+    assert row_of(root)[-1] == "shown"
 
 
 def test_the_readme_has_the_cells_of_the_page(root: Path):
-    keep(root, "epyc", "move.bandwidth", claim())
+    keep(root, "epyc-zen4", "move.bandwidth", claim())
     name, *cells = row_of(root)
     assert row_of(root, "README.md") == ["reading 16 columns of 4 KiB", *cells]
     assert name.startswith("`move.") and (root / "README.md").read_text(encoding="utf-8").endswith("\n\nafter\n")
@@ -73,7 +95,7 @@ def test_what_has_no_target_is_shown(root: Path):
 
 def test_a_run_replaces_what_was_published_before(root: Path):
     keep(root, "xeon", results.PUBLISHED, claim(value=99.0))
-    keep(root, "epyc", results.PUBLISHED, claim(value=12.0))
+    keep(root, "epyc-zen4", results.PUBLISHED, claim(value=12.0))
     _, xeon, epyc, *_ = row_of(root)
     assert xeon.startswith("10 us") and "†" not in xeon and epyc.startswith("12 us") and epyc.endswith("†")
     text = (root / results.PAGES[0]).read_text(encoding="utf-8")
@@ -81,10 +103,10 @@ def test_a_run_replaces_what_was_published_before(root: Path):
 
 
 def test_a_machine_without_a_run_is_named(root: Path):
-    said = "No run of this table on AMD EPYC is kept yet, so no claim holds yet.\nIntel Xeon: 1a2b3c on 2026-11-27."
+    said = "No run of this table on AMD is kept yet, so no claim holds yet.\nIntel Xeon: 1a2b3c on 2026-11-27."
     results.write(root)
     assert all(said in (root / page).read_text(encoding="utf-8") for page in results.PAGES)
-    keep(root, "epyc", "move.bandwidth", claim())
+    keep(root, "epyc-zen4", "move.bandwidth", claim())
     results.write(root)
     assert not any("No run" in (root / page).read_text(encoding="utf-8") for page in results.PAGES)
 
@@ -101,7 +123,11 @@ def test_the_readme_leaves_out_no_miss(root: Path):
 
 def test_a_way_of_offpaths_own_is_named_as_a_peer(root: Path):
     keep(root, "xeon", "move.bandwidth", claim(peer="Offpath, Acero alone"))
-    assert row_of(root)[3] == "Acero"
+    assert row_of(root)[4] == "Acero"
+
+
+def test_every_machine_is_of_one_maker():
+    assert sorted(results.MACHINES) == sorted(name for names in results.MAKERS.values() for name in names)
 
 
 def test_rows_of_the_readme_are_understood_alone():

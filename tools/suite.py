@@ -9,15 +9,19 @@ build/logs/test-STEP.log, its reports in build/reports/.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,20 +30,24 @@ LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
 LOG_TAIL_LINES = 60
 STEP_SECONDS_MAX = 2400
+BUILDS_FACTOR = 1.75  # builds get what tests leave of the processors
 ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
-# Unit tests run under the sanitizers first; a machine that is slow is spared their second run, optimised.
-UNITS_BEGIN_WITHIN_S = 50 * 60
+# Unit tests run under the sanitizers first. Their second run, optimised, is for machines that have compiled most of it
+# before: the whole suite should take 40 minutes.
+UNITS_BEGIN_WITHIN_S = 30 * 60
 BUILD_EVERYTHING = ("whole", "release")
 WORLDS_LONG = 10_000  # with network cuts, whose rarest failures are one in thousands
+# Gets the processor time that tests leave. Sessions are weighed before the processes in them, so both are lowered.
+BELOW_TESTS = ("/bin/sh", "-c", 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"', "below")
 
 Command = list[str | Path]
 
 
 @dataclass
 class Tally:
-    """The numbers of passed, failed and skipped tests, the names of failed ones, and what these said."""
+    """The numbers of passed, failed and skipped tests, the names of failed ones, and their output."""
 
     passed: int = 0
     failed: int = 0
@@ -73,6 +81,12 @@ class Step:
     name: str
     commands: list[Command]
     count: Callable[[list[int]], Tally]  # takes the exit codes of the commands that ran
+    builds: int = 0  # so many of the commands build `tree`, and may do it before the step's turn
+    tree: str = ""  # of build/, used by the tests
+
+    @property
+    def log(self) -> Path:
+        return LOGS / f"test-{self.name}.log"
 
 
 def count_testcases(report: Path) -> Tally:
@@ -157,8 +171,8 @@ def ctest_step(preset: str, only: str | None, defines: list[str] | None = None, 
 
     for stale in [report, *googletest_reports.glob("*.xml")]:
         stale.unlink(missing_ok=True)
-    build: Command = ["nice", "cmake", "--build", "--preset", preset]
-    return Step(preset, [["cmake", "--preset", tree, *(defines or [])], build, test], count)
+    build: Command = ["cmake", "--build", "--preset", preset]
+    return Step(preset, [["cmake", "--preset", tree, *(defines or [])], build, test], count, 2, tree)
 
 
 def units_step() -> Step:
@@ -178,7 +192,7 @@ def arm_step() -> Step:
 
 
 def large_step(name: str, tests: str) -> Step:
-    """Tests with what is large and therefore not in .venv before: packages/NAME.txt."""
+    """Tests with large packages that are not in .venv before: packages/NAME.txt."""
     report = REPORTS / f"pytest-{name}.xml"
     report.unlink(missing_ok=True)
     commands: list[Command] = [
@@ -197,12 +211,17 @@ def large_step(name: str, tests: str) -> Step:
 
 def ray_step() -> Step:
     """Pools on Ray."""
-    return large_step("ray", "tests/e2e/test_ray.py")
+    return large_step("ray", "tests/e2e/pools/test_ray.py")
+
+
+def spark_step() -> Step:
+    """Pools in Spark, which needs Java."""
+    return large_step("spark", "tests/e2e/pools/test_spark.py")
 
 
 def node_step() -> Step:
     """Offloaded sockets of the newest Node."""
-    return large_step("node", "tests/e2e/test_sockets_node.py")
+    return large_step("node", "tests/e2e/sockets/test_sockets_node.py")
 
 
 def dpdk_step() -> Step:
@@ -225,7 +244,7 @@ def dpdk_step() -> Step:
         return tally
 
     report.unlink(missing_ok=True)
-    return Step("dpdk", [*built.commands, whole], count)
+    return Step("dpdk", [*built.commands, whole], count, built.builds, built.tree)
 
 
 def pytest_step(only: str | None) -> Step:
@@ -246,7 +265,7 @@ def pytest_step(only: str | None) -> Step:
         return tally
 
     report.unlink(missing_ok=True)
-    return Step("pytest", [command], count)
+    return Step("pytest", [command], count, tree="release")
 
 
 pytest_exit_no_tests = 5
@@ -291,12 +310,15 @@ def hardware_step(name: str = "hw") -> Step:
     return Step(name, [[ROOT / "dev", "hw", *options]], count)
 
 
+BUILT_PACKAGES = "debian wheel wheel-aarch64 client client-aarch64 agent agent-aarch64 image chart rpm".split()
+
+
 def package_step() -> Step:
     """Builds the packages, and installs and uses them like other users (tests/package)."""
     report = REPORTS / "package.xml"
     checks = sorted((ROOT / "tests" / "package").glob("check_*.py"))
     commands: list[Command] = [
-        [ROOT / "dev", "package", "debian", "wheel", "client", "client-aarch64", "agent", "image", "chart", "rpm"],
+        [ROOT / "dev", "package", *BUILT_PACKAGES],
         [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *checks],
     ]
 
@@ -310,6 +332,10 @@ def package_step() -> Step:
     return Step("package", commands, count)
 
 
+started: set[subprocess.Popen[bytes]] = set()
+ending = threading.Event()  # nothing more is started
+
+
 def run_command(command: Command, log_file: Path, environment: dict[str, str]) -> int:
     """Runs one command with its output in the log, and ends it with all its children if it takes too long."""
     with log_file.open("ab") as log:
@@ -318,15 +344,77 @@ def run_command(command: Command, log_file: Path, environment: dict[str, str]) -
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+        started.add(process)
         try:
-            return process.wait(STEP_SECONDS_MAX * (10 if "OFFPATH_LONG" in environment else 1))
+            if ending.is_set():
+                return 143
+            factor = 10 if "OFFPATH_LONG" in environment else BUILDS_FACTOR if command[0] == BELOW_TESTS[0] else 1
+            return process.wait(STEP_SECONDS_MAX * factor)
         except subprocess.TimeoutExpired:
             log.write(b"took too long and was ended\n")
             return 124
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):  # it was waited for in the meantime
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    started.discard(process)
+
+
+def end_everything() -> None:
+    ending.set()
+    for process in list(started):
+        end(process)
+
+
+class Builds:
+    """Builds the trees of steps before their turn, one after the other, with the processor time that tests leave: most
+    of a test's time is waiting. A tree is not built while its tests run."""
+
+    def __init__(self, steps: list[Step], environment: dict[str, str]) -> None:
+        self.began = time.monotonic()
+        self.trees: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.exits: dict[str, Future[list[int] | None]] = {step.name: Future() for step in steps if step.builds}
+        self.environment = environment
+        for step in steps:
+            step.log.unlink(missing_ok=True)
+        to_build = [step for step in steps if step.builds]
+        threading.Thread(target=self._build, args=(to_build,), daemon=True).start()
+
+    def _build(self, steps: list[Step]) -> None:
+        for step in steps:
+            if ending.is_set():
+                return
+            try:
+                with self.trees[step.tree]:
+                    self.exits[step.name].set_result(None if self._is_spared(step) else self._built(step))
+            except BaseException as error:  # notifies waiting threads
+                self.exits[step.name].set_exception(error)
+
+    def _is_spared(self, step: Step) -> bool:
+        late = time.monotonic() - self.began > UNITS_BEGIN_WITHIN_S
+        return step.name == "units" and late and "OFFPATH_LONG" not in self.environment
+
+    def _built(self, step: Step) -> list[int]:
+        commands: list[Command] = [[*BELOW_TESTS, *command] for command in step.commands[: step.builds]]
+        return run_until_one_fails(step, commands, self.environment)
+
+    def of(self, step: Step) -> list[int] | None:
+        """Waits for the exit codes of its commands that build. None: its build, and so its tests, are spared."""
+        return self.exits[step.name].result() if step.builds else []
+
+
+def run_until_one_fails(step: Step, commands: list[Command], environment: dict[str, str]) -> list[int]:
+    exits: list[int] = []
+    for command in commands:
+        exits.append(run_command(command, step.log, environment))
+        if exits[-1] != 0 and step.name != "lint":
+            break
+    return exits
 
 
 def print_indented(text: str) -> None:
@@ -335,31 +423,31 @@ def print_indented(text: str) -> None:
         print(f"  | {line}")
 
 
-def run_step(step: Step, environment: dict[str, str]) -> Tally:
-    """Runs one step and prints its result."""
+def run_step(step: Step, builds: Builds, environment: dict[str, str]) -> Tally:
+    """Waits for the step's build, runs its tests and prints the result."""
     print(f"{step.name:<8} … ", end="", flush=True)
     began = time.monotonic()
-    log_file = LOGS / f"test-{step.name}.log"
-    log_file.unlink(missing_ok=True)
-    exits: list[int] = []
-    for command in step.commands:
-        exits.append(run_command(command, log_file, environment))
-        if exits[-1] != 0 and step.name != "lint":
-            break
+    exits = builds.of(step)
+    if exits is None:
+        print("skipped: half an hour is over, and asan ran these tests; ./dev test --only units")
+        return Tally(skipped=1)
+    if not any(exits):
+        with builds.trees[step.tree]:
+            exits += run_until_one_fails(step, step.commands[step.builds :], environment)
     tally = step.count(exits)
     print(f"{tally}  ({time.monotonic() - began:.0f} s)", flush=True)
     if tally.failed:
         if any(name not in tally.reasons for name in tally.failures):
-            print_indented(log_file.read_text(errors="replace"))
+            print_indented(step.log.read_text(errors="replace"))
         for name in tally.failures:
             print(f"  failed: {name}")
             print_indented(tally.reasons.get(name, ""))
-        print(f"  all of it: {log_file.relative_to(ROOT)}; again: ./dev test --only {step.name}", flush=True)
+        print(f"  all of it: {step.log.relative_to(ROOT)}; again: ./dev test --only {step.name}", flush=True)
     return tally
 
 
 def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
-    """The steps in order. Each is made only when its turn comes, because making one removes stale reports."""
+    """The steps in order. Making one removes stale reports."""
     # The short run uses fixed seeds, so a failure comes from the change; the long one looks for unknown failures.
     seconds, seed = (FUZZ_SECONDS_LONG, 0) if long else (FUZZ_SECONDS, 1)
     fuzz = [f"-DOFFPATH_FUZZ_SECONDS={seconds}", f"-DOFFPATH_FUZZ_SEED={seed}"]
@@ -369,8 +457,8 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
         "whole": lambda: ctest_step("whole", None, tree="release"),
         "pytest": lambda: pytest_step(None),
         "asan": lambda: ctest_step("asan", None),
-        "tsan": lambda: ctest_step("tsan", None),
         "fuzz": lambda: ctest_step("fuzz", None, fuzz, tree="asan"),
+        "tsan": lambda: ctest_step("tsan", None),
         "units": units_step,
     }
     steps = list(named.values())
@@ -381,6 +469,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     named["hw"] = hardware_step
     named["package"] = package_step
     named["ray"] = ray_step
+    named["spark"] = spark_step
     named["node"] = node_step
     named["hw-arm"] = lambda: hardware_step("hw-arm")
     if only in named:
@@ -397,6 +486,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
             named["hw-arm"],
             package_step,
             ray_step,
+            spark_step,
             node_step,
         ]
     return [*steps, dpdk_step, hardware_step] if "CI" in os.environ else steps
@@ -409,7 +499,7 @@ def main() -> int:
         "--only",
         metavar="PATTERN",
         help="a step (lint, docs, whole, pytest, asan, tsan, fuzz, units, release, worlds, arm, dpdk, hw, hw-arm, "
-        "package) or names of tests",
+        "package, ray, spark, node) or names of tests",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)
@@ -419,18 +509,16 @@ def main() -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
+    steps = [make() for make in steps_of(arguments.only, arguments.long)]
     total = Tally()
-    began = time.monotonic()
-    for make_step in steps_of(arguments.only, arguments.long):
-        is_late = time.monotonic() - began > UNITS_BEGIN_WITHIN_S
-        if make_step is units_step and is_late and not arguments.long:
-            print("units    … skipped: this machine is slow, and asan ran these tests; ./dev test --only units")
-            total.skipped += 1
-            continue
-        step = make_step()
-        total += run_step(step, environment)
-        if step.name in BUILD_EVERYTHING:
-            environment["OFFPATH_BUILT"] = "1"  # a test that misses a file of the build fails from now on
+    try:
+        builds = Builds(steps, environment)
+        for step in steps:
+            total += run_step(step, builds, environment)
+            if step.name in BUILD_EVERYTHING:
+                environment = environment | {"OFFPATH_BUILT": "1"}  # a test that misses a file of the build fails now
+    finally:
+        end_everything()
     if total.passed + total.failed == 0:
         total.fail(f"no test matches {arguments.only}")
         print(f"no test matches '{arguments.only}'")

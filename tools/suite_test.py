@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 import suite
+from waiting import until
 
 GOOGLETEST = """<testsuites><testsuite name="Ring">
 <testcase name="Wraps" status="run" result="completed" classname="Ring" />
@@ -150,16 +152,21 @@ def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     ran: list[str] = []
     clock = [0.0]
 
-    def run(step: suite.Step, environment: dict[str, str]) -> suite.Tally:
-        assert ("OFFPATH_BUILT" in environment) == ("whole" in ran)  # files of the build may not be missing then
-        ran.append(step.name)
-        if step.name == "asan":
+    def run(command: suite.Command, log: Path, environment: dict[str, str]) -> int:
+        if log.name == "test-lint.log":
+            assert "OFFPATH_BUILT" not in environment
+        if log.name == "test-pytest.log":
+            assert "OFFPATH_BUILT" in environment  # files of the build may not be missing then
+        if "ctest" in command:
+            ran.append(log.name)
+        elif log.name == "test-asan.log" and "--build" in command:
             clock[0] += minutes * 60
-        return suite.Tally(passed=1)
+        return 0
 
     for name in ("ROOT", "LOGS", "REPORTS"):  # making a step removes its stale reports: not those of this tree
         monkeypatch.setattr(suite, name, tmp_path)
-    monkeypatch.setattr(suite, "run_step", run)
+    monkeypatch.setattr(suite, "run_command", run)
+    monkeypatch.setattr(suite, "ending", threading.Event())
     monkeypatch.setattr(suite.signal, "signal", lambda *_: None)
     monkeypatch.setattr(suite.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(suite.shutil, "which", lambda _: None)
@@ -167,8 +174,59 @@ def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("OFFPATH_BUILT", raising=False)
     assert suite.main() == 0
-    assert ("units" in ran) == runs
+    assert ("test-units.log" in ran) == runs
     assert ("./dev test --only units" in capsys.readouterr().out) != runs
+
+
+def steps_that_say(said: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[suite.Step, suite.Step]:
+    """A test that waits for the other's build."""
+    monkeypatch.setattr(suite, "LOGS", said.parent)
+    monkeypatch.setattr(suite, "ROOT", said.parent)
+    wait = ["sh", "-c", f"for i in $(seq 1000); do [ ! -e {said} ] || exit 0; sleep 0.02; done; exit 1"]
+
+    def count(exits: list[int]) -> suite.Tally:
+        return suite.Tally(passed=exits.count(0), failed=len(exits) - exits.count(0))
+
+    return suite.Step("tests", [wait], count), suite.Step("build", [["touch", said], ["true"]], count, 1, "a")
+
+
+def test_a_step_is_built_while_the_tests_of_one_before_it_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tests, built = steps_that_say(tmp_path / "said", monkeypatch)
+    builds = suite.Builds([tests, built], dict(os.environ))
+    assert str(suite.run_step(tests, builds, dict(os.environ))) == "1 passed, 0 failed"
+    assert str(suite.run_step(built, builds, dict(os.environ))) == "2 passed, 0 failed"
+
+
+def test_no_tree_is_built_while_its_tests_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    tests, built = steps_that_say(said, monkeypatch)
+    tests.commands = [["sh", "-c", f"sleep 0.2; [ ! -e {said} ]"]]
+    builds = suite.Builds([], dict(os.environ))
+    builds.exits[built.name] = suite.Future()
+    with builds.trees["a"]:
+        builder = threading.Thread(target=builds._build, args=([built],))
+        builder.start()
+        assert suite.run_until_one_fails(tests, tests.commands, dict(os.environ)) == [0]
+    builder.join()
+    assert said.exists() and builds.of(built) == [0]
+
+
+def test_a_build_that_fails_has_no_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _, built = steps_that_say(tmp_path / "said", monkeypatch)
+    built.commands[0] = ["false"]
+    builds = suite.Builds([built], dict(os.environ))
+    assert str(suite.run_step(built, builds, dict(os.environ))) == "0 passed, 1 failed"
+
+
+def test_what_builds_beside_tests_is_ended_with_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "ending", threading.Event())
+    _, built = steps_that_say(tmp_path / "said", monkeypatch)
+    built.commands[0] = ["sh", "-c", f"touch {tmp_path}/said; exec sleep 1000"]
+    builds = suite.Builds([built], dict(os.environ))
+    assert until((tmp_path / "said").exists)
+    suite.end_everything()
+    assert builds.of(built) in ([-9], [143])  # the second if nobody waited for it yet
+    assert suite.run_command(["sleep", "1000"], tmp_path / "log", dict(os.environ)) == 143
 
 
 def test_a_site_with_a_problem_is_one_failure() -> None:
@@ -184,6 +242,13 @@ def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "took too long" in log.read_text()
 
 
+def test_a_build_has_more_time_than_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "STEP_SECONDS_MAX", 2)
+    monkeypatch.setattr(suite, "BUILDS_FACTOR", 100)
+    command = [*suite.BELOW_TESTS, "sleep", "2.5"]
+    assert suite.run_command(command, tmp_path / "log", dict(os.environ)) == 0
+
+
 def test_a_failure_is_printed_with_its_reason_and_without_one_with_the_end_of_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +257,8 @@ def test_a_failure_is_printed_with_its_reason_and_without_one_with_the_end_of_th
     for reason in ("it was not so\nExpected: 1", ""):
         tally = suite.Tally()
         tally.fail("Ring.Full", reason)
-        suite.run_step(suite.Step("some", [["echo", "the log"]], lambda _, tally=tally: tally), dict(os.environ))
+        step = suite.Step("some", [["echo", "the log"]], lambda _, tally=tally: tally)
+        suite.run_step(step, suite.Builds([step], dict(os.environ)), dict(os.environ))
         printed = capsys.readouterr().out
         assert "  failed: Ring.Full\n" in printed
         assert ("  | Expected: 1\n" in printed) == bool(reason)

@@ -67,7 +67,7 @@ def make() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     unpack_wheel(WHEEL)
     unpack_packages(fetch_packages(listed(PACKAGES), FOLDER / "apt", ARCHITECTURE), SYSROOT)
-    # The mount points of a guest whose root this is, and which may not write to it (tests/hw).
+    # The mount points of a guest that uses this as its read-only root (tests/hw).
     for name in ("proc", "sys", "dev", "tmp", "run", "var/tmp", "mnt"):
         (SYSROOT / name).mkdir(parents=True, exist_ok=True)
 

@@ -8,9 +8,11 @@ Usage: tidy.py [ROOT]. Prints `file:line: problem`; exits 1 if a hard limit or r
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,14 @@ VAGUE_TYPE = re.compile(
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 # Folders of developers' checkouts; nothing in the project may depend on them.
 OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
+
+CELL_COLUMNS_MAX = 240
+NOT_ENGLISH = re.compile(
+    r"(?:^|[.:;] )Who (?:is|has|are|was|may) (?!.*\?)"
+    r"|(?:^|[.:;,] )[Ww]hat it says is\b"
+    r"|(?<!there )\b(?:is|are|was) none(?= any more|[.;:]|$)"
+    r"|\bis one no more\b|\bas it is meant\b|\beach other one\b"
+)
 
 Problem = tuple[int, str]
 STRING_OR_COMMENT = re.compile(
@@ -133,6 +143,48 @@ def check_header(path: Path, text: str) -> Iterator[Problem]:
     yield 1, "#pragma once is missing"
 
 
+def check_includes(path: Path, text: str) -> Iterator[Problem]:
+    """fmt from 11 on has join in ranges.h alone."""
+    if path.suffix in {".cc", ".h", ".hpp"} and "#include <fmt/ranges.h>" not in text:
+        if used := re.search(r"\bfmt::join\b", text):
+            yield text.count("\n", 0, used.start()) + 1, "fmt::join needs #include <fmt/ranges.h>"
+
+
+def comments(path: Path, text: str) -> Iterator[Problem]:
+    """(line, text) of each line of prose: comments of code, docstrings of Python, Markdown outside of blocks."""
+    lines = text.split("\n")
+    if path.suffix == ".md":
+        in_block = False
+        for number, line in enumerate(lines, start=1):
+            in_block ^= line.lstrip().startswith("```")
+            if not in_block:
+                yield number, line
+    elif path.suffix == ".py":
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string.lstrip("# ")
+            elif token.type == tokenize.STRING and token.string.startswith('"""'):
+                for at, line in enumerate(token.string[3:].split("\n")):
+                    yield token.start[0] + at, line.strip()
+    elif path.suffix in {".cc", ".h", ".hpp", ".c"}:
+        for match in STRING_OR_COMMENT.finditer(text):
+            if match[0].startswith("//"):
+                yield text.count("\n", 0, match.start()) + 1, match[0].lstrip("/ ")
+
+
+def check_english(path: Path, text: str) -> Iterator[Problem]:
+    """Sentences whose subject is missing, and table cells that nobody reads to their end."""
+    if path.parts[0] == "bench" and path.suffix == ".md":
+        return  # histories
+    for number, line in comments(path, text):
+        if match := NOT_ENGLISH.search(line):
+            yield number, f"name the subject and what it does, not '{match[0].strip()}'"
+        if path.suffix == ".md" and line.startswith("|"):
+            longest = max(len(cell.strip()) for cell in re.split(r"(?<!\\)\|", line))
+            if longest > CELL_COLUMNS_MAX:
+                yield number, f"a table cell of {longest} columns, at most {CELL_COLUMNS_MAX}: two lines"
+
+
 def check_file(root: Path, path: Path) -> list[tuple[int, str]]:
     """All problems of one file: (line, text), warnings included. `path` is relative to `root`."""
     problems = list(check_names(path))
@@ -144,6 +196,8 @@ def check_file(root: Path, path: Path) -> list[tuple[int, str]]:
         return problems
     problems += check_lines(path, text)
     problems += check_header(path, text)
+    problems += check_includes(path, text)
+    problems += check_english(path, text)
     if path.suffix in CODE:
         problems += check_lengths(path, text)
     return sorted(problems)

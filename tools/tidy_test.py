@@ -15,6 +15,8 @@ def problems_of(root: Path, path: str, text: str) -> list[str]:
 
 
 HEADER = "#pragma once\n"
+SUBJECT_MISSING = "Who " + "is killed under the lock leaves counts.\n"
+NAME_IT = "name the subject and what it does, not "
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,11 @@ HEADER = "#pragma once\n"
         ("src/base/x.h", HEADER + "class BufferManager {\n};\n", "2: vague name: BufferManager"),
         ("src/base/x.h", HEADER + "namespace util {\n}\n", "2: vague name: util"),
         ("docs/x.md", "see /ho" + "me/me/notes\n", "1: path of a developer's machine"),
+        ("src/base/x.cc", "int a;\nauto b = fmt::join(c, d);\n", "2: fmt::join needs #include <fmt/ranges.h>"),
+        ("docs/x.md", f"| a |\n|---|\n| {'b' * 241} |\n", "3: a table cell of 241 columns, at most 240: two lines"),
+        ("src/base/x.cc", "int a;  // " + SUBJECT_MISSING, f"1: {NAME_IT}'Who is'"),
+        ("python/x.py", f'"""A module.\n\n{SUBJECT_MISSING}"""\n', f"3: {NAME_IT}'Who is'"),
+        ("docs/x.md", "A late piece is no" + "ne.\n", f"1: {NAME_IT}'is no" + "ne'"),
         ("src/base/x.cc", "int a;\n" * 801, "1: 801 lines, at most 800"),
         ("src/base/x.cc", "int a;\n" * 601, "1: warning: 601 lines, more than 600"),
     ],
@@ -47,7 +54,12 @@ def test_finds(tmp_path: Path, path: str, text: str, expected: str) -> None:
         ("src/base/x.h", HEADER + "using T = std::common_type_t<int, long>;\n"),
         ("include/offpath/x.h", "#ifndef X_H\n#define X_H\n#endif\n"),
         ("docs/x.md", "runs as root; ${HOME}/home/x is fine, and so is https://example.org/home/x\n"),
+        ("src/base/x.cc", "#include <fmt/ranges.h>\nauto a = fmt::join(b, c);\n"),
         ("src/base/x.cc", "int a;\n" * 600),
+        ("docs/x.md", f"Who is asked first? Where there is none, {'b' * 241}.\n```\n| {'b' * 241} |\n```\n"),
+        ("docs/x.md", f"| a | b |\n|---|---|\n| {'b' * 240} | `c\\|{'d' * 200}` |\n"),
+        ("src/base/x.cc", 'auto a = "Who is there";  // known values are none, lz4 and zstd\n'),
+        ("bench/results/x.md", f"| {'b' * 241} |\n"),
     ],
 )
 def test_allows(tmp_path: Path, path: str, text: str) -> None:

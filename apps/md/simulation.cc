@@ -208,7 +208,7 @@ void Simulation::save(const std::string& path) {
   write_restart(path, restart_header(), own, ranks_);
 }
 
-// On another number of ranks, what the order of sums and the choice of lists depend on may differ.
+// On another number of ranks, the order of sums and the choice of lists may differ.
 void Simulation::check_same(const RestartHeader& there) const {
   const RestartHeader here = restart_header();
   const auto differs = [&](const std::string& what, double then, double now) {

@@ -61,12 +61,13 @@ class Simulation {
   void switch_to(Offload mode) { next_mode_ = mode; }
   [[nodiscard]] Offload mode() const { return settings_.offload; }
   [[nodiscard]] bool has_coworker() const { return coworker_ != nullptr; }
-  // Has the coworker compute unused forces or a list, while its mode is none.
+  // Has the coworker compute unused forces or a list, while no mode is in use.
   void begin_probe(Offload what);
   // Whether that has ended; then sets its times.
   [[nodiscard]] bool probe_over(CoworkerTimes& times);
   void be_patient(double seconds);
-  // Who exchanges positions and forces in steps with forces elsewhere, from now on. `agent` only if they have met.
+  // Sets the side that exchanges positions and forces in steps with forces elsewhere. `agent` only if the agents have
+  // met.
   void exchange_by(Exchange exchange) { exchange_ = exchange; }
   [[nodiscard]] Exchange exchange() const { return exchange_; }
   // Whether the coworkers of all ranks reach each other. They try before forces elsewhere, unless the settings say
@@ -76,7 +77,7 @@ class Simulation {
   [[nodiscard]] const std::string& coworkers_apart() const { return coworkers_apart_; }
   // The highest speed of this rank's own atoms.
   [[nodiscard]] double fastest() const;
-  // Of the last step. Computes forces again if that step did not sum up energies.
+  // Values of the last step. Computes forces again if that step did not sum up energies.
   Thermo thermo();
   // Completes the velocities of the last step, which lack its second half kick until then.
   void complete_step() { finish_kick(); }
@@ -94,7 +95,7 @@ class Simulation {
   [[nodiscard]] const PhaseTimes& times() const { return times_; }
   [[nodiscard]] const NeighbourList& list() const { return list_; }
   [[nodiscard]] std::int64_t rebuilds() const { return rebuilds_; }
-  // The reason why the coworker was lost; empty if there is one, or was none.
+  // The reason why the coworker was lost; empty if it was not lost, or never existed.
   [[nodiscard]] const std::string& coworker_lost() const { return coworker_lost_; }
   [[nodiscard]] std::int64_t lists_by_coworker() const { return lists_by_coworker_; }
   [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }

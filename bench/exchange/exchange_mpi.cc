@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "exchange/exchange.h"
 #include "exchange/mpi_carrier.h"
@@ -109,8 +110,18 @@ int main(int argc, char** argv) {
   auto world = MpiWorld::begin(&argc, &argv);
   if (!world) return 2;
   const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 3) : 300;
-  for (const char* shape : {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"})
-    for (const std::uint64_t bytes : {48, 65536})
+  std::vector<const char*> shapes = {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)"};
+  std::vector<std::uint64_t> sizes = {48, 65536};
+  if (argc == 4) {
+    shapes = {argv[2]};
+    sizes = {std::strtoull(argv[3], nullptr, 10)};
+    if (!parse_shape(shapes.front()) || sizes.front() == 0) {
+      std::fprintf(stderr, "%s [ROUNDS [TOPOLOGY BYTES]]\n", argv[0]);
+      return 2;
+    }
+  }
+  for (const char* shape : shapes)
+    for (const std::uint64_t bytes : sizes)
       if (const Status measured = measure(*world, shape, bytes, rounds); !measured) {
         std::fprintf(stderr, "rank %u: %s\n", world->rank(), measured.error().message.c_str());
         return 1;

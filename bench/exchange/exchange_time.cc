@@ -1,8 +1,7 @@
-// The exchange time on larger systems: 16 to 1600 members by the LogGP model (Alexandrov, Ionescu, Schauser and
-// Scheiman, 1995), along the trees that agents use, and the influence of each of its constants.
-//
-//   L latency, o a message's processor time on either side, g the gap between messages of one sender, G the gap of each
-//   byte
+// The exchange time on larger systems: 16 to 1600 members by the LogGP model (loggp.h), along the trees that agents
+// use, and the influence of each of its constants. Members have a network card each, as agents have; and share cards,
+// as the paper's processes do, as many on each as there are cards (card_model.h). For 1600 such members also by the
+// size of a record.
 //
 // --loggp "L,o,g,G" in ns and ns per byte. Default: 200 Gb/s InfiniBand HDR according to vendors and the literature,
 // 1.0 us from program to program for small messages (of which 0.6 us in the network), 215 million messages per second
@@ -16,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "exchange/parcel.h"
+#include "exchange/card_model.h"
 #include "exchange/topology.h"
 #include "report.h"
 
@@ -24,10 +23,6 @@ namespace offpath::bench {
 namespace {
 
 using namespace exchange;
-
-struct LogGP {
-  double latency = 600, overhead = 200, gap = 200, byte_gap = 0.04;
-};
 
 class Model {
  public:
@@ -47,11 +42,7 @@ class Model {
   }
 
  private:
-  [[nodiscard]] double bytes_of(NodeIndex index) const {
-    const Node& node = topology_.node(index);
-    return static_cast<double>(parcel_bytes_max(node.last - node.first, record_bytes_, 0) -
-                               (node.last - node.first) * (sizeof(Ballot) + sizeof(Grant)));
-  }
+  [[nodiscard]] double bytes_of(NodeIndex index) const { return parcel_bytes(topology_.node(index), record_bytes_); }
   // Afterwards the sender's processor is free again; its network is free for the next message after the second time.
   [[nodiscard]] double sending(double bytes) const {
     return std::max(constants_.gap, constants_.overhead) + constants_.byte_gap * bytes;
@@ -120,17 +111,58 @@ Result<LogGP> parse(std::string_view text) {
   return constants;
 }
 
-Result<double> time_us(const char* shape, std::size_t count, std::uint64_t record_bytes, const LogGP& constants) {
+Result<Topology> topology_of(const char* shape, std::size_t count) {
   std::vector<Place> places;
   for (std::size_t i = 0; i < count; ++i) places.push_back({fmt::format("m{}", i)});
-  OFP_ASSIGN(const Topology topology, Topology::make(*parse_shape(shape), places));
+  return Topology::make(*parse_shape(shape), places);
+}
+
+Result<double> time_us(const char* shape, std::size_t count, std::uint64_t record_bytes, const LogGP& constants) {
+  OFP_ASSIGN(const Topology topology, topology_of(shape, count));
   return Model(topology, constants, record_bytes).exchange_ns() / 1e3;
+}
+
+// As many cards as members of each.
+Result<double> shared_us(const char* shape, std::size_t cards, std::uint64_t record_bytes, const LogGP& constants) {
+  OFP_ASSIGN(const Topology topology, topology_of(shape, cards * cards));
+  return bench::exchange_ns(topology, CardConstants{.network = constants}, record_bytes, cards) / 1e3;
+}
+
+constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "grouped_allgather(40)",
+                                  "hybrid(2, 3)"};
+
+Status add_shared_cards(const Options& options, const LogGP& constants, Report& report) {
+  const std::size_t cards_max = options.quick ? 10 : 40;
+  for (const std::uint64_t bytes : {48, 65536}) {
+    for (const char* shape : shapes) {
+      Series line{fmt::format("exchange_cards_{}", bytes), shape, "members", "us", {}, {}};
+      for (const std::size_t cards : {4, 6, 10, 14, 20, 28, 40}) {
+        if (cards > cards_max) break;
+        OFP_ASSIGN(const double us, shared_us(shape, cards, bytes, constants));
+        line.x.push_back(static_cast<double>(cards * cards));
+        line.y.push_back(us);
+      }
+      report.add(Claim{.claim = fmt::format("exchange.time_us ({}, {} B, {} members on {} cards, LogGP)", shape, bytes,
+                                            cards_max * cards_max, cards_max),
+                       .value = line.y.back(),
+                       .unit = "us"});
+      report.add(std::move(line));
+    }
+  }
+  for (const char* shape : shapes) {
+    Series line{"exchange_sizes_cards", shape, "bytes of a record", "us", {}, {}};
+    for (std::uint64_t bytes = 64; bytes <= 1 << 20; bytes *= 4) {
+      OFP_ASSIGN(const double us, shared_us(shape, cards_max, bytes == 64 ? 48 : bytes, constants));
+      line.x.push_back(bytes == 64 ? 48.0 : static_cast<double>(bytes));
+      line.y.push_back(us);
+    }
+    report.add(std::move(line));
+  }
+  return {};
 }
 
 Status run(const Options& options, Report& report) {
   OFP_ASSIGN(const LogGP constants, parse(options.other("--loggp")));
-  constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "grouped_allgather(2)", "grouped_allgather(40)",
-                                    "hybrid(2, 3)"};
   for (const std::uint64_t bytes : {48, 65536}) {
     for (const char* shape : shapes) {
       Series line{fmt::format("exchange_time_{}", bytes), shape, "members", "us", {}, {}};
@@ -159,7 +191,7 @@ Status run(const Options& options, Report& report) {
       report.add(std::move(sensitivity));
     }
   }
-  return {};
+  return add_shared_cards(options, constants, report);
 }
 
 }  // namespace

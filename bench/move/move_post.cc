@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <span>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -166,28 +168,34 @@ Status measure_asleep(const Channel& channel, const Options& options, Report& re
   return {};
 }
 
-// Computes, as a simulation does between its posts.
-void compute_until(TimeNs end_ns) {
-  while (monotonic_ns() < end_ns) {
+// A program between its posts: it posts every `interval_ns` on average, and meanwhile computes on `swept`, which evicts
+// the library from the caches if it is larger than these.
+struct Rhythm {
+  TimeNs interval_ns = 10 * millisecond_ns;
+  std::span<char> swept{};
+  std::size_t at = 0;
+
+  void compute_until(TimeNs end_ns) {
+    while (monotonic_ns() < end_ns) {
+      for (std::size_t line = 0; line < 64 && !swept.empty(); ++line, at += 64) ++swept[at % swept.size()];
+    }
   }
-}
+};
 
-constexpr TimeNs rhythm_interval_ns = 10 * millisecond_ns;
-
-// Posts every 10 ms on average, `irregular` or at equal intervals. Between two posts, when the agent sleeps again, the
-// peer is woken. Returns the agent's share of a core, in percent.
-Result<double> post_in_rhythm(Poster& poster, Sleeper& sleeper, pid_t agent, std::size_t count, bool irregular,
-                              std::vector<double>& costs_us, std::vector<double>& wakes_us) {
+// Posts, `irregular` or at equal intervals. Between two posts, when the agent sleeps again, the peer is woken. Returns
+// the agent's share of a core, in percent.
+Result<double> post_in_rhythm(Rhythm& rhythm, Poster& poster, Sleeper& sleeper, pid_t agent, std::size_t count,
+                              bool irregular, std::vector<double>& costs_us, std::vector<double>& wakes_us) {
   constexpr std::uint64_t bytes = columns_count * 4096;
   OFP_ASSIGN(const std::int64_t before_ns, process_cpu_ns(agent));
   const TimeNs begin_ns = monotonic_ns();
   TimeNs next_ns = begin_ns;
   for (std::size_t i = 0; i < count; ++i) {
     // Squares modulo 11: no interval follows from the few before it.
-    next_ns += irregular ? rhythm_interval_ns * TimeNs(4 + i * i * 7 % 11) / 10 : rhythm_interval_ns;
-    compute_until(next_ns - rhythm_interval_ns / 4);
+    next_ns += irregular ? rhythm.interval_ns * TimeNs(4 + i * i * 7 % 11) / 10 : rhythm.interval_ns;
+    rhythm.compute_until(next_ns - rhythm.interval_ns / 4);
     wakes_us.push_back(sleeper.wake() / 1e3);
-    compute_until(next_ns);
+    rhythm.compute_until(next_ns);
     OFP_ASSIGN(const double cost_ns, poster.post(bytes));
     costs_us.push_back(cost_ns / 1e3);
   }
@@ -213,13 +221,15 @@ Status measure_rhythm(const Channel& channel, const Options& options, Report& re
   const std::size_t turns = options.quick ? 1 : 5, count = options.quick ? 25 : 61;
   std::vector<double> costs_us, wakes_us, irregular_us, unused, regular_cpu, irregular_cpu;
   std::uint64_t wakes_sent = 0;
+  Rhythm rhythm;
   for (std::size_t turn = 0; turn < turns; ++turn) {
-    OFP_TRY(post_in_rhythm(poster, *sleeper, agent, learning, false, unused, unused));
+    OFP_TRY(post_in_rhythm(rhythm, poster, *sleeper, agent, learning, false, unused, unused));
     OFP_ASSIGN(const ofp_channel_info begin, channel.info());
-    OFP_ASSIGN(const double regular, post_in_rhythm(poster, *sleeper, agent, count, false, costs_us, wakes_us));
+    OFP_ASSIGN(const double regular, post_in_rhythm(rhythm, poster, *sleeper, agent, count, false, costs_us, wakes_us));
     OFP_ASSIGN(const ofp_channel_info end, channel.info());
     wakes_sent += end.wakes_sent - begin.wakes_sent;
-    OFP_ASSIGN(const double irregular, post_in_rhythm(poster, *sleeper, agent, count, true, irregular_us, unused));
+    OFP_ASSIGN(const double irregular,
+               post_in_rhythm(rhythm, poster, *sleeper, agent, count, true, irregular_us, unused));
     regular_cpu.push_back(regular);
     irregular_cpu.push_back(irregular);
   }
@@ -240,6 +250,44 @@ Status measure_rhythm(const Channel& channel, const Options& options, Report& re
                                        median(regular_cpu), median(irregular_cpu)),
                    .pairs = regular_cpu.size() * count,
                    .target = cpu_target});
+  return {};
+}
+
+// A program that computes on more memory than the caches hold, as simulations do: its post finds neither the library
+// nor its own core's tables in them, and neither does the bare wake.
+Status measure_cold(const Channel& channel, const Options& options, Report& report) {
+  const Target regular_target = value_at_most(20, "us"), irregular_target = ratio_at_least(0.83);
+  OFP_ASSIGN(Poster poster, Poster::make(channel, columns_count * 4096));
+  OFP_ASSIGN(const auto sleeper, Sleeper::start(options.agent_core));
+  OFP_ASSIGN(const ofp_channel_info info, channel.info());
+  if (info.agent_pid == 0 || !process_cpu_ns(pid_t(info.agent_pid))) {
+    for (const auto& [claim, target] : {std::pair{"move.post_cold_us_p50 (in a rhythm)", regular_target},
+                                        std::pair{"move.post_cold_us_p50 (irregular)", irregular_target}})
+      report.add_unmeasured(claim, "us", target, "the agent's process is not on this machine");
+    return {};
+  }
+  std::vector<char> swept(beyond_cache_bytes());
+  Rhythm rhythm{.interval_ns = 50 * millisecond_ns, .swept = swept};
+  constexpr std::size_t learning = 20;
+  const std::size_t turns = options.quick ? 1 : 3, count = options.quick ? 5 : 41;
+  for (const bool irregular : {false, true}) {
+    std::vector<double> costs_us, wakes_us, unused;
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      if (!irregular && !options.quick)
+        OFP_TRY(post_in_rhythm(rhythm, poster, *sleeper, pid_t(info.agent_pid), learning, false, unused, unused));
+      OFP_TRY(post_in_rhythm(rhythm, poster, *sleeper, pid_t(info.agent_pid), count, irregular, costs_us, wakes_us));
+    }
+    const Comparison compared = compare(costs_us, wakes_us);
+    report.add(Claim{.claim = irregular ? "move.post_cold_us_p50 (irregular)" : "move.post_cold_us_p50 (in a rhythm)",
+                     .value = median(costs_us),
+                     .unit = "us",
+                     .peer = "a bare write to an eventfd that wakes a thread there, by the same program",
+                     .peer_value = median(wakes_us),
+                     .ratio = compared.ratio,
+                     .interval = compared.interval,
+                     .pairs = compared.pairs,
+                     .target = irregular ? irregular_target : regular_target});
+  }
   return {};
 }
 
@@ -336,6 +384,7 @@ Status run(const Options& options, Report& report) {
   OFP_TRY(measure_awake(channel, options, report));
   OFP_TRY(measure_asleep(channel, options, report));
   OFP_TRY(measure_rhythm(channel, options, report));
+  OFP_TRY(measure_cold(channel, options, report));
   OFP_TRY(measure_idle(channel, options, report));
   OFP_TRY(measure_sizes(channel, options, report));
   return measure_seen(channel, options, report);

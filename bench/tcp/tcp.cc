@@ -14,17 +14,21 @@
 //                                                program and agent
 //   tcp.post_ns                                  a send of 64 bytes, in the server
 //   tcp.idle_flows                               CPU of program and agent with idle connections
-//   tcp.flow_bytes                               the agent's resident memory for each idle connection
+//   tcp.flow_bytes                               the agent's resident memory for each idle connection,
+//                                                after 4 KiB went each way on it
 //   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only with --over, its name
 //
 //   tcp.linked_…                                beyond a link (tcp_linked.h); only when requested
 //   tcp.slow_path_…                             the slow path on agent or host (tcp_slow_path.h); only when requested
+//   tcp.device_…                                AF_PACKET beside AF_XDP (tcp_devices.h); only when requested
+//   tcp.simulation_…                            each process on a core of its own, simulated (tcp_cores.h); only when
+//                                               requested
 //
-//   Processor time of the host has the total beside it, the agent's included. An echo is compared with a kernel server
-//   that sleeps in epoll and with one that spins.
+//   Processor time of the host has the total beside it, the agent's included. Echoes, busy ones as well, are
+//   compared with a kernel server that sleeps in epoll and with one that spins.
 //
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
-//   --spinning ADDRESS:PORT:PID   the kernel's that spins (echo)
+//   --spinning ADDRESS:PORT:PID   the kernel's that spins (echo, busy)
 //   --agent-pid PID
 //   --part PART            echo, busy, stream, threads, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
@@ -34,6 +38,11 @@
 //                          same on an agent of this machine
 //                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and
 //                          --kernel, which is then the same on the agent --other-agent-pid that does its own
+//                          devices: --offloaded and --agent-pid on an agent with AF_PACKET; and --kernel, which is then
+//                          the same on the agent --other-agent-pid with AF_XDP
+//                          cores: --offloaded, --kernel, --spinning; --measuring SERVER, which is offloaded and takes
+//                          the time of its calls; --near FILE, the servers' network namespace; --device NAME there, and
+//                          --device-address and --kernel-address in it; --redis FIGURES (tcp_cores.cc)
 #include <sched.h>
 
 #include <array>
@@ -43,7 +52,10 @@
 #include "machine.h"
 #include "report.h"
 #include "tcp_breakdown.h"
+#include "tcp_claims.h"
 #include "tcp_client.h"
+#include "tcp_cores.h"
+#include "tcp_devices.h"
 #include "tcp_goodput.h"
 #include "tcp_linked.h"
 #include "tcp_slow_path.h"
@@ -53,12 +65,30 @@ namespace {
 
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
 constexpr std::size_t busy_connections = 32;
+constexpr std::size_t carried_bytes = 4096;       // both ways, by each idle connection before it rests
 constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agent sleeps after its turn
+
+// Processor time so far, in nanoseconds.
+struct Spent {
+  double server = 0;
+  double all = 0;  // the agent's, too, on the offloaded side
+};
 
 struct Sides {
   StreamServer offloaded, kernel;
   pid_t agent;
+
+  [[nodiscard]] const StreamServer& server(bool subject) const noexcept { return subject ? offloaded : kernel; }
+  [[nodiscard]] Result<Spent> spent(bool subject) const {
+    OFP_ASSIGN(const std::int64_t of_agent, subject ? process_cpu_ns(agent) : Result<std::int64_t>(0));
+    OFP_ASSIGN(const std::int64_t of_server, server(subject).cpu_ns());
+    return Spent{double(of_server), double(of_server + of_agent)};
+  }
 };
+
+// Of busy connections, and of short ones. The kernel counts the time of a process that spins in steps of its clock's
+// interrupts, of 10 ms at most.
+TimeNs turn_ns(const Options& options) { return (options.quick ? 50 : 150) * millisecond_ns; }
 
 Result<Sides> sides_of(const Options& options) {
   Sides sides;
@@ -82,24 +112,12 @@ class Costs {
 
 Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit,
                std::optional<Target> target) {
-  return {.claim = std::move(name),
-          .value = compared.subject * scale,
-          .unit = std::move(unit),
-          .peer = "kernel",
-          .peer_value = compared.peer * scale,
-          .ratio = compared.ratio,
-          .interval = compared.interval,
-          .pairs = compared.pairs,
-          .target = target};
+  return cost_beside("kernel", std::move(name), compared, scale, std::move(unit), target);
 }
 
-// Like claim_of, if more is better and the costs are inverses of the shown values.
 Claim rate_of(std::string name, const Comparison& compared, double scale, std::string unit,
               std::optional<Target> target) {
-  Claim claim = claim_of(std::move(name), compared, 1, std::move(unit), target);
-  claim.value = scale / compared.subject;
-  claim.peer_value = scale / compared.peer;
-  return claim;
+  return rate_beside("kernel", std::move(name), compared, scale, std::move(unit), target);
 }
 
 // The client's core: the agent's, so that on both sides the server has a core to itself, or chosen by the scheduler.
@@ -146,35 +164,43 @@ Status measure_echo(const Sides& sides, const Options& options, Client client, R
   return {};
 }
 
-Status measure_busy(const Sides& sides, const Options& options, Client client, Report& report) {
-  OFP_TRY(place(client, options));
+// `sides.kernel` is the server that sleeps in epoll, or the one that spins.
+Status measure_busy_beside(const Sides& sides, const Options& options, Client client, bool spins, Report& report) {
   OFP_ASSIGN(BusyConnections offloaded, BusyConnections::open(sides.offloaded, busy_connections));
   OFP_ASSIGN(BusyConnections kernel, BusyConnections::open(sides.kernel, busy_connections));
-  const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
+  const TimeNs duration = turn_ns(options);
   Costs time, total;
-  const auto turn = [&](BusyConnections& connections, const StreamServer& server) -> Result<double> {
-    const bool subject = &connections == &offloaded;
-    if (!subject) sleep_ns(settle_ns);
-    OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
-    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+  const auto turn = [&](bool subject) -> Result<double> {
+    sleep_ns(settle_ns);  // the agent, and a server that spins, sleep again
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
     const TimeNs began = monotonic_ns();
-    OFP_ASSIGN(const std::uint64_t echoes, connections.run(duration));
+    OFP_ASSIGN(const std::uint64_t echoes, (subject ? offloaded : kernel).run(duration));
     time.add(subject, double(monotonic_ns() - began) / double(echoes));
-    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
-    OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
-    total.add(subject, double(after - before + (subject ? agent_after - agent_before : 0)) / double(echoes));
-    return double(after - before) / double(echoes);
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    total.add(subject, (after.all - before.all) / double(echoes));
+    return (after.server - before.server) / double(echoes);
   };
-  OFP_ASSIGN(const Comparison compared, run_pairs(
-                                            options.pairs(), [&] { return turn(offloaded, sides.offloaded); },
-                                            [&] { return turn(kernel, sides.kernel); }));
-  report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared,
-                      1e-3, "us", ratio_at_least(2.86)));
-  report.add(claim_of(fmt::format("tcp.total_cpu_per_request (64 B, 32 busy, {}, agent included)", text_of(client)),
-                      total.compared(options.pairs()), 1e-3, "us", {}));
-  report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()),
-                     1e6, "k/s", {}));
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  const std::string_view peer = spins ? ", its server spins" : "";
+  const auto add = [&](Claim claim) {
+    claim.peer_waits = spins ? "spinning" : "asleep";
+    report.add(std::move(claim));
+  };
+  add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {}{})", text_of(client), peer), compared,
+               1e-3, "us", ratio_at_least(2.86)));
+  add(claim_of(fmt::format("tcp.total_cpu_per_request (64 B, 32 busy, {}, agent included{})", text_of(client), peer),
+               total.compared(options.pairs()), 1e-3, "us", {}));
+  add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {}{})", text_of(client), peer), time.compared(options.pairs()),
+              1e6, "k/s", ratio_at_least(0.9)));
   return {};
+}
+
+Status measure_busy(const Sides& sides, const Options& options, Client client, Report& report) {
+  OFP_TRY(place(client, options));
+  OFP_ASSIGN(const StreamServer spinning, StreamServer::parse(options.other("--spinning")));
+  OFP_TRY(measure_busy_beside(sides, options, client, false, report));
+  return measure_busy_beside({sides.offloaded, spinning, sides.agent}, options, client, true, report);
 }
 
 Status measure_stream(const Sides& sides, const Options& options, bool in, Report& report) {
@@ -183,15 +209,12 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
   const std::uint64_t bytes = options.quick ? 1 << 20 : 64 << 20;
   Costs cpu, total;
   const auto turn = [&](bool subject) -> Result<double> {
-    const StreamServer& server = subject ? sides.offloaded : sides.kernel;
     if (!subject) sleep_ns(settle_ns);
-    OFP_ASSIGN(const std::int64_t agent_before, process_cpu_ns(sides.agent));
-    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
     OFP_ASSIGN(const double ns, stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes));
-    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
-    OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
-    cpu.add(subject, double(after - before) / double(bytes));
-    total.add(subject, double(after - before + (subject ? agent_after - agent_before : 0)) / double(bytes));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(bytes));
+    total.add(subject, (after.all - before.all) / double(bytes));
     return ns / double(bytes);
   };
   OFP_ASSIGN(const Comparison compared,
@@ -230,14 +253,14 @@ Status measure_threads(const Sides& sides, const Options& options, bool in, std:
   OFP_ASSIGN(const std::vector<Fd> offloaded, open(sides.offloaded));
   OFP_ASSIGN(const std::vector<Fd> kernel, open(sides.kernel));
   const std::uint64_t bytes = (options.quick ? 1 << 20 : 64 << 20) / threads;
-  Costs cpu;
+  Costs cpu, total;
   const auto turn = [&](bool subject) -> Result<double> {
-    const StreamServer& server = subject ? sides.offloaded : sides.kernel;
     if (!subject) sleep_ns(settle_ns);
-    OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
     OFP_ASSIGN(const double ns, streams_of_threads(subject ? offloaded : kernel, in ? bytes : 0, in ? 1 : bytes));
-    OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
-    cpu.add(subject, double(after - before) / double(bytes * threads));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(bytes * threads));
+    total.add(subject, (after.all - before.all) / double(bytes * threads));
     return ns / double(bytes * threads);
   };
   OFP_ASSIGN(const Comparison compared,
@@ -245,20 +268,31 @@ Status measure_threads(const Sides& sides, const Options& options, bool in, std:
   const std::string which = fmt::format("({} the server, {} threads)", in ? "to" : "from", threads);
   report.add(rate_of("tcp.threads " + which, compared, 8, "Gb/s", ratio_at_least(0.5)));
   report.add(claim_of("tcp.threads_host_cpu_vs_kernel " + which, cpu.compared(options.pairs()), 1e3, "ps/B", {}));
+  report.add(claim_of(
+      fmt::format("tcp.threads_total_cpu ({} the server, {} threads, agent included)", in ? "to" : "from", threads),
+      total.compared(options.pairs()), 1e3, "ps/B", {}));
   return {};
 }
 
 Status measure_connections(const Sides& sides, const Options& options, Report& report) {
-  const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
-  const auto turn = [&](const StreamServer& server) -> Result<double> {
-    if (&server == &sides.kernel) sleep_ns(settle_ns);
+  const TimeNs duration = turn_ns(options);
+  Costs cpu, total;
+  const auto turn = [&](bool subject) -> Result<double> {
+    if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
     const TimeNs began = monotonic_ns();
-    OFP_ASSIGN(const std::uint64_t ended, short_connections(server, 16, duration));
-    return double(monotonic_ns() - began) / double(ended);
+    OFP_ASSIGN(const std::uint64_t ended, short_connections(sides.server(subject), 16, duration));
+    const double elapsed = double(monotonic_ns() - began);
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(ended));
+    total.add(subject, (after.all - before.all) / double(ended));
+    return elapsed / double(ended);
   };
   OFP_ASSIGN(const Comparison compared,
-             run_pairs(options.pairs(), [&] { return turn(sides.offloaded); }, [&] { return turn(sides.kernel); }));
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
   report.add(rate_of("tcp.connections", compared, 1e9, "/s", ratio_at_least(0.5)));
+  report.add(claim_of("tcp.connections_host_cpu_vs_kernel", cpu.compared(options.pairs()), 1e-3, "us", {}));
+  report.add(claim_of("tcp.connections_total_cpu (agent included)", total.compared(options.pairs()), 1e-3, "us", {}));
   return {};
 }
 
@@ -318,14 +352,14 @@ Status measure_posts(const Sides& sides, const Options& options, Report& report)
 }
 
 Status measure_idle(const Sides& sides, const Options& options, Report& report) {
-  const std::size_t count = options.quick ? 16 : 4096;
+  const std::size_t count = options.quick ? 256 : 4096;
   std::vector<Fd> connections;
   OFP_ASSIGN(const std::uint64_t resident_before, process_resident_bytes(sides.agent));
   for (std::size_t i = 0; i < count; ++i) {
     OFP_ASSIGN(Fd fd, sides.offloaded.connect(StreamServer::echo));
     connections.push_back(std::move(fd));
   }
-  OFP_TRY(round_trips(connections.back().get(), message_bytes, 1));
+  for (const Fd& each : connections) OFP_TRY(round_trips(each.get(), carried_bytes, 1));
   OFP_ASSIGN(const std::uint64_t resident_after, process_resident_bytes(sides.agent));
   sleep_ns(100 * millisecond_ns);
   OFP_ASSIGN(const std::int64_t program_before, sides.offloaded.cpu_ns());
@@ -339,9 +373,10 @@ Status measure_idle(const Sides& sides, const Options& options, Report& report) 
                    .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100,
                    .unit = "%",
                    .target = value_at_most(0.1, "%")});
-  report.add(Claim{.claim = "tcp.flow_bytes (the agent's resident memory, each of them)",
+  report.add(Claim{.claim = "tcp.flow_bytes (the agent's resident memory, each of them, after an echo of 4 KiB)",
                    .value = (double(resident_after) - double(resident_before)) / double(count),
-                   .unit = "B"});
+                   .unit = "B",
+                   .target = value_at_most(20 << 10, "B")});
   return {};
 }
 
@@ -367,6 +402,23 @@ Status run(const Options& options, Report& report) {
   if (part == "breakdown") {
     OFP_TRY(place(Client::anywhere, options));
     OFP_TRY(measure_breakdown(sides.offloaded, std::string(options.other("--trace-file")), options, report));
+  }
+  if (part == "devices") {
+    const auto other = static_cast<pid_t>(std::atoi(std::string(options.other("--other-agent-pid")).c_str()));
+    OFP_TRY(place(Client::anywhere, options));
+    OFP_TRY(measure_devices({sides.offloaded, sides.agent}, {sides.kernel, other}, options, report));
+  }
+  if (part == "cores") {
+    OFP_ASSIGN(const StreamServer spinning, StreamServer::parse(options.other("--spinning")));
+    OFP_ASSIGN(const StreamServer measuring, StreamServer::parse(options.other("--measuring")));
+    const auto text = [&](std::string_view option) { return std::string(options.other(option)); };
+    OFP_TRY(measure_cores({sides.offloaded,
+                           sides.kernel,
+                           spinning,
+                           {text("--near"), text("--device"), text("--device-address"), text("--kernel-address"),
+                            measuring, options.host_core, options.agent_core},
+                           text("--redis")},
+                          options, report));
   }
   if (part == "slow-path") {
     const auto pid = [&](std::string_view option) {
@@ -403,6 +455,7 @@ int main(int argc, char** argv) {
   return offpath::bench::run_main(
       argc, argv, "tcp",
       {"--offloaded", "--kernel", "--spinning", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid",
-       "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link"},
+       "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link", "--measuring", "--near", "--device",
+       "--device-address", "--kernel-address", "--redis"},
       offpath::bench::run);
 }

@@ -143,7 +143,7 @@ Status measure_breakdown(const StreamServer& offloaded, const std::string& trace
   const double p50 = median(whole);
   std::ranges::sort(echoes, {}, [p50](const Echo& echo) { return std::abs(echo.whole - p50); });
   const std::span<const Echo> middle(echoes.data(), std::max<std::size_t>(echoes.size() / 20, 1));
-  std::vector<double> ratios;  // of each of these echoes, how much of it its stages are
+  std::vector<double> ratios;  // the share of the stages in each of these echoes
   for (const Echo& echo : middle) {
     const double sum = std::accumulate(std::begin(echo.spent), std::end(echo.spent), 0.0);
     ratios.push_back(std::min(sum / echo.whole, echo.whole / sum));

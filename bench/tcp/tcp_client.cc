@@ -131,10 +131,15 @@ Result<BusyConnections> BusyConnections::open(const StreamServer& server, std::s
   return made;
 }
 
-Result<std::uint64_t> BusyConnections::run(TimeNs duration) {
+Result<std::uint64_t> BusyConnections::run(TimeNs duration, std::vector<double>* latencies_ns) {
   std::array<char, message_bytes> message{};
   std::vector<std::size_t> came(connections_.size());
-  for (const Fd& fd : connections_) OFP_TRY(send_all(fd.get(), message.data(), message.size()));
+  std::vector<std::uint64_t> sent_at(connections_.size());
+  const auto send = [&](std::size_t number) {
+    if (latencies_ns != nullptr) sent_at[number] = ticks();
+    return send_all(connections_[number].get(), message.data(), message.size());
+  };
+  for (std::size_t number = 0; number < connections_.size(); ++number) OFP_TRY(send(number));
   std::uint64_t echoes = 0;
   const TimeNs until = monotonic_ns() + duration;
   for (std::size_t open = connections_.size(); open > 0;) {
@@ -150,10 +155,11 @@ Result<std::uint64_t> BusyConnections::run(TimeNs duration) {
       if (came[number] < message.size()) continue;
       came[number] = 0;
       ++echoes;
+      if (latencies_ns != nullptr) latencies_ns->push_back(double(ticks() - sent_at[number]) * ns_per_tick());
       if (over)
         --open;
       else
-        OFP_TRY(send_all(fd, message.data(), message.size()));
+        OFP_TRY(send(number));
     }
   }
   return echoes;

@@ -20,7 +20,7 @@ struct StreamServer {
   pid_t pid = -1;
 
   // The roles of its ports: see tcp_server.c.
-  enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped, threaded };
+  enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped, threaded, costs };
   [[nodiscard]] static Result<StreamServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
   [[nodiscard]] Result<Fd> connect(Role role) const;                                  // without Nagle's algorithm
   [[nodiscard]] Result<std::int64_t> cpu_ns() const;
@@ -38,8 +38,9 @@ class BusyConnections {
   static constexpr std::size_t message_bytes = 64;
 
   [[nodiscard]] static Result<BusyConnections> open(const StreamServer& server, std::size_t count);
-  // Runs for the duration, then until everything has come back. Returns the number of echoes.
-  [[nodiscard]] Result<std::uint64_t> run(TimeNs duration);
+  // Runs for the duration, then until everything has come back. Returns the number of echoes. `latencies_ns`: how long
+  // each took, from the begin of its send.
+  [[nodiscard]] Result<std::uint64_t> run(TimeNs duration, std::vector<double>* latencies_ns = nullptr);
 
  private:
   Fd epoll_;

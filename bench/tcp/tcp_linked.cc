@@ -74,7 +74,7 @@ class Turns {
   explicit Turns(const Options& options) : plan_(options.pairs()) {}
 
   // One turn of each side in each round. The order turns round every three rounds, as in run_pairs, so that each side
-  // follows each other one as often. `turn` carries `messages` messages and returns its nanoseconds.
+  // follows every other side equally often. `turn` carries `messages` messages and returns its nanoseconds.
   template <class Turn>
   [[nodiscard]] Status run(const LinkedSides& sides, double messages, const Turn& turn) {
     for (std::size_t round = 0; round < plan_.pairs + plan_.warmups; ++round) {

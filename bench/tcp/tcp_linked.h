@@ -34,8 +34,8 @@ struct LinkOperations {
 // From the text of an agent's /metrics.
 [[nodiscard]] Result<LinkOperations> parse_link_operations(std::string_view metrics);
 
-// Echoes one after the other, a message every 100 ms, sends, and streams: CPU of both sides for each, and what crosses
-// the link.
+// Echoes one after the other, a message every 100 ms, sends, and streams: CPU of both sides for each, and the
+// operations of the link.
 [[nodiscard]] Status measure_linked(const LinkedSides& sides, const Options& options, Report& report);
 
 }  // namespace offpath::bench

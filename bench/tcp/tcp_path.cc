@@ -117,8 +117,8 @@ class Relay {
   explicit Relay(const Arguments& arguments)
       : to_far_(arguments.impairments, arguments.seed), to_near_(arguments.impairments, arguments.seed + 1) {}
 
-  // Frame by frame from each device, a different one first each time: what comes first finds room in the queue, so a
-  // device whose frames were all taken before another's would get more of it.
+  // Frame by frame from each device, a different one first each time: early frames find room in the queue, so a device
+  // that always came first would get more of it.
   void take_in_turn(TimeNs now) {
     first_ = (first_ + 1) % near_.size();
     std::size_t empty = 0;

@@ -11,9 +11,13 @@
  *   PORT + 5  stamped   an echo whose first 16 bytes are the times of its read and of the start of its send
  *                       (CLOCK_MONOTONIC, ns)
  *   PORT + 6  threaded  a stream with a thread of its own, whose calls block
+ *   PORT + 7  costs     returns four 64-bit numbers for each message: the medians, in nanoseconds, of waits that
+ *                       returned one event, of waits that returned several for each event, of an echo's receive and of
+ *                       its send, since it was last asked
  *
  * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for its
  * sends. With `spin` in its place the server looks for events without sleeping, until there was none for a millisecond.
+ * With `measure` it does so, too, and takes the time of its calls, which `costs` tells of.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -30,15 +34,20 @@
 #include <unistd.h>
 
 enum {
-  roles = 7,
+  roles = 8,
   backlog = 128,
   events_max = 64,
   chunk_bytes = 128 << 10,
   message_bytes = 64,
   descriptors_max = 1 << 16,
-  spin_ns = 1000000
+  spin_ns = 1000000,
+  several = 8, /* events of a wait whose time is divided between them */
+  durations_max = 4096,
+  duration_step_ns = 4
 };
-enum role { echo, stream, timed, posts, once, stamped, threaded };
+enum role { echo, stream, timed, posts, once, stamped, threaded, costs };
+/* What the server takes the time of; the last one is the reading of the clock itself. */
+enum timed_call { waits_for_one, waits_for_several, receives, sends, readings, timed_calls };
 
 struct connection {
   enum role role;
@@ -50,11 +59,27 @@ struct connection {
 
 static struct connection connections[descriptors_max];
 static char chunk[chunk_bytes];
+static int measures;
+static uint32_t durations[timed_calls][durations_max]; /* how many took so many steps */
 
 static uint64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void note(enum timed_call call, uint64_t ns) {
+  const uint64_t step = ns / duration_step_ns;
+  ++durations[call][step < durations_max ? step : durations_max - 1];
+}
+
+/* Forgets them. 0: there were none. */
+static uint64_t median_ns(enum timed_call call) {
+  uint64_t count = 0, below = 0, step = 0;
+  for (int i = 0; i < durations_max; ++i) count += durations[call][i];
+  while (count > 0 && (below += durations[call][step]) * 2 < count) ++step;
+  memset(durations[call], 0, sizeof durations[call]);
+  return step * duration_step_ns + (count > 0 ? duration_step_ns / 2 : 0);
 }
 
 static void fail(const char* what) {
@@ -148,6 +173,32 @@ static int answer(int fd, int is_timed) {
   return send_whole(fd, chunk, (size_t)got);
 }
 
+static int answer_measured(int fd) {
+  const uint64_t began = now_ns();
+  const uint64_t read = now_ns();
+  const ssize_t got = recv(fd, chunk, sizeof chunk, 0);
+  const uint64_t received = now_ns();
+  if (got < 0) return errno == EAGAIN;
+  if (got == 0) return 0;
+  const int sent = send_whole(fd, chunk, (size_t)got);
+  note(sends, now_ns() - received);
+  note(receives, received - read);
+  note(readings, read - began);
+  return sent;
+}
+
+static int answer_costs(int fd) {
+  uint64_t medians[readings];
+  if (recv(fd, chunk, message_bytes, 0) <= 0) return errno == EAGAIN;
+  const uint64_t reading = median_ns(readings);
+  for (int call = 0; call < readings; ++call) {
+    const uint64_t ns = median_ns((enum timed_call)call);
+    const uint64_t clocks = call == waits_for_several ? reading / several : reading;
+    medians[call] = ns > clocks ? ns - clocks : 0;
+  }
+  return send_whole(fd, (const char*)medians, sizeof medians);
+}
+
 static int answer_stamped(int fd) {
   const ssize_t got = recv(fd, chunk, sizeof chunk, 0);
   if (got < 0) return errno == EAGAIN;
@@ -215,7 +266,7 @@ static int go_on(int epoll, int fd, struct connection* at) {
 static int serve(int epoll, int fd) {
   switch (connections[fd].role) {
     case echo:
-      return answer(fd, 0);
+      return measures ? answer_measured(fd) : answer(fd, 0);
     case timed:
       return answer(fd, 1);
     case posts:
@@ -224,6 +275,8 @@ static int serve(int epoll, int fd) {
       return answer(fd, 0) && 0;
     case stamped:
       return answer_stamped(fd);
+    case costs:
+      return answer_costs(fd);
     case threaded:
       return 0;
     case stream:
@@ -233,15 +286,17 @@ static int serve(int epoll, int fd) {
 }
 
 int main(int argc, char** argv) {
-  const int port = argc >= 2 ? atoi(argv[1]) : 0, spins = argc == 3 && strcmp(argv[2], "spin") == 0;
+  const char* const how = argc == 3 ? argv[2] : "";
+  measures = strcmp(how, "measure") == 0;
+  const int port = argc >= 2 ? atoi(argv[1]) : 0, spins = measures || strcmp(how, "spin") == 0;
   if (argc > 3 || port <= 0 || port + roles > 65536) {
-    fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION|spin]\n");
+    fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION|spin|measure]\n");
     return 2;
   }
   const int epoll = epoll_create1(0);
   if (epoll < 0) fail("epoll_create1");
   for (int role = 0; role < roles; ++role) {
-    const int fd = listen_at((uint16_t)(port + role), argc == 3 && !spins ? argv[2] : NULL);
+    const int fd = listen_at((uint16_t)(port + role), argc == 3 && !spins ? how : NULL);
     connections[fd] = (struct connection){.role = (enum role)role, .listens = 1};
     watch(epoll, EPOLL_CTL_ADD, fd, EPOLLIN);
   }
@@ -249,10 +304,16 @@ int main(int argc, char** argv) {
   fflush(stdout);
   for (uint64_t spins_until = 0;;) {
     struct epoll_event events[events_max];
-    const int sleeps = !spins || now_ns() >= spins_until;
+    const uint64_t began = spins ? now_ns() : 0;
+    const int sleeps = !spins || began >= spins_until;
     const int ready = epoll_wait(epoll, events, events_max, sleeps ? -1 : 0);
     if (ready < 0 && errno != EINTR) fail("epoll_wait");
-    if (spins && ready > 0) spins_until = now_ns() + spin_ns;
+    if (spins && ready > 0) {
+      const uint64_t returned = now_ns();
+      spins_until = returned + spin_ns;
+      if (!sleeps && ready == 1) note(waits_for_one, returned - began);
+      if (!sleeps && ready >= several) note(waits_for_several, (returned - began) / (uint64_t)ready);
+    }
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
       if (connections[fd].listens)

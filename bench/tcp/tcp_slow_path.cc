@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "tcp_claims.h"
+
 namespace offpath::bench {
 namespace {
 
@@ -36,14 +38,7 @@ Result<Turned> turn_of_connections(const SlowPathSide& side, std::size_t at_a_ti
 }
 
 Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit) {
-  return {.claim = std::move(name),
-          .value = compared.subject * scale,
-          .unit = std::move(unit),
-          .peer = "slow path on the agent",
-          .peer_value = compared.peer * scale,
-          .ratio = compared.ratio,
-          .interval = compared.interval,
-          .pairs = compared.pairs};
+  return cost_beside("slow path on the agent", std::move(name), compared, scale, std::move(unit));
 }
 
 Comparison without_warmups(const PairPlan& plan, const std::vector<double>& subject, const std::vector<double>& peer) {

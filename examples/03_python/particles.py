@@ -29,7 +29,7 @@ def main() -> None:
                 ticket.wait_pulled(1.0)  # the arrays are ours again
             x += np.random.default_rng(step).normal(size=x.shape)
             ticket = stream.send({"id": ids, "x": x, "z": x[:, 2]}, key=(f"step{step}", "rank0"))
-            # ... neighbour lists, forces: whatever does not write to ids and x ...
+            # ... neighbour lists, forces: any work that does not write to ids and x ...
         ticket.wait_stored(1.0)
 
         pool = session.pool("local:/particles")

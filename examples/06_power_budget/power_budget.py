@@ -1,17 +1,38 @@
-"""A power budget over four nodes: every node says what it would draw, whoever leads gives each a cap, and nodes keep to
-it. The caps are grants: they end by themselves, so a leader that dies leaves nodes at their idle power, never above the
-budget.
+"""A power budget over four nodes: every node publishes what it would draw, the leader gives each a cap, and nodes keep
+to it. The caps are grants: they end by themselves, so whoever dies, the caps in force are never above the budget.
 
-The nodes' load is simulated; the agents are real, one beside each node.
+A node is a process that computes in a cgroup, beside it a process that sets the cgroup's limit, and an agent. A limited
+cgroup draws at most WATTS_PER_CORE for each core that it may use. Where the machine limits power itself, an agent sets
+it: actuators of the kind `power`, as in 12_cpu_budget. Processes and agents are killed on the way, and started again.
+
+Usage: power_budget.py [SEED], which draws these events. Takes root, or a directory of cgroups that belong to this user;
+without one it prints the reason and ends.
 """
 
+from __future__ import annotations
+
+import ctypes
+import random
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import offpath
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # code shared by several examples
+from cgroups import Limits, make_cgroups, remove_cgroups
+
 NODES = ["node0", "node1", "node2", "node3"]
-BUDGET, IDLE = 1000, 50  # watts, of all; of a node without a cap
-ROUNDS = 60
+BUDGET, IDLE = 200, 20  # watts: of all; of a node without a cap
+WATTS_PER_CORE = 200
+PERIOD_US = 20_000
+MARGIN_S = 1.2  # a cap is given up so long before its grant ends: for a process that is late
+EVENTS = 8
+PATIENCE_S = 60.0
 CONFIG = f"""
 [[exchange]]
 name = "power"
@@ -22,66 +43,200 @@ deadline = "40ms"
 fields = ["wanted:f64:watts", "drawn:f64:watts"]
 reductions = ["sum(drawn)"]
 grant_total = {BUDGET - IDLE * len(NODES)}
-grant_ttl = "300ms"
-grant_lease = "500ms"
+grant_ttl = "2500ms"
+grant_lease = "3s"
 """
+PR_SET_PDEATHSIG = 1
 
 
-def wanted(node: int, now_s: float) -> float:
-    """Two nodes compute in turns, the others idle along."""
-    busy = int(now_s / 1.5) % 2 == node % 2
-    return 600.0 if busy and node < 2 else 120.0
+def quota_us(watts: float) -> int:
+    return round(watts / WATTS_PER_CORE * PERIOD_US)
+
+
+LIMITS = [
+    Limits("/sys/fs/cgroup", "cpu", {"cpu.max": f"{quota_us(IDLE)} {PERIOD_US}"}),
+    Limits("/sys/fs/cgroup/cpu", "", {"cpu.cfs_period_us": f"{PERIOD_US}", "cpu.cfs_quota_us": f"{quota_us(IDLE)}"}),
+]
+
+
+def limit_file(cgroup: Path) -> Path:
+    two = cgroup / "cpu.max"
+    return two if two.exists() else cgroup / "cpu.cfs_quota_us"
 
 
 def decide(view: offpath.View) -> dict[str, int]:
-    """Everybody what it wants, if there is as much; otherwise in proportion."""
+    """Each node's demand, if the sum is available; otherwise in proportion."""
     wants = {name: max(entry["wanted"] - IDLE, 0) for name, entry in view.entries.items() if entry.has_value}
     room = BUDGET - IDLE * len(NODES)
     scale = min(1.0, room / max(sum(wants.values()), 1.0))
     return {name: int(watts * scale) for name, watts in wants.items()}
 
 
-def main() -> None:
-    agents, sessions = [], []
-    for name in NODES:
-        join = {"group.join": agents[0].address} if agents else {}
-        agents.append(offpath.Agent.start(config=CONFIG, settings={"agent.name": name, **join}))
-        sessions.append(offpath.connect(agents[-1].address))
-    nodes = [session.exchange("power", publish=True) for session in sessions]
-    began = time.monotonic()
-    highest, most = 0.0, [0.0] * len(NODES)
-    for step in range(ROUNDS):
-        now = time.monotonic() - began
-        drawn = []
-        for i, node in enumerate(nodes):
-            cap = IDLE + node.granted[0]
-            drawn.append(min(wanted(i, now), cap))
-            node.publish(wanted=wanted(i, now), drawn=drawn[-1])
-        for node in nodes:  # whoever leads decides; all may say what they would do, only its word counts
-            view = node.view(timeout=5)
-            node.grant(decide(view))
-        highest = max(highest, sum(drawn))
-        most = [max(pair) for pair in zip(most, drawn, strict=True)]
-        if step % 10 == 0:
-            print(f"{now:4.1f} s: {' '.join(f'{watts:4.0f}' for watts in drawn)}  together {sum(drawn):5.0f} W "
-                  f"of {BUDGET}, {view.leader} leads")  # fmt: skip
-    assert highest <= BUDGET, f"{highest} W were drawn"
-    assert min(most[:2]) > 500, f"a busy node was never given its power: {most}"
-    agents[0].kill()  # the leader: its caps end, and the next one goes on
-    time.sleep(0.4)
-    left = nodes[1:]
-    assert all(node.granted[0] == 0 for node in left)
-    while sum(node.granted[0] for node in left) == 0:
-        for i, node in enumerate(left):
-            node.publish(wanted=600.0 if i == 0 else 120.0, drawn=float(IDLE))
-            node.grant(decide(node.view(timeout=5)))
-    print(f"highest {highest:.0f} W; after {NODES[0]} died, {left[0].view(timeout=5).leader} "
-          f"gives {left[0].granted[0]} W")  # fmt: skip
-    for session in sessions[1:]:
-        session.close()
-    for agent in agents:
-        agent.stop()
+# ---- the process of a node
+
+
+class Computing:
+    """A process that uses a core as far as its cgroup permits, and dies with this one."""
+
+    def __init__(self, cgroup: Path) -> None:
+        def die_with_parent() -> None:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+        self.limit, self.watts = limit_file(cgroup), 0
+        self.set(IDLE)
+        command = [sys.executable, "-c", "import sys\nsys.stdin.readline()\nwhile True: pass"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        (cgroup / "cgroup.procs").write_text(str(self.process.pid))
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self._before = self._now()
+
+    def set(self, watts: int) -> None:
+        if watts != self.watts:
+            self.limit.write_text(str(quota_us(watts)))
+            self.watts = watts
+
+    def _now(self) -> tuple[float, float]:
+        clock = ~self.process.pid << 3 | 2  # its processor time
+        return time.clock_gettime(clock), time.monotonic()
+
+    def drawn(self) -> float:
+        """Watts since the last call."""
+        (cpu, at), (cpu_before, before) = self._now(), self._before
+        self._before = cpu, at
+        return WATTS_PER_CORE * (cpu - cpu_before) / (at - before)
+
+
+def run_node(address: str, cgroup: Path, node: int) -> None:
+    computing = Computing(cgroup)
+    try:
+        with offpath.connect(address) as session, session.exchange("power", publish=True) as exchange:
+            while True:
+                busy = int(time.monotonic() / 2) % 2 == node % 2  # all nodes of a machine have one clock
+                exchange.publish(wanted=float(WATTS_PER_CORE if busy else 2 * IDLE), drawn=computing.drawn())
+                try:
+                    exchange.grant(decide(exchange.view(timeout=MARGIN_S / 8)))  # only the leader's proposal counts
+                except offpath.Timeout:
+                    pass  # its agent is late
+                watts, left_s = exchange.granted
+                computing.set(IDLE + (watts if left_s > MARGIN_S else 0))
+    except offpath.PeerLost:
+        sys.exit("the agent is gone")
+    finally:
+        computing.process.kill()  # before its limit returns
+        computing.process.wait()
+        computing.set(IDLE)
+
+
+# ---- all of them
+
+
+class Nodes:
+    """Agents and processes of the nodes; either may be missing."""
+
+    def __init__(self, cgroups: list[Path]) -> None:
+        self.cgroups = cgroups
+        self.agents: dict[int, offpath.Agent] = {}
+        self.processes: dict[int, subprocess.Popen] = {}
+        self.highest, self.looks = 0, 0
+
+    def start(self, node: int) -> None:
+        if node not in self.agents:
+            settings = {"agent.name": NODES[node], "group.dead_after": "1s"}
+            if self.agents:
+                settings["group.join"] = next(iter(self.agents.values())).address
+            self.agents[node] = offpath.Agent.start(config=CONFIG, settings=settings)
+        if node not in self.processes:
+            words = [sys.executable, __file__, self.agents[node].address, str(self.cgroups[node]), str(node)]
+            self.processes[node] = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+
+    def kill_process(self, node: int) -> None:
+        if process := self.processes.pop(node, None):
+            process.kill()
+            process.wait()
+
+    def kill_agent(self, node: int) -> None:
+        """Its process sees that, and ends."""
+        if agent := self.agents.pop(node, None):
+            agent.kill()
+            agent.stop()
+        if process := self.processes.pop(node, None):
+            process.wait(PATIENCE_S)
+
+    def caps(self) -> list[int]:
+        """Of each node, in watts; of one without a process 0. Two equal looks: so they were at one moment."""
+        while True:
+            one, other = ([self.cap(cgroup) for cgroup in self.cgroups] for _ in range(2))
+            if one == other:
+                return one
+
+    @staticmethod
+    def cap(cgroup: Path) -> int:
+        computes = (cgroup / "cgroup.procs").read_text().strip()
+        quota = int(limit_file(cgroup).read_text().split()[0])
+        return round(quota / PERIOD_US * WATTS_PER_CORE) if computes else 0
+
+    def watch(self, seconds: float, until: Callable[[list[int]], bool] = lambda _: False) -> bool:
+        """Asserts all the time that the caps are within the budget. Returns whether `until` held."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            caps = self.caps()
+            self.looks += 1
+            self.highest = max(self.highest, sum(caps))
+            assert sum(caps) <= BUDGET, f"caps of {caps} watts are above {BUDGET}"
+            if until(caps):
+                return True
+        return False
+
+    def stop(self) -> None:
+        for node in range(len(NODES)):
+            self.kill_process(node)
+        for agent in self.agents.values():
+            agent.stop()
+
+
+def share(nodes: Nodes, seed: int) -> None:
+    def used(caps: list[int]) -> bool:
+        return sum(caps) > 0.9 * BUDGET
+
+    draw = random.Random(seed)
+    for node in range(len(NODES)):
+        nodes.start(node)
+    assert nodes.watch(PATIENCE_S, used), f"the budget is not used: {nodes.caps()}"
+    print(f"caps of {nodes.caps()} W, together at most {BUDGET}", flush=True)
+    for _ in range(EVENTS):
+        node = draw.randrange(len(NODES))
+        if node not in nodes.processes or node not in nodes.agents:
+            nodes.start(node)
+            what = f"{NODES[node]} is back"
+        elif draw.random() < 0.5 and len(nodes.agents) == len(NODES):  # a majority of agents grants
+            nodes.kill_agent(node)
+            what = f"the agent of {NODES[node]} was killed"
+        else:
+            nodes.kill_process(node)
+            what = f"the process of {NODES[node]} was killed"
+        nodes.watch(draw.uniform(0.2, 2.5))
+        print(f"{what}: {nodes.caps()} W", flush=True)
+    for node in range(len(NODES)):
+        nodes.start(node)
+    assert nodes.watch(PATIENCE_S, used), f"the budget is not used after all: {nodes.caps()}"
+    print(f"never above {BUDGET} W in {nodes.looks} looks; the highest sum was {nodes.highest} W")
+
+
+def main(seed: int) -> None:
+    cgroups = make_cgroups("power", NODES, LIMITS)
+    if not cgroups:
+        print("skipped: no cgroup with the cpu controller can be made here (root, or a delegation)")
+        return
+    with ExitStack() as running:
+        running.callback(remove_cgroups, cgroups)
+        nodes = Nodes(cgroups)
+        running.callback(nodes.stop)
+        share(nodes, seed)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 3:
+        run_node(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

@@ -1,14 +1,41 @@
-"""Tokens for a shared file system: at most two of four clients may write at a time. A token is a grant of 1 out of a
-total of 2; it is used while it lasts, renewed with every round, and gone by itself when its holder or the leader is.
+"""Tokens for shared storage: at most two of four clients may write at a time. A token is a grant of 1 out of a total of
+2; it is used while it lasts, renewed with every round, and gone by itself when its holder or the leader is.
+
+Clients are processes that write files, each with an agent of its own and in a cgroup that limits its writes, where
+cgroups with such limits can be made (root, and a disk below the temporary directory): so many writers have so many
+times the limit. One client is killed while it writes, and the agent of another one; their tokens go to others. The
+first client is the leader's program, which decides: without it, or its agent, the next client decides.
+
+Usage: io_tokens.py [SEED], which draws who is killed, and when.
 """
 
-import threading
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import offpath
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # code shared by several examples
+from cgroups import Limits, make_cgroups, remove_cgroups
+
 CLIENTS = ["client0", "client1", "client2", "client3"]
-TOKENS, WRITES, WRITE_S = 2, 3, 0.1
+TOKENS = 2
+PIECES, PIECE_BYTES = 12, 256 << 10  # of each client's file
+LIMIT_BYTES_S = 8 << 20  # of each client: a piece takes 31 ms
+MARGIN_S = 0.5  # a token lasts longer than the piece that is begun with it, also if the client waits for a core
+GONE_S = 1.0  # a client that has said nothing for so long waits no more
+PATIENCE_S = 60.0
 CONFIG = f"""
 [[exchange]]
 name = "storage"
@@ -18,75 +45,174 @@ interval = "30ms"
 deadline = "25ms"
 fields = ["waiting_since:f64:seconds"]
 grant_total = {TOKENS}
-grant_ttl = "400ms"
-grant_lease = "500ms"
+grant_ttl = "1s"
+grant_lease = "1200ms"
 """
 
 
 class Storage:
-    """What must not happen is counted here."""
+    """Counts writers, whose number is limited. A writer has its own file locked; its locks end with it."""
 
-    def __init__(self) -> None:
-        self.lock, self.writing, self.writing_max = threading.Lock(), 0, 0
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.door = os.open(directory / "door", os.O_CREAT | os.O_RDWR)
 
-    def enter(self) -> None:
-        with self.lock:
-            self.writing += 1
-            self.writing_max = max(self.writing_max, self.writing)
+    @contextmanager
+    def writing(self, name: str) -> Iterator[int]:
+        """How many write, this one included."""
+        own = os.open(self.directory / f"{name}.writes", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self.door, fcntl.LOCK_EX)
+            fcntl.flock(own, fcntl.LOCK_EX)
+            writers = 1 + sum(self.is_writing(other) for other in CLIENTS if other != name)
+            fcntl.flock(self.door, fcntl.LOCK_UN)
+            yield writers
+        finally:
+            os.close(own)
 
-    def leave(self) -> None:
-        with self.lock:
-            self.writing -= 1
+    def is_writing(self, name: str) -> bool:
+        look = os.open(self.directory / f"{name}.writes", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(look, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(look)
+        return False
 
 
 def decide(view: offpath.View) -> dict[str, int]:
-    """Those that have waited longest. Who writes goes on waiting in this sense, so it keeps its token until done."""
-    waiting = {name: entry["waiting_since"] for name, entry in view.entries.items() if entry.present and entry.values}
-    first = sorted((name for name, since in waiting.items() if since), key=lambda name: waiting[name])[:TOKENS]
+    """Tokens for the longest waits. A client that writes counts as waiting, and so keeps its token until it is done. Of
+    a client that has ended, its agent still has the last record, which grows old."""
+    waiting = {name: entry["waiting_since"] for name, entry in view.entries.items()
+               if entry.present and entry.values and entry.age < GONE_S}  # fmt: skip
+    first = sorted(waiting, key=lambda name: waiting[name])[:TOKENS]
     return {name: int(name in first) for name in CLIENTS}
 
 
-def client(session: offpath.Session, storage: Storage, done: threading.Semaphore, end: threading.Event) -> None:
-    written, since = 0, time.monotonic()
-    with session.exchange("storage", publish=True) as exchange:
-        while not end.is_set():
+# ---- the process of a client
+
+
+def open_file(path: Path) -> int:
+    """Past the page cache, so that the cgroup's limit is met by the write itself; where that is not possible, each
+    write waits for the disk."""
+    try:
+        return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600)
+    except OSError:
+        return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DSYNC, 0o600)
+
+
+def run_client(address: str, directory: Path, cgroup: str) -> None:
+    storage, piece = Storage(directory), mmap.mmap(-1, PIECE_BYTES)  # memory of whole pages, for O_DIRECT
+    with offpath.connect(address) as session, session.exchange("storage", publish=True) as exchange:
+        name = session.info.agent_name
+        if cgroup:
+            Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
+        file = open_file(directory / name)
+        written, most, since = 0, 0, time.monotonic()
+        while written < PIECES:
             exchange.publish(waiting_since=since)
-            exchange.grant(decide(exchange.view(timeout=5)))
-            tokens, left = exchange.granted
-            if since and tokens and left > 1.5 * WRITE_S:  # enough of it for one write
-                storage.enter()
-                time.sleep(WRITE_S)
-                storage.leave()
-                written += 1
-                since = time.monotonic() if written < WRITES else 0.0
-                if written == WRITES:
-                    done.release()
+            exchange.grant(decide(exchange.view(timeout=PATIENCE_S)))
+            tokens, left_s = exchange.granted
+            if not tokens or left_s < MARGIN_S:
+                continue
+            with storage.writing(name) as writers:
+                most = max(most, writers)
+                os.pwrite(file, piece, written * PIECE_BYTES)
+            written += 1
+            print(f"{written} {most}", flush=True)
 
 
-def main() -> None:
-    agents = []
-    for name in CLIENTS:
-        join = {"group.join": agents[0].address} if agents else {}
-        agents.append(offpath.Agent.start(config=CONFIG, settings={"agent.name": name, **join}))
-    sessions = [offpath.connect(agent.address) for agent in agents]
-    storage, done, end = Storage(), threading.Semaphore(0), threading.Event()
-    threads = [threading.Thread(target=client, args=(session, storage, done, end)) for session in sessions]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    finished = [done.acquire(timeout=60) for _ in CLIENTS]
-    end.set()
-    for thread in threads:
-        thread.join()
-    print(f"{len(CLIENTS) * WRITES} writes in {time.monotonic() - began:.1f} s, "
-          f"at most {storage.writing_max} at a time")  # fmt: skip
-    assert all(finished), "a client never got its tokens"
-    assert 1 <= storage.writing_max <= TOKENS
-    for session in sessions:
-        session.close()
-    for agent in agents:
-        agent.stop()
+# ---- all of them
+
+
+def limits_of(directory: Path) -> list[Limits]:
+    """For the directory's disk; None for memory or the network."""
+    number = os.stat(directory).st_dev
+    disk = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if (disk / "partition").exists():
+        disk = disk.resolve().parent
+    try:
+        device = (disk / "dev").read_text().strip()
+    except OSError:
+        return []
+    return [
+        Limits("/sys/fs/cgroup", "io", {"io.max": f"{device} wbps={LIMIT_BYTES_S}"}),
+        Limits("/sys/fs/cgroup/blkio", "", {"blkio.throttle.write_bps_device": f"{device} {LIMIT_BYTES_S}"}),
+    ]
+
+
+class Client:
+    def __init__(self, address: str, directory: Path, cgroup: str) -> None:
+        words = [sys.executable, __file__, address, str(directory), cgroup]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.written = self.most = 0
+
+    def hear(self) -> bool:
+        """Waits for its next piece. False at the end."""
+        if self.written == PIECES or not (line := self.process.stdout.readline()):
+            return False
+        self.written, self.most = map(int, line.split())
+        return True
+
+
+def write_all(
+    agents: list[offpath.Agent], directory: Path, cgroups: list[Path], draw: random.Random
+) -> tuple[list[Client], list[Client]]:
+    """All clients, and those that were not killed."""
+    clients = [Client(agent.address, directory, str(cgroups[number]) if cgroups else "")
+               for number, agent in enumerate(agents)]  # fmt: skip
+    try:
+        victims = killed, cut_off = draw.sample(range(len(clients)), 2)
+        for victim in victims:
+            for _ in range(draw.randrange(1, PIECES // 2)):
+                assert clients[victim].hear(), f"{CLIENTS[victim]} had no token"
+            if victim == killed:
+                clients[victim].process.send_signal(signal.SIGKILL)
+            else:
+                agents[victim].kill()  # its client ends, and the leader may be another one
+        left = [client for number, client in enumerate(clients) if number not in victims]
+        for client in clients:
+            while client.hear():
+                pass
+        assert [client.process.wait(PATIENCE_S) for client in left] == [0] * len(left)
+        print(f"{CLIENTS[killed]} was killed, and the agent of {CLIENTS[cut_off]}")
+        return clients, left
+    finally:
+        for client in clients:
+            client.process.kill()
+            client.process.wait()
+
+
+def main(seed: int) -> None:
+    with ExitStack() as running:
+        directory = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="offpath-tokens-")))
+        cgroups = make_cgroups("tokens", CLIENTS, limits_of(directory))
+        running.callback(remove_cgroups, cgroups)
+        if not cgroups:
+            print("no cgroup can limit writes to the temporary directory here: clients write as fast as they can")
+        agents = []
+        for name in CLIENTS:
+            join = {"group.join": agents[0].address} if agents else {}
+            agents.append(offpath.Agent.start(config=CONFIG, settings={"agent.name": name, **join}))
+            running.callback(agents[-1].stop)
+        began = time.monotonic()
+        clients, left = write_all(agents, directory, cgroups, random.Random(seed))
+        seconds = time.monotonic() - began
+        most = max(client.most for client in clients)
+        mib = sum(client.written for client in clients) * PIECE_BYTES / (1 << 20)
+        print(f"{mib:.1f} MiB in {seconds:.1f} s, at most {most} of {len(CLIENTS)} clients at a time")
+        assert [client.written for client in left] == [PIECES] * len(left), "a client got no tokens"
+        assert 1 <= most <= TOKENS, f"{most} clients wrote at a time"
+        if cgroups:
+            assert mib / seconds < 1.5 * TOKENS * LIMIT_BYTES_S / (1 << 20), "the limits were not in force"
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 3:
+        try:
+            run_client(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+        except offpath.PeerLost:
+            sys.exit(1)  # its agent was killed
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

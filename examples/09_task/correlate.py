@@ -1,5 +1,5 @@
 """A simulation whose velocities decay, and an agent that computes their autocorrelation meanwhile: each step hands over
-its velocities, goes on as soon as they have been pulled, and looks at results when they are there.
+its velocities, continues as soon as they have been pulled, and reads results when they are ready.
 
 Usage: correlate.py correlate_plugin.so
 """
@@ -23,7 +23,7 @@ def main(plugin: str) -> None:
             asked = []
             for step in range(STEPS):
                 task = tasks.submit("correlation/correlate", {"v": v}, {"correlation": correlation[step : step + 1]})
-                kick = random.standard_normal(PARTICLES)  # whatever there is to do without touching v
+                kick = random.standard_normal(PARTICLES)  # any work that does not touch v
                 task.wait_pulled(10)  # now v may change; the function may not even have begun
                 v *= 1 - FRICTION
                 v += np.sqrt(2 * FRICTION) * kick

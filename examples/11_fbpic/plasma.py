@@ -1,4 +1,4 @@
-"""A plasma of fbpic whose electrons are in a pool while the simulation goes on.
+"""A plasma of fbpic whose electrons are in a pool while the simulation runs.
 
 Usage: plasma.py [ADDRESS OF AN AGENT]
 """

@@ -1,9 +1,9 @@
 """A processor budget over four nodes, decided on their agents: cpu_budget_plugin.c has the decision. Each node is a
-cgroup of this machine and an agent beside it; its agent sets the cgroup's cpu.max to what it was granted. One agent is
-killed on the way. The sum of the limits is never above the budget.
+cgroup of this machine and an agent beside it; its agent sets the cgroup's cpu.max to its grant. One agent is killed on
+the way. The sum of the limits is never above the budget.
 
 Usage: cpu_budget.py PLUGIN [--cgroups DIRECTORY]. Takes root, or a directory of cgroups that belong to this user;
-without one it says so and ends.
+without one it prints the reason and ends.
 """
 
 from __future__ import annotations

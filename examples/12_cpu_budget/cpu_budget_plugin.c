@@ -1,18 +1,21 @@
 /* A processor budget over the nodes of a group, decided on their agents, which call `share` with every view of the
  * exchange: it says what its node demands, the leader divides the budget, and each sets its node's cgroup to what it
- * has. The shares are grants, which end by themselves, and the settings end with them: whichever agent dies, the sum is
- * not above the budget while keepers are less than `early_ns` late.
+ * has. The shares are grants, which end by themselves, and each setting ends `early` before its grant: whichever agent
+ * dies, the sum is not above the budget while keepers are less than that late.
  *
  * Amounts are thousandths of a core. Beside its share every node always has the limit that its cgroup had before, which
- * the arguments name as `floor`; the budget is all floors and exchange.grant_total. A node's demand is the gauge
- * `wanted` of the gauges `demand`, as a whole. */
+ * the arguments name as the floor; the budget is all floors and exchange.grant_total. A second number of the arguments
+ * is `early` in milliseconds, for machines on which processes wait longer for a core than 20 ms. A node's demand is the
+ * gauge `wanted` of the gauges `demand`, as a whole. */
 #include <offpath/decision.h>
 #include <offpath/plugin.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The setting ends so long before the grant: for a machine that is late. */
-static const int64_t early_ns = 20 * 1000 * 1000;
+struct settings {
+  uint64_t floor;
+  int64_t early_ns;
+};
 
 static const ofp_input* input_of(const ofp_context* context, const char* name) {
   for (uint64_t i = 0; i < context->input_count; ++i) {
@@ -22,10 +25,15 @@ static const ofp_input* input_of(const ofp_context* context, const char* name) {
   return NULL;
 }
 
-static uint64_t floor_of(const ofp_context* context) {
-  char text[32] = {0};
+static struct settings settings_of(const ofp_context* context) {
+  char text[64] = {0};
+  char* rest;
   memcpy(text, context->arguments, context->arguments_bytes < sizeof text ? context->arguments_bytes : sizeof text - 1);
-  return strtoull(text, NULL, 10);
+  struct settings settings;
+  settings.floor = strtoull(text, &rest, 10);
+  const long early_ms = *rest != '\0' ? strtol(rest, NULL, 10) : 20;
+  settings.early_ns = (int64_t)early_ms * 1000 * 1000;
+  return settings;
 }
 
 /* The demand beyond the floor. Rows may be longer than this file knows: the view has their size. */
@@ -68,21 +76,22 @@ static int32_t share(ofp_context* context) {
   const ofp_input* input = input_of(context, "view");
   if (input == NULL || input->bytes < sizeof(ofp_decision_view)) return 1;
   const ofp_decision_view* view = input->data;
-  const uint64_t floor = floor_of(context);
+  const struct settings settings = settings_of(context);
   uint64_t* record = context->output(context, "record", sizeof *record, 0);
   if (record == NULL || !divide(context, view)) return 1;
-  *record = wanted_here(context, view, floor);
+  *record = wanted_here(context, view, settings.floor);
   if (view->granted == 0) return 0;
   ofp_actuator_setting* setting = context->output(context, "settings", sizeof *setting, 0);
   if (setting == NULL) return 1;
   strcpy(setting->name, "cpu");
-  setting->value = floor + view->granted;
-  setting->until_ns = view->granted_until_ns - early_ns;
+  setting->value = settings.floor + view->granted;
+  setting->until_ns = view->granted_until_ns - settings.early_ns;
   setting->flags = OFP_SETTING_GRANTED;
   return 0;
 }
 
-static const ofp_function functions[] = {{"share", share, "Divides processor time by grants. Arguments: the floor."}};
+static const ofp_function functions[] = {
+    {"share", share, "Divides processor time by grants. Arguments: FLOOR [EARLY_MS]."}};
 static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "cpu_budget", 1, functions};
 
 OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void) { return &plugin; }

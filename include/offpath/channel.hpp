@@ -139,8 +139,8 @@ class Channel {
     return Frame::if_any(channel_, frame);
   }
 
-  // Requests without waiting: each returns at once, and `wait` is how long it may take. A wanted object need not exist
-  // when it is requested.
+  // Requests without waiting: each returns immediately, and `wait` is how long it may take. A wanted object need not
+  // exist when it is requested.
   [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
     return start<Frame>(Frame::of_request, [&](ofp_request** request, ofp_error* error) {
       return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), request, error);

@@ -20,13 +20,13 @@ extern "C" {
  *     figures     ofp_figure_value: the exchange's reductions
  *     actuators   ofp_actuator_state: those that the exchange may set (exchange.actuators)
  *
- * Its outputs, all optional, by name; their rows have the sizes given here, for good:
+ * Its outputs, all optional, by name; their rows always have the sizes given here:
  *
  *     record      this member's record from the next interval on, as the exchange's fields or bytes say
  *     grants      ofp_grant_target: what this member gives to each, while it leads; members that are not named keep it
  *     settings    ofp_actuator_setting: values of actuators
  *
- * By returning 0 the function goes by the grant that its view showed: the difference to a larger earlier grant is
+ * By returning 0 the function accepts the grant that its view showed: the difference to a larger earlier grant is
  * released once the settings are in force. A function that fails changes nothing. It is called with one view at a time;
  * views that arrive meanwhile are lost. */
 #define OFP_MEMBER_NOBODY 0xFFFFFFFFu
@@ -82,13 +82,13 @@ typedef struct ofp_grant_target {
 
 /* It is within the grant of the view, and ends with it at the latest. If the next answer does not repeat it, it ends
  * then: the actuator has its former setting again, before others may get what was granted here. A value below the
- * actuator's min is more than was granted once it is raised to that: it counts as not asked for. A keeper may be late:
+ * actuator's min would exceed the grant once it is raised to the min: it counts as not requested. A keeper may be late:
  * where the sum must hold, `until_ns` is that much before the grant's end. */
 #define OFP_SETTING_GRANTED 1u
 typedef struct ofp_actuator_setting {
   char name[64];
   uint64_t value;   /* the nearest one within its bounds is set; lower values before higher ones */
-  int64_t until_ns; /* then it has its former setting again, unless it was set anew; 0: as long as is allowed */
+  int64_t until_ns; /* then it has its former setting again, unless it was set again; 0: as long as is allowed */
   uint32_t flags, zero;
 } ofp_actuator_setting;
 

@@ -45,7 +45,7 @@ class View {
     if (ofp_view_entry_get(view_, index, &entry) != OFP_OK) throw std::out_of_range("the view has no such entry");
     return entry;
   }
-  // The record as a plain struct; nothing if there is none, or it has another size.
+  // The record as a plain struct; empty without a record, or if it has another size.
   template <class Record>
   [[nodiscard]] std::optional<Record> record(std::uint32_t index) const {
     static_assert(std::is_trivially_copyable_v<Record>);

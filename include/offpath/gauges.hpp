@@ -24,7 +24,7 @@ struct Gauge {
 // Values that the agent reads from this program's memory; a change costs one store.
 class Gauges {
  public:
-  // One of them. Setting it is one store, from any thread. Valid as long as its Gauges.
+  // One gauge. Setting it is one store, from any thread. Valid as long as its Gauges.
   class Slot {
    public:
     void set(std::uint64_t value) const noexcept { ofp_gauge_u64(at_, value); }

@@ -11,19 +11,24 @@
 ! x is declared x(3, n): Fortran's columns are C's rows. Arrays need the target attribute. A failure stops the program
 ! with the library's message; with the argument `stat` the call returns the code instead.
 !
+! Tasks are in offpath_tasks.f90, gauges and exchanges in offpath_exchange.f90, teams of MPI's communicators in
+! offpath_mpi.f90: modules that are compiled after this one.
+!
 ! SPDX-License-Identifier: Apache-2.0
-module offpath
+
+! What the modules of Offpath share. Programs use the module `offpath`.
+module offpath_calls
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit
   implicit none
   private
+  public :: settle, terminated, wait_or_forever, c_ends, c_waits, c_waits_for_ticket, c_makes, c_finds
 
   integer(c_int), parameter, public :: OFP_OK = 0, OFP_WOULD_BLOCK = 1, OFP_TIMEOUT = 2, OFP_INVALID = 3, &
     OFP_NOT_FOUND = 4, OFP_EXISTS = 5, OFP_SCHEMA = 6, OFP_TOO_LARGE = 7, OFP_STALE = 8, OFP_UNANNOUNCED = 9, &
     OFP_UNREADABLE = 10, OFP_DENIED = 11, OFP_VERSION = 12, OFP_PEER_LOST = 13, OFP_PROTOCOL = 14, OFP_FORKED = 15, &
     OFP_NO_MEMORY = 16, OFP_NO_SPACE = 17, OFP_IO = 18, OFP_UNSUPPORTED = 19, OFP_CLOSED = 20, OFP_CANCELLED = 21, &
     OFP_FUNCTION_FAILED = 22
-  integer(c_int32_t), parameter, public :: OFP_SEND_WAIT = 1, OFP_SEND_SNAPSHOT = 2, OFP_SEND_ANNOUNCE = 4
   integer(c_int64_t), parameter, public :: OFP_FOREVER = -1_c_int64_t
 
   type, bind(c), public :: ofp_error
@@ -31,6 +36,88 @@ module offpath
     character(kind=c_char) :: message(508) = c_null_char
   end type
 
+  ! Forms that several C calls have.
+  abstract interface
+    ! Closes, frees or releases what the handle names.
+    subroutine c_ends(handle) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: handle
+    end subroutine
+    integer(c_int) function c_waits(handle, wait_ns, error) bind(c)
+      import :: c_int, c_int64_t, c_ptr, ofp_error
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: wait_ns
+      type(ofp_error), intent(inout) :: error
+    end function
+    integer(c_int) function c_waits_for_ticket(handle, ticket, wait_ns, error) bind(c)
+      import :: c_int, c_int64_t, c_ptr, ofp_error
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: ticket, wait_ns
+      type(ofp_error), intent(inout) :: error
+    end function
+    ! Makes something of a handle and a number: of bytes, or a time to wait.
+    integer(c_int) function c_makes(handle, number, made, error) bind(c)
+      import :: c_int, c_int64_t, c_ptr, ofp_error
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: number
+      type(c_ptr), intent(out) :: made
+      type(ofp_error), intent(inout) :: error
+    end function
+    ! What is at a place, counted from 0; null beyond the last one.
+    type(c_ptr) function c_finds(handle, place) bind(c)
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: handle
+      integer(c_int32_t), value :: place
+    end function
+  end interface
+
+contains
+
+  ! Returns the code in `stat`, or stops the program with the message.
+  subroutine settle(code, error, stat)
+    integer(c_int), intent(in) :: code
+    type(ofp_error), intent(in) :: error
+    integer, intent(out), optional :: stat
+    integer :: i
+    if (present(stat)) then
+      stat = code
+      return
+    end if
+    if (code == OFP_OK) return
+    write (error_unit, "(a)", advance="no") "offpath: "
+    do i = 1, size(error%message)
+      if (error%message(i) == c_null_char) exit
+      write (error_unit, "(a)", advance="no") error%message(i)
+    end do
+    write (error_unit, *)
+    error stop 1
+  end subroutine
+
+  function terminated(text) result(c_text)
+    character(len=*), intent(in) :: text
+    character(kind=c_char, len=:), allocatable :: c_text
+    c_text = trim(text) // c_null_char
+  end function
+
+  integer(c_int64_t) function wait_or_forever(wait_ns) result(wait)
+    integer(c_int64_t), intent(in), optional :: wait_ns
+    wait = OFP_FOREVER
+    if (present(wait_ns)) wait = wait_ns
+  end function
+
+end module offpath_calls
+
+module offpath
+  use, intrinsic :: iso_c_binding
+  use offpath_calls
+  implicit none
+  private
+  public :: ofp_error, OFP_OK, OFP_WOULD_BLOCK, OFP_TIMEOUT, OFP_INVALID, OFP_NOT_FOUND, OFP_EXISTS, OFP_SCHEMA, &
+    OFP_TOO_LARGE, OFP_STALE, OFP_UNANNOUNCED, OFP_UNREADABLE, OFP_DENIED, OFP_VERSION, OFP_PEER_LOST, OFP_PROTOCOL, &
+    OFP_FORKED, OFP_NO_MEMORY, OFP_NO_SPACE, OFP_IO, OFP_UNSUPPORTED, OFP_CLOSED, OFP_CANCELLED, OFP_FUNCTION_FAILED, &
+    OFP_FOREVER
+
+  integer(c_int32_t), parameter, public :: OFP_SEND_WAIT = 1, OFP_SEND_SNAPSHOT = 2, OFP_SEND_ANNOUNCE = 4
   type, public :: ofp_column
     character(len=64) :: name = ""
     character(len=16) :: format = ""        ! Arrow C data interface: "i", "l", "f", "g", "+w:3g"
@@ -66,6 +153,7 @@ module offpath
     type(c_ptr) :: handle = c_null_ptr
   contains
     procedure :: open => stream_open
+    procedure :: grow => stream_grow
     procedure :: send => stream_send
     procedure :: step_end => stream_step_end
     procedure :: wait_pulled => stream_wait_pulled
@@ -80,10 +168,6 @@ module offpath
       type(c_ptr), intent(out) :: channel
       type(ofp_error), intent(inout) :: error
     end function
-    subroutine c_close(channel) bind(c, name="ofp_close")
-      import :: c_ptr
-      type(c_ptr), value :: channel
-    end subroutine
     integer(c_int) function c_stream_open_columns(channel, name, columns, columns_count, options, stream, error) &
         bind(c, name="ofp_stream_open_columns")
       import :: c_int, c_int32_t, c_ptr, c_char, c_column, c_stream_options, ofp_error
@@ -95,10 +179,10 @@ module offpath
       type(c_ptr), intent(out) :: stream
       type(ofp_error), intent(inout) :: error
     end function
-    integer(c_int) function c_stream_close(stream, wait_ns, error) bind(c, name="ofp_stream_close")
+    integer(c_int) function c_stream_grow(stream, rows_max, wait_ns, error) bind(c, name="ofp_stream_grow")
       import :: c_int, c_int64_t, c_ptr, ofp_error
       type(c_ptr), value :: stream
-      integer(c_int64_t), value :: wait_ns
+      integer(c_int64_t), value :: rows_max, wait_ns
       type(ofp_error), intent(inout) :: error
     end function
     integer(c_int) function c_send_columns(stream, data, rows, row_key, column_key, flags, ticket, error) &
@@ -119,18 +203,6 @@ module offpath
       integer(c_int64_t), intent(out) :: ticket
       type(ofp_error), intent(inout) :: error
     end function
-    integer(c_int) function c_wait_pulled(stream, ticket, wait_ns, error) bind(c, name="ofp_wait_pulled")
-      import :: c_int, c_int64_t, c_ptr, ofp_error
-      type(c_ptr), value :: stream
-      integer(c_int64_t), value :: ticket, wait_ns
-      type(ofp_error), intent(inout) :: error
-    end function
-    integer(c_int) function c_wait_stored(stream, ticket, wait_ns, error) bind(c, name="ofp_wait_stored")
-      import :: c_int, c_int64_t, c_ptr, ofp_error
-      type(c_ptr), value :: stream
-      integer(c_int64_t), value :: ticket, wait_ns
-      type(ofp_error), intent(inout) :: error
-    end function
     integer(c_int) function c_pool_get(channel, pool, row_key, column_key, wait_ns, frame, error) &
         bind(c, name="ofp_pool_get")
       import :: c_int, c_int64_t, c_ptr, c_char, ofp_error
@@ -148,39 +220,14 @@ module offpath
       import :: c_int64_t, c_ptr
       type(c_ptr), value :: frame
     end function
-    subroutine c_frame_release(frame) bind(c, name="ofp_frame_release")
-      import :: c_ptr
-      type(c_ptr), value :: frame
-    end subroutine
   end interface
+  procedure(c_ends), bind(c, name="ofp_close") :: c_close
+  procedure(c_ends), bind(c, name="ofp_frame_release") :: c_frame_release
+  procedure(c_waits), bind(c, name="ofp_stream_close") :: c_stream_close
+  procedure(c_waits_for_ticket), bind(c, name="ofp_wait_pulled") :: c_wait_pulled
+  procedure(c_waits_for_ticket), bind(c, name="ofp_wait_stored") :: c_wait_stored
 
 contains
-
-  ! Returns the code in `stat`, or stops the program with the message.
-  subroutine settle(code, error, stat)
-    integer(c_int), intent(in) :: code
-    type(ofp_error), intent(in) :: error
-    integer, intent(out), optional :: stat
-    integer :: i
-    if (present(stat)) then
-      stat = code
-      return
-    end if
-    if (code == OFP_OK) return
-    write (error_unit, "(a)", advance="no") "offpath: "
-    do i = 1, size(error%message)
-      if (error%message(i) == c_null_char) exit
-      write (error_unit, "(a)", advance="no") error%message(i)
-    end do
-    write (error_unit, *)
-    error stop 1
-  end subroutine
-
-  function terminated(text) result(c_text)
-    character(len=*), intent(in) :: text
-    character(kind=c_char, len=:), allocatable :: c_text
-    c_text = trim(text) // c_null_char
-  end function
 
   ! `address` absent: as NULL in ofp_connect.
   subroutine session_connect(session, address, stat)
@@ -205,7 +252,8 @@ contains
   end subroutine
 
   ! Bytes of an object of a pool, and its rows; waits until it is there, `wait_ns` at most.
-  integer(c_int64_t) function session_object_bytes(session, pool, row_key, column_key, wait_ns, rows, stat) result(bytes)
+  integer(c_int64_t) function session_object_bytes(session, pool, row_key, column_key, wait_ns, rows, stat) &
+    result(bytes)
     class(ofp_session), intent(in) :: session
     character(len=*), intent(in) :: pool, row_key, column_key
     integer(c_int64_t), intent(in) :: wait_ns
@@ -215,7 +263,8 @@ contains
     type(ofp_error) :: error
     integer(c_int) :: code
     bytes = 0
-    code = c_pool_get(session%handle, terminated(pool), terminated(row_key), terminated(column_key), wait_ns, frame, error)
+    code = c_pool_get(session%handle, terminated(pool), terminated(row_key), terminated(column_key), wait_ns, frame, &
+                      error)
     if (code == OFP_OK) then
       bytes = c_frame_bytes(frame)
       if (present(rows)) rows = c_frame_rows(frame)
@@ -268,6 +317,16 @@ contains
                                       stream%handle, error), error, stat)
   end subroutine
 
+  ! Later batches may have this many rows; fewer than before has no effect. Batches under way are not affected.
+  subroutine stream_grow(stream, rows_max, wait_ns, stat)
+    class(ofp_stream), intent(in) :: stream
+    integer(c_int64_t), intent(in) :: rows_max
+    integer(c_int64_t), intent(in), optional :: wait_ns
+    integer, intent(out), optional :: stat
+    type(ofp_error) :: error
+    call settle(c_stream_grow(stream%handle, rows_max, wait_or_forever(wait_ns), error), error, stat)
+  end subroutine
+
   ! `columns`: c_loc of each column's first value. Until the ticket is pulled the arrays must not change.
   integer(c_int64_t) function stream_send(stream, columns, rows, row_key, column_key, flags, stat) result(ticket)
     class(ofp_stream), intent(in) :: stream
@@ -300,10 +359,7 @@ contains
     integer(c_int64_t), intent(in), optional :: wait_ns
     integer, intent(out), optional :: stat
     type(ofp_error) :: error
-    integer(c_int64_t) :: wait
-    wait = OFP_FOREVER
-    if (present(wait_ns)) wait = wait_ns
-    call settle(c_wait_pulled(stream%handle, ticket, wait, error), error, stat)
+    call settle(c_wait_pulled(stream%handle, ticket, wait_or_forever(wait_ns), error), error, stat)
   end subroutine
 
   subroutine stream_wait_stored(stream, ticket, wait_ns, stat)
@@ -312,10 +368,7 @@ contains
     integer(c_int64_t), intent(in), optional :: wait_ns
     integer, intent(out), optional :: stat
     type(ofp_error) :: error
-    integer(c_int64_t) :: wait
-    wait = OFP_FOREVER
-    if (present(wait_ns)) wait = wait_ns
-    call settle(c_wait_stored(stream%handle, ticket, wait, error), error, stat)
+    call settle(c_wait_stored(stream%handle, ticket, wait_or_forever(wait_ns), error), error, stat)
   end subroutine
 
   subroutine stream_close(stream, stat)

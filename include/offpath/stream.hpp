@@ -25,7 +25,7 @@ struct Column {
 struct StreamOptions {
   std::string pool{};  // empty: "local:/" and the stream's name
   std::string destination = "ipc-page";
-  std::uint64_t rows_max = 0;         // of the largest batch
+  std::uint64_t rows_max = 0;         // of the largest batch; Stream::grow raises it
   std::uint64_t keep = 0;             // frames the pool keeps; 0: all
   std::uint32_t ranks = 0, rank = 0;  // of a parallel program
   std::string compression = "none";   // or "lz4" or "zstd", of frames that are ipc or ipc-page
@@ -73,6 +73,11 @@ class Stream {
   }
 
   [[nodiscard]] ofp_stream* get() const noexcept { return stream_.get(); }
+
+  // Later batches may have this many rows; fewer than before has no effect. Batches under way are not affected.
+  void grow(std::uint64_t rows_max, Wait wait = forever) {
+    detail::call([&](ofp_error* error) { return ofp_stream_grow(get(), rows_max, wait.count(), error); });
+  }
 
   // How long sends of this thread wait with Send::wait; then they throw, with OFP_TIMEOUT.
   static void wait_to_send(Wait wait) noexcept { ofp_send_wait(wait.count()); }

@@ -16,6 +16,7 @@
 namespace offpath {
 
 // An input of a task: bytes that may not change until it is pulled. With a version it stays on the agent (offpath.h).
+// Inputs that follow each other under one name are pieces of one.
 struct TaskInput {
   std::string name;
   std::span<const std::byte> data;

@@ -75,7 +75,7 @@ Json number_json(const std::byte* at) {
 template <class T>
 void read_number(const Json& given, std::byte* at) {
   if (std::is_floating_point_v<T> ? !given.is_number() : !given.is_number_integer())
-    throw std::runtime_error("a value is no number of its type");
+    throw std::runtime_error("a value is not a number of its type");
   const auto value = given.get<T>();
   if constexpr (std::is_integral_v<T>)
     if (given != Json(value)) throw std::runtime_error("a value is outside its type");

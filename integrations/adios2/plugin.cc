@@ -1,5 +1,5 @@
-// What ADIOS2 looks up in liboffpath_adios2.so: <engine type="Plugin"> with PluginName=offpath and
-// PluginLibrary=offpath_adios2. Read engine.h next, then about.h, which says what is stored.
+// The functions that ADIOS2 looks up in liboffpath_adios2.so: <engine type="Plugin"> with PluginName=offpath and
+// PluginLibrary=offpath_adios2. Read engine.h next, then about.h, the description of stored steps.
 //
 // ADIOS2 does not tell an engine of its plug-in interface the name that a program opens, so the parameter Pool names
 // the stream; without it, the name of the IO does.

@@ -39,7 +39,7 @@ class Object {
     try {
       columns_ = read_table(frame_.bytes());
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error("Offpath: object " + name + " is no table of this engine: " + error.what());
+      throw std::runtime_error("Offpath: object " + name + " is not a table of this engine: " + error.what());
     }
   }
   // If `column` is empty, the object itself is the array.
@@ -250,7 +250,7 @@ class Reader final : public ::adios2::plugin::PluginEngineInterface {
     }
   }
 
-  // Handles stay valid from step to step where the variable is the same; its selection begins anew.
+  // Handles stay valid from step to step where the variable is the same; its selection is reset.
   template <class T>
   void define_as(const VariableAbout& about) {
     const bool is_array = about.kind != ShapeID::GlobalValue;

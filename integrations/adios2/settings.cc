@@ -37,7 +37,7 @@ bool truth(const std::string& key, const std::string& value) {
 }
 
 std::chrono::nanoseconds seconds(const std::string& key, const std::string& value) {
-  const auto given = number<double>(key, value, "seconds, or -1 to wait for ever");
+  const auto given = number<double>(key, value, "seconds, or -1 to wait forever");
   if (given < 0) return std::chrono::nanoseconds(-1);
   if (!(given < 1e9)) refuse(key, value, "less than 1e9 seconds");
   return std::chrono::nanoseconds(static_cast<std::int64_t>(given * 1e9));

@@ -31,6 +31,9 @@ constexpr std::size_t tables_max = 32;           // streams of tables that are o
 constexpr std::size_t table_columns_max = 1024;  // of one table
 constexpr std::size_t drops_max = 16;            // of old steps, under way
 constexpr std::uint32_t rows_growth_percent = 25;
+// A step of at most so much is copied. The wait for its pull would take longer: the agent has to wake, and reads the
+// pages of another process.
+constexpr std::size_t copied_bytes_max = 256 << 10;
 
 // A block that waits for PerformPuts or EndStep.
 struct Pending {
@@ -38,9 +41,10 @@ struct Pending {
   std::size_t block;
   const std::byte* data;
   std::size_t elements;
+  bool is_copied;  // `data` lies in the arena
 };
 
-// Streams of one set of columns. Their largest batch is fixed when they are opened, so one that grows is opened again.
+// The stream of one set of columns.
 struct Table {
   std::optional<Stream> stream;
   std::uint64_t rows_max = 0;
@@ -55,7 +59,7 @@ struct Slot {
   std::map<Stream*, Ticket> sent{};
 };
 
-// How long sends of this thread wait, while this engine sends: the program's own wait for ever, as they do at first.
+// The time limit of this thread's sends while this engine sends; the program's own sends wait forever, as by default.
 class SendWait {
  public:
   explicit SendWait(Wait wait) { Stream::wait_to_send(wait); }
@@ -83,7 +87,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     if (!in_step_) return;
     unless_skipped("PerformPuts", [&] {
       send_pending();
-      if (!settings_.snapshot) wait_pulled();
+      if (!is_step_copied()) wait_pulled();
     });
   }
   void EndStep() override {
@@ -130,7 +134,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
       pending_.clear();
       const bool no_agent = !channel_ || error.code() == OFP_PEER_LOST;
       if (!settings_.skip || !no_agent) throw std::runtime_error(said);
-      std::cerr << said << "; the program goes on, and this and further steps are discarded (IfNoAgent=skip)\n";
+      std::cerr << said << "; the program continues, and this and further steps are discarded (IfNoAgent=skip)\n";
       skipped_ = true;
     }
   }
@@ -145,7 +149,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     about_.ranks = settings_.ranks;
     prefix_ = "rank" + std::to_string(settings_.rank) + ".";
     slots_.emplace_back(*channel_);
-    if (settings_.snapshot) slots_.emplace_back(*channel_);
+    slots_.emplace_back(*channel_);
     StreamOptions options;
     options.pool = settings_.pool;
     options.destination = "native";
@@ -164,6 +168,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     about_.attributes.clear();
     known_.clear();
     tables_in_step_ = 0;
+    step_bytes_ = 0;
   }
 
   // ---- puts
@@ -205,11 +210,12 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
       const auto* data = reinterpret_cast<const std::byte*>(values);
       unless_skipped("Put", [&] {
         const ::adios2::core::Selection selection = selection_of(variable);
+        const bool is_copied = selection.HasMemorySelection() || sync || copies_;
         if (selection.HasMemorySelection())
           data = gathered(data, about.blocks.back().count, selection, sizeof(T));
-        else if (sync || copies_)
+        else if (is_copied)
           data = copied(data, elements * sizeof(T));
-        pending_.push_back({index, about.blocks.size() - 1, data, elements});
+        pending_.push_back({index, about.blocks.size() - 1, data, elements, is_copied});
       });
     }
   }
@@ -238,7 +244,18 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
 
   // ---- steps
 
+  // Whether all arrays of the step so far are sent from the arena.
+  [[nodiscard]] bool is_step_copied() const { return settings_.snapshot || step_bytes_ <= copied_bytes_max; }
+
+  [[nodiscard]] std::size_t bytes_of(const Pending& pending) const {
+    return pending.elements * facts_of(about_.variables[pending.variable].type).bytes;
+  }
+
   void send_pending() {
+    for (const Pending& each : pending_) step_bytes_ += bytes_of(each);
+    if (is_step_copied())
+      for (Pending& each : pending_)
+        if (!each.is_copied) each.data = copied(each.data, bytes_of(each));
     for (const std::vector<Pending>& group : groups()) {
       if (group.size() > 1 || block_of(group[0]).count.size() == 1)
         send_table(group);
@@ -294,10 +311,15 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     Table& table = at->second;
     table.used_in = about_.step;
     if (table.stream && rows <= table.rows_max) return table;
+    if (table.stream) {
+      const std::uint64_t rows_max = rows + rows * rows_growth_percent / 100;
+      table.stream->grow(rows_max, settings_.timeout);
+      table.rows_max = rows_max;
+      return table;
+    }
     StreamOptions options;
     options.pool = settings_.pool;
-    options.rows_max = table.stream ? rows + rows * rows_growth_percent / 100 : rows;
-    close(table);
+    options.rows_max = rows;
     if (tables_.size() > tables_max) {
       const auto oldest = std::ranges::min_element(
           tables_, {}, [&](const auto& each) { return &each.second == &table ? UINT64_MAX : each.second.used_in; });
@@ -322,7 +344,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     Block& block = block_of(pending);
     block.object = prefix_ + "array." + variable.name;
     if (pending.block != 0) block.object += "." + std::to_string(pending.block);
-    move(pending.data, pending.elements * facts_of(variable.type).bytes, block.object);
+    move(pending.data, bytes_of(pending), block.object);
   }
 
   void move(const void* data, std::uint64_t bytes, const std::string& column) {
@@ -334,8 +356,11 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
     send_pending();
     take_attributes();
     send_about();
-    // With snapshots the memory of the step before is filled next, while the agent pulls that of this one.
-    if (settings_.snapshot) filled_ = 1 - filled_;
+    // The memory of the step before is filled next, while the agent pulls that of this one.
+    if (is_step_copied()) {
+      filled_ = 1 - filled_;
+      expect_agent();
+    }
     wait_pulled();
     slot().arena.reset();
     if (settings_.keep != 0 && about_.step >= settings_.keep) {
@@ -359,6 +384,13 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
   void wait_pulled() {
     for (const auto& [stream, ticket] : slot().sent) stream->wait_pulled(ticket, settings_.timeout);
     slot().sent.clear();
+  }
+
+  // Throws if the agent has died. The step before may have been pulled by then, so that a wait for it tells nothing.
+  void expect_agent() {
+    ofp_error error{};
+    const int waited = ofp_wait_pulled(plain_->get(), ended_, 0, &error);
+    if (waited != OFP_OK && waited != OFP_TIMEOUT) throw Error(error);
   }
 
   void take_attributes() {
@@ -403,7 +435,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
   Settings settings_;
   // Destroyed in the opposite order: everything else belongs to the channel.
   std::optional<Channel> channel_;
-  std::deque<Slot> slots_;  // two with snapshots
+  std::deque<Slot> slots_;  // two
   std::size_t filled_ = 0;
   std::optional<Stream> plain_;
   Ticket ended_ = 0;                     // the newest end of a step
@@ -418,6 +450,7 @@ class Writer final : public ::adios2::plugin::PluginEngineInterface {
   std::map<std::string, std::size_t> known_;  // variables of the step by name
   std::vector<Pending> pending_;
   std::size_t tables_in_step_ = 0;
+  std::size_t step_bytes_ = 0;  // of its arrays that were sent
   std::uint64_t streams_opened_ = 0;
 };
 

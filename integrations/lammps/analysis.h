@@ -1,4 +1,4 @@
-// One kind of analysis: what it asks the agent, and what becomes of the answers. Read fix_offpath_analyse.h first.
+// One kind of analysis: its requests to the agent, and the use of the answers. Read fix_offpath_analyse.h first.
 //
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once
@@ -39,7 +39,7 @@ class Analysis : protected LAMMPS_NS::Pointers {
   // False: it has no such keyword.
   virtual bool keyword(std::string_view name, const char* value) = 0;
   [[nodiscard]] virtual std::string keywords() const = 0;  // "cutoff, "
-  // After the last keyword: sets what `fix` gives to LAMMPS.
+  // After the last keyword: sets the outputs of `fix` for LAMMPS.
   virtual void ready(LAMMPS_NS::Fix& fix) = 0;
   // As LAMMPS calls a fix.
   virtual void init() {}
@@ -56,7 +56,7 @@ class Analysis : protected LAMMPS_NS::Pointers {
   virtual void miss() {}
   // True, on all processes alike: nothing is to be asked any more.
   [[nodiscard]] virtual bool ended() const { return false; }
-  // What follows when the agent is lost, for the log.
+  // The consequence of a lost agent, for the log.
   [[nodiscard]] virtual const char* without_agent() const = 0;
 
   [[nodiscard]] virtual double value(int row, int column) const = 0;

@@ -58,7 +58,7 @@ T arguments(const ofp_context& context) {
   return wanted;
 }
 
-// Runs a function, and reports what it throws.
+// Runs a function, and reports its exception.
 template <void (*function)(ofp_context&)>
 std::int32_t called(ofp_context* context) {
   try {

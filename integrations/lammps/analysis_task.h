@@ -1,4 +1,4 @@
-// What fix offpath/analyse asks of its plug-in (analysis_plugin.cc). Both are built from this.
+// The interface between fix offpath/analyse and its plug-in (analysis_plugin.cc). Both are built from this.
 //
 // Inputs have a row for each atom: "id", "mask", "image" and "type" an int, "x" and "v" three doubles, "rmass" one.
 // "mask" is there if `group_bit` is not 0, which stands for all atoms. Image flags are packed as LAMMPS does it without

@@ -82,7 +82,7 @@ std::optional<std::vector<std::byte>> Analyst::take() {
   return std::exchange(output_, std::nullopt);
 }
 
-// What the agent has read may have changed since.
+// The memory that the agent has read may have changed since.
 void Analyst::lose(const std::string& why) {
   lost_ = why;
   task_.reset();

@@ -25,10 +25,11 @@ class Analyst {
   // Function, inputs and arguments. The inputs have to stay as they are until own_again().
   void ask(offpath::TaskRequest request);
   void own_again();
-  // The output of what was asked. Empty if the agent was lost after it had read the inputs, or keeps one of them.
-  // Throws offpath::Error if the agent does not run the plug-in, or has no room for what it is to keep.
+  // The requested output. Empty if the agent was lost after it had read the inputs, or while it keeps one of them.
+  // Throws offpath::Error if the agent does not run the plug-in, or has no room for inputs that stay.
   [[nodiscard]] std::optional<std::vector<std::byte>> take();
-  // Not empty: why there is no agent any more. This process runs the functions itself where it has all inputs.
+  // If not empty: the reason why there is no agent any more. This process runs the functions itself if it has all
+  // inputs.
   [[nodiscard]] const std::string& lost() const noexcept { return lost_; }
 
  private:

@@ -11,7 +11,7 @@
 
 namespace offpath_lammps {
 
-// To be called in Fix::setup: LAMMPS makes the lists anew for each run, after Fix::init.
+// To be called in Fix::setup: LAMMPS makes new lists for each run, after Fix::init.
 inline void become_first(LAMMPS_NS::Modify& modify, LAMMPS_NS::Fix* self) {
   struct Lists : LAMMPS_NS::Modify {
     static void move(LAMMPS_NS::Modify& of, int fix) {

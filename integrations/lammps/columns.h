@@ -1,4 +1,5 @@
-// What a fix hands over: arrays of LAMMPS that have a value or a row of values for each atom. Read fix_offpath.h first.
+// The data that a fix hands over: arrays of LAMMPS that have a value or a row of values for each atom. Read
+// fix_offpath.h first.
 //
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once

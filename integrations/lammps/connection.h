@@ -39,13 +39,12 @@ class Connection {
   void wait_stored(std::chrono::nanoseconds wait);
 
  private:
-  void open(std::uint64_t rows_max, std::chrono::nanoseconds wait);
   Target target_;
   std::vector<offpath::Column> columns_;
   offpath::Channel channel_;
   AnnouncedArrays announced_;
   std::optional<offpath::Stream> stream_;
-  std::uint64_t rows_max_ = 0, newest_ = 0;
+  std::uint64_t rows_max_ = 1, newest_ = 0;
 };
 
 }  // namespace offpath_lammps

@@ -139,7 +139,7 @@ void FixOffpath::initial_integrate_respa(int, int, int) { own_again(); }
 
 void FixOffpath::end_of_step() { hand_over(); }
 
-// Commands between runs may change what they like.
+// Commands between runs may change anything.
 void FixOffpath::post_run() { own_again(); }
 
 void FixOffpath::hand_over() {
@@ -161,7 +161,7 @@ void FixOffpath::hand_over() {
       for (std::size_t at = 0; at < columns_.size(); ++at) arrays[at] = copies_[at];
       rows = copies_.empty() ? 0 : copies_[0].size() / columns_[0].row_bytes;
     }
-    // Copies of a group are announced anew when their vector has moved.
+    // Copies of a group are announced again when their vector has moved.
     const std::uint64_t ticket =
         connection_->post(arrays, rows, key_ + std::to_string(update->ntimestep), snapshot_, wait_);
     std::uint64_t bytes = 0;
@@ -208,7 +208,7 @@ void FixOffpath::lose(const std::string& why) {
   if (posted_) ++skipped_;
   posted_.reset();
   connection_.reset();
-  error->warning(FLERR, "fix offpath {}: step {}: the run goes on without the agent: {}", id, update->ntimestep, why);
+  error->warning(FLERR, "fix offpath {}: step {}: the run continues without the agent: {}", id, update->ntimestep, why);
 }
 
 double FixOffpath::compute_vector(int index) {

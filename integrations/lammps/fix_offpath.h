@@ -64,7 +64,7 @@ class FixOffpath final : public LAMMPS_NS::Fix {
   struct Posted {
     std::uint64_t ticket, bytes;
   };
-  std::optional<Posted> posted_;                // what the agent may still read
+  std::optional<Posted> posted_;                // arrays that the agent may still read
   std::optional<LAMMPS_NS::bigint> last_step_;  // handed over, or tried
   std::vector<std::vector<std::byte>> copies_;  // of a group's atoms, a vector for each column
   std::uint64_t steps_ = 0, bytes_ = 0, skipped_ = 0;

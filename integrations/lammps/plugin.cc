@@ -50,7 +50,7 @@ extern "C" __attribute__((visibility("default"))) void lammpsplugin_init(void* l
   plugin.create = create<offpath_lammps::FixOffpath>;
   reinterpret_cast<Register>(enroll)(&plugin, lmp);
   plugin.name = "offpath/analyse";
-  plugin.info = "an Offpath agent analyses atoms while the run goes on";
+  plugin.info = "an Offpath agent analyses atoms during the run";
   plugin.create = create<offpath_lammps::FixOffpathAnalyse>;
   reinterpret_cast<Register>(enroll)(&plugin, lmp);
 }

@@ -1,5 +1,5 @@
-// What has become of atoms since a reference: the sums of a mean-squared displacement and of a velocity
-// autocorrelation. Pure functions.
+// Changes of atoms since a reference: the sums of a mean-squared displacement and of a velocity autocorrelation. Pure
+// functions.
 //
 // SPDX-License-Identifier: GPL-2.0-only
 #pragma once

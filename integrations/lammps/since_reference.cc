@@ -35,8 +35,8 @@ void SinceReference::ready(LAMMPS_NS::Fix& fix) {
   fix.vector_flag = 1;
   fix.size_vector = 4;
   fix.extvector = 0;
-  fix.create_attribute = 1;  // LAMMPS tells of new atoms
-  fix.stores_ids = 1;        // LAMMPS does not number atoms anew
+  fix.create_attribute = 1;  // LAMMPS reports new atoms
+  fix.stores_ids = 1;        // LAMMPS does not renumber atoms
 }
 
 void SinceReference::init() {

@@ -1,5 +1,5 @@
-// What `compute msd` and `compute vacf` give: x, y, z and their sum, of displacements or velocities since a reference,
-// which is the first hand-over.
+// The values of `compute msd` and `compute vacf`: x, y, z and their sum, of displacements or velocities since a
+// reference, which is the first hand-over.
 //
 // Atoms migrate between processes, so each process's agent has the reference of all processes: an input that stays on
 // the agent, where it is charged to the session of tasks (task.resident_max). LAMMPS does not keep it.
@@ -45,7 +45,7 @@ class SinceReference final : public Analysis {
   Kind kind_;
   bool relative_to_mass_ = false;                               // com yes
   std::vector<ReferenceAtom> reference_;                        // until the agent has it
-  LAMMPS_NS::bigint reference_atoms_ = 0, reference_step_ = 0;  // 0 atoms: there is no reference so far
+  LAMMPS_NS::bigint reference_atoms_ = 0, reference_step_ = 0;  // 0 atoms: no reference yet
   LAMMPS_NS::bigint created_ = 0;                               // atoms of this process's group, since the reference
   ReferenceArguments arguments_{};
   std::array<double, 4> values_{};

@@ -1,5 +1,5 @@
-# Sourced by the others: names of what belongs to one job on one node, and where its agent runs.
-# shellcheck shell=sh
+# Sourced by the others: the names of one job's files and unit on one node, and the place of its agent. shellcheck
+# shell=sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -16,7 +16,7 @@ dpu_folder=$folder.dpu             # the same on the DPU
 dpu=
 [ ! -e "$dpus" ] || dpu=$(awk -v node="$node" '$1 == node { print $2; exit }' "$dpus")
 
-# Where the agent runs. What reaches a DPU's shell as words must not need quoting: names and paths of this file only.
+# The place of the agent. Words for a DPU's shell must not need quoting: names and paths of this file only.
 beside_agent() {
   if [ -n "$dpu" ]; then $dpu_shell "$dpu" "$@"; else "$@"; fi
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Slurm's Prolog, as root on each node of a job: starts an agent for the job, on the node's DPU where there is one, and
 # leaves its address where task_prolog.sh finds it. A prolog that fails takes the node out of service, and Slurm gives
-# the job another one; what went wrong is in slurmd's log and in the journal of the unit offpath-job-JOB-NODE.
+# the job another one; the error is in slurmd's log and in the journal of the unit offpath-job-JOB-NODE.
 set -eu
 . "$(dirname -- "$0")/job_agent.sh"
 
@@ -28,7 +28,8 @@ else
   chown "$SLURM_JOB_UID" "$folder/key"
   start --property=DynamicUser=yes --property=StandardOutput=truncate:"$dpu_folder/ready" \
     --property=LoadCredential=key:"$dpu_folder/key" \
-    --property=LoadCredential=certificate:"$dpu_certificate" --property=LoadCredential=certificate_key:"$dpu_certificate_key" \
+    --property=LoadCredential=certificate:"$dpu_certificate" \
+    --property=LoadCredential=certificate_key:"$dpu_certificate_key" \
     /usr/bin/offpath-agent --ready --memory "$memory" --listen "tls:$dpu:0" \
     --key-file "/run/credentials/$unit.service/key" --tls-cert "/run/credentials/$unit.service/certificate" \
     --tls-key "/run/credentials/$unit.service/certificate_key"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Slurm's TaskProlog, as the user before each task: what it prints becomes the task's environment. A program calls
-# ofp_connect(NULL, …) or offpath.connect() and is with the agent of its own node.
+# Slurm's TaskProlog, as the user before each task: its output becomes the task's environment. A program that calls
+# ofp_connect(NULL, …) or offpath.connect() reaches the agent of its own node.
 . "$(dirname -- "$0")/job_agent.sh"
 
 [ -r "$folder/address" ] || { echo "print offpath: no agent for this job on $node"; exit 0; }

@@ -1,9 +1,4 @@
-# The recipe for Spack, for a repository of your own and a checkout:
-#
-#     mkdir -p site/packages/offpath && cp CHECKOUT/packaging/spack/package.py site/packages/offpath/
-#     printf 'repo:\n  namespace: site\n' > site/repo.yaml
-#     spack repo add site && spack env activate --create offpath
-#     spack develop --path CHECKOUT offpath@0.1.0 && spack add offpath && spack install
+# The recipe for Spack, for a repository of your own and a checkout; docs/operate/install.md says how.
 #
 # Spack before 1.0 has no recipe of tomlplusplus, and one of arrow that knows no datasets: bring newer recipes, or name
 # external packages.
@@ -11,8 +6,8 @@
 from spack.package import *
 
 try:
-    from spack_repo.builtin.build_systems.cmake import CMakePackage
-except ImportError:  # before Spack 1.0 it came with spack.package
+    from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+except ImportError:  # before Spack 1.0 both came with spack.package
     pass
 
 
@@ -37,7 +32,7 @@ class Offpath(CMakePackage):
     depends_on("openssl@3:")
     depends_on("rdma-core@23:", when="+verbs")
     with when("+agent"):
-        depends_on("arrow +compute +dataset")  # Acero, which computes queries, comes with the datasets only
+        depends_on("arrow@21: +compute +dataset")  # Acero, which computes queries, comes with the datasets only
         depends_on("spdlog")
         depends_on("cli11")
         depends_on("cpp-httplib@0.11:")
@@ -62,6 +57,7 @@ class Offpath(CMakePackage):
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),
             self.define("OFFPATH_VERBS", "on" if self.spec.satisfies("+verbs") else "off"),
+            self.define("OFFPATH_XDP", "off"),
             self.define("OFFPATH_TESTS", False),
             self.define("OFFPATH_BENCH", False),
             self.define("OFFPATH_EXAMPLES", False),

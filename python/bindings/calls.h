@@ -22,7 +22,7 @@ inline void check(int code, const ofp_error& error) {
 }
 [[noreturn]] inline void fail(int code, std::string message) { throw CallError{code, std::move(message)}; }
 
-// Seconds, None for ever.
+// Seconds; None: forever.
 using Seconds = nb::object;
 std::int64_t wait_ns_of(const Seconds& timeout);
 
@@ -34,7 +34,7 @@ class Interruptible {
   Interruptible(const Interruptible&) = delete;
 };
 
-// `call(error)` without the GIL, and interruptible. Its code; throws what a signal handler has raised.
+// `call(error)` without the GIL, and interruptible. Returns its code; throws the exception of a signal handler.
 template <class Call>
 int call_waiting(ofp_error& error, Call&& call) {
   int code = 0;
@@ -47,7 +47,7 @@ int call_waiting(ofp_error& error, Call&& call) {
   return code;
 }
 
-// One call of `call(wait_ns, error)`. False: until the time was over it said `not_yet`. Throws what else it returns.
+// One call of `call(wait_ns, error)`. False: it returned `not_yet` until the time was over. Throws other errors.
 template <class Call>
 bool ended_in_time(const Seconds& timeout, int not_yet, Call&& call) {
   const std::int64_t wait_ns = wait_ns_of(timeout);
@@ -58,7 +58,7 @@ bool ended_in_time(const Seconds& timeout, int not_yet, Call&& call) {
   return true;
 }
 
-// The same of calls whose OFP_TIMEOUT is thrown, too.
+// The same for calls whose OFP_TIMEOUT is also thrown.
 template <class Call>
 void wait_for(const Seconds& timeout, Call&& call) {
   (void)ended_in_time(timeout, -1, call);
@@ -67,7 +67,7 @@ void wait_for(const Seconds& timeout, Call&& call) {
 using ChannelHandle = std::shared_ptr<ofp_channel>;
 using StreamHandle = std::shared_ptr<ofp_stream>;
 
-// Values of this buffer are masked (numpy.ma, and what is like it), which the buffer does not tell.
+// Values of this buffer are masked (numpy.ma and similar), which the buffer itself does not show.
 bool has_masked(PyObject* object);
 
 // One exported buffer; released with the GIL held.
@@ -91,7 +91,7 @@ class Exported {
   Py_buffer view_{};
 };
 
-// A buffer whose bytes are all that counts. Throws where values are masked: bytes have no place for a mask.
+// A buffer of plain bytes. Throws if values are masked: bytes have no place for a mask.
 Exported exported_bytes(PyObject* object, int flags);
 
 void bind_channel(nb::module_& module);

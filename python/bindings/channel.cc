@@ -81,8 +81,8 @@ nb::tuple resources_of(ofp_resources* resources) {
   return nb::make_tuple(all, ofp_resources_version(resources));
 }
 
-// Keys of requests that have ended, and the descriptor of whoever takes them. It outlives the channel's callbacks: each
-// comes in a call of something that holds it.
+// Keys of ended requests, and the descriptor of their reader. It outlives the channel's callbacks, because each comes
+// in a call of an object that holds it.
 class Ended {
  public:
   Ended() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -90,7 +90,7 @@ class Ended {
   }
   Ended(const Ended&) = delete;
   ~Ended() { ::close(fd_); }
-  // Keys are used once: the address of a request that was freed is soon that of another.
+  // Keys are used once: the address of a freed request is soon reused.
   [[nodiscard]] std::uint64_t new_key() {
     const std::lock_guard lock(mutex_);
     return ++newest_;
@@ -133,7 +133,7 @@ using EndedPtr = std::shared_ptr<Ended>;
 
 class Query;
 
-// Something that is asked for. Its key tells it from others; its result is there once it is over.
+// A request. Its key identifies it; its result is available when it has ended.
 class Request {
  public:
   // `post(request, error)` is called without the GIL.
@@ -393,7 +393,8 @@ class Channel {
 
   [[nodiscard]] Range* announce(nb::handle array) const { return new Range(handle().get(), array); }
 
-  // Each of pools' requests, posted: by `Request::start` for whoever goes on, by `Request::finished` for whoever waits.
+  // Posts each of pools' requests: `Request::start` for callers that continue, `Request::finished` for callers that
+  // wait.
   [[nodiscard]] auto get(const std::string& pool, const std::string& row, const std::string& column,
                          const Seconds& timeout) const {
     return [&, channel = handle(), wait_ns = wait_ns_of(timeout)](ofp_request** request, ofp_error* error) {

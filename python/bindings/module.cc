@@ -13,7 +13,7 @@ std::int64_t wait_ns_of(const Seconds& timeout) {
   const double seconds = PyFloat_AsDouble(timeout.ptr());
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
   if (!(seconds >= 0))
-    fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None for ever");
+    fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None to wait forever");
   constexpr double longest_s = 9e9;
   return seconds >= longest_s ? OFP_FOREVER : static_cast<std::int64_t>(seconds * 1e9);
 }
@@ -31,7 +31,7 @@ bool in_main_thread() { return gettid() == getpid(); }
 }  // namespace
 
 bool has_masked(PyObject* object) {
-  // One type after the other is asked once, in most programs NumPy's array alone. Guarded by the GIL.
+  // Each type is checked once; most programs use NumPy's array only. Guarded by the GIL.
   static PyObject* without_mask = nullptr;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type == without_mask) return false;
@@ -62,7 +62,7 @@ Interruptible::~Interruptible() {
 NB_MODULE(_native, module) {
   namespace nb = nanobind;
   using namespace offpath::python;
-  // A table over the agent's pages that is still there when the interpreter ends is no leak: its buffer outlives us.
+  // A table over the agent's pages that exists at the interpreter's end is not a leak: its buffer outlives the module.
   nb::set_leak_warnings(false);
   module.doc() = "The C interface of Offpath (include/offpath/offpath.h).";
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {

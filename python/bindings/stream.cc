@@ -20,9 +20,9 @@ namespace offpath::python {
 namespace {
 
 using Text = std::optional<std::string>;
-constexpr std::int64_t not_plain = -1;  // what `send` returns for what the package has to look at
+constexpr std::int64_t not_plain = -1;  // the result of `send` for data that the package has to convert
 
-// What a column's buffer has to be. `kind` is NumPy's: i u f b, t (temporal: signed integers will do), x (bytes).
+// The form of a column's buffer. `kind` is NumPy's: i u f b, t (temporal: signed integers will do), x (bytes).
 struct Column {
   nb::object name;
   char kind = 0;
@@ -183,8 +183,8 @@ class Stream {
     check(code, error);
   }
 
-  // The ticket, or not_plain if `data` is no dict or a column is no plain memory of its type: the package's rule then
-  // converts it or says what does not fit.
+  // The ticket, or not_plain if `data` is not a dict or a column is not plain memory of its type: the package then
+  // converts it or raises an error.
   std::int64_t send(nb::handle data, nb::handle key, bool snapshot, bool wait, const Seconds& timeout) {
     ofp_stream* stream = handle().get();
     release_pulled();
@@ -249,6 +249,13 @@ class Stream {
     return static_cast<std::int64_t>(ticket);
   }
 
+  void grow(std::uint64_t rows_max, const Seconds& timeout) {
+    const StreamHandle stream = handle();
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_stream_grow(stream.get(), rows_max, wait_ns, error);
+    });
+  }
+
   std::uint64_t step_end(const std::string& row) {
     const StreamHandle stream = handle();
     std::uint64_t ticket = 0;
@@ -287,7 +294,7 @@ class Stream {
   [[nodiscard]] bool closed() const { return stream_ == nullptr; }
 
  private:
-  // What a posted batch keeps alive until it is pulled.
+  // The objects that a posted batch keeps alive until it is pulled.
   struct Held {
     std::uint64_t ticket;
     std::vector<Exported> views;
@@ -346,7 +353,7 @@ class Stream {
   }
 
   // Posts without waiting, which needs no release of the GIL; copies and waits outside of it, after `own` has made
-  // `call` independent of what other threads may change then.
+  // `call` independent of changes by other threads.
   template <class Own, class Post>
   std::uint64_t post(bool snapshot, bool wait, const Seconds& timeout, const Own& own, const Post& call) {
     const std::uint32_t flags = snapshot ? OFP_SEND_ANNOUNCE | OFP_SEND_SNAPSHOT : OFP_SEND_ANNOUNCE;
@@ -409,6 +416,7 @@ void bind_stream(nb::module_& module) {
       .def("move", &Stream::move, nb::arg("pieces"), nb::arg("object_bytes"), nb::arg("key"), nb::arg("update"),
            nb::arg("snapshot"), nb::arg("wait"), nb::arg("timeout").none())
       .def("step_end", &Stream::step_end)
+      .def("grow", &Stream::grow, nb::arg("rows_max"), nb::arg("timeout").none())
       .def("wait_pulled", &Stream::wait_pulled, nb::arg("ticket"), nb::arg("timeout").none())
       .def("wait_stored", &Stream::wait_stored, nb::arg("ticket"), nb::arg("timeout").none())
       .def("arm", &Stream::arm)

@@ -72,7 +72,7 @@ class Task {
 
  private:
   [[nodiscard]] bool waited(const Seconds& timeout, int (*call)(ofp_task*, std::int64_t, ofp_error*)) const {
-    // A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
+    // A task that has timed out returns OFP_TIMEOUT; one that still runs OFP_WOULD_BLOCK.
     return ended_in_time(timeout, OFP_WOULD_BLOCK,
                          [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
   }
@@ -82,10 +82,11 @@ class Task {
   std::vector<Exported> memory_;  // stays as long as the task may be read from or written to
 };
 
-// A request, and what it points to.
-struct Request {
-  Request(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
-          const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
+// A request, and the memory it points to.
+struct TaskRequest {
+  TaskRequest(const std::string& function, const std::vector<GivenInput>& inputs,
+              const std::vector<GivenOutput>& outputs, const nb::bytes& arguments, const nb::list& after,
+              const Seconds& timeout) {
     for (const auto& [name, buffer, bytes, version, changed_from, changed_at, changed_bytes] : inputs) {
       ofp_task_input& input = given.emplace_back(
           ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
@@ -114,7 +115,7 @@ struct Request {
     composed.after_count = static_cast<std::uint32_t>(before.size());
     composed.wait_ns = wait_ns_of(timeout);
   }
-  Request(const Request&) = delete;
+  TaskRequest(const TaskRequest&) = delete;
 
   ofp_task_request composed{};
   std::vector<Exported> memory;
@@ -153,7 +154,7 @@ class Tasks {
   [[nodiscard]] Task submit(const std::string& function, const std::vector<GivenInput>& inputs,
                             const std::vector<GivenOutput>& outputs, const nb::bytes& arguments, const nb::list& after,
                             const Seconds& timeout) {
-    Request request(function, inputs, outputs, arguments, after, timeout);
+    TaskRequest request(function, inputs, outputs, arguments, after, timeout);
     ofp_task* task = nullptr;
     ofp_error error{};
     check(ofp_task_submit(open(), &request.composed, &task, &error), error);
@@ -172,7 +173,7 @@ class Tasks {
   [[nodiscard]] std::tuple<bool, std::int64_t> run(const std::string& function, const std::vector<GivenInput>& inputs,
                                                    const std::vector<GivenOutput>& outputs, const nb::bytes& arguments,
                                                    const nb::list& after, const Seconds& timeout) {
-    const Request request(function, inputs, outputs, arguments, after, timeout);
+    const TaskRequest request(function, inputs, outputs, arguments, after, timeout);
     ofp_task_info info{};
     info.struct_bytes = sizeof info;
     ofp_error error{};

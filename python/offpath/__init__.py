@@ -13,11 +13,12 @@ from ._native import version as _version
 from .agent import Agent, find_agent
 from .errors import *  # noqa: F403
 from .exchange import Exchange, Figure, View
+from .frame import Frame
 from .gauges import Gauge, Gauges
-from .pool import Entry, Frame, Pool
+from .pool import Entry, Pool
 from .session import Announcement, Info, Member, Segment, Session, connect
 from .stream import Stream, Ticket
-from .tasks import Input, Output, Task, Tasks
+from .tasks import Input, Output, Task, Tasks, team_of
 from .tracks import Tracks
 
 __version__ = _version()
@@ -25,6 +26,6 @@ __version__ = _version()
 __all__ = [
     "Agent", "Announcement", "Entry", "Exchange", "Figure", "Frame", "Gauge", "Gauges", "Info", "Input", "Member",
     "Output", "Pool", "Segment", "Session", "Stream", "Task", "Tasks", "Ticket", "Tracks", "View", "connect", "errors",
-    "find_agent",
+    "find_agent", "team_of",
     *(name for name in errors.__all__ if name != "error_of"),
 ]  # fmt: skip

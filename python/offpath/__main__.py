@@ -1,4 +1,4 @@
-"""The program ``offpath``. What its commands need beyond the package's own requirements are extras."""
+"""The program ``offpath``. Packages that only its commands need are extras."""
 
 import sys
 

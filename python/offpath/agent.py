@@ -20,7 +20,7 @@ from .agent_directory import AgentDirectory
 from .errors import AgentError
 
 PROGRAM = "offpath-agent"
-AGENT_PACKAGE = "offpath_agent"  # what the wheel offpath-agent has beside this package
+AGENT_PACKAGE = "offpath_agent"  # the files of the wheel offpath-agent beside this package
 LOG_LINES_SHOWN = 5
 
 
@@ -49,9 +49,9 @@ def find_agent() -> str:
 
 
 class Agent:
-    """Made by ``Agent.start``. A context manager: leaving it stops the agent and removes what it left.
+    """Made by ``Agent.start``. A context manager: leaving it stops the agent and removes its files.
 
-    The agent also ends when the last reference to this object goes, and when the program ends or is killed.
+    The agent also ends when the last reference to this object is gone, and when the program ends or is killed.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Agent:
         It listens on a Unix socket in a directory of its own that only this user may enter, and further at ``listen``.
         ``memory``: for frames, bytes or such as "8GiB". ``profile``: as slow as a device, "bluefield2". ``pin``: the
         core of its loop. ``settings``: any other keys of its configuration (docs/reference/configuration.md).
-        ``config``: a configuration's text, for what has [[tables]] of its own.
+        ``config``: a configuration's text, for settings with [[tables]].
 
         Raises AgentError with the end of its log.
         """
@@ -107,7 +107,7 @@ class Agent:
             for key, value in (settings or {}).items():
                 command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
             log_path = place / "agent.log"
-            with contextlib.ExitStack() as theirs:  # what only the agent keeps open
+            with contextlib.ExitStack() as theirs:  # descriptors that only the agent keeps open
                 ready_fd, write_fd = os.pipe()
                 undo.callback(os.close, ready_fd)
                 theirs.callback(os.close, write_fd)
@@ -143,16 +143,16 @@ class Agent:
 
     @property
     def log(self) -> str:
-        """What the agent wrote to its log so far: a thread of it writes each line soon after what the line tells of."""
+        """The agent's log so far: a thread writes each line soon after its event."""
         path = self._directory.path / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def kill(self) -> None:
-        """Ends the agent at once, as a crash would."""
+        """Ends the agent immediately, as a crash would."""
         kill_process(self._process)
 
     def outlive(self) -> None:
-        """Keeps the agent also while programs run that this one executes, or becomes: until the last of them ends."""
+        """Keeps the agent running for programs that this one executes or becomes, until the last of them ends."""
         os.set_inheritable(self._lifeline_fd, True)
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -187,7 +187,7 @@ def kill_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_agent(process: subprocess.Popen[bytes], directory: AgentDirectory, lifeline_fd: int, starter_pid: int) -> None:
-    """Stops the agent and removes its directory; nothing in a forked child, whose parent goes on using both."""
+    """Stops the agent and removes its directory; does nothing in a forked child, whose parent continues to use both."""
     if os.getpid() != starter_pid:
         return
     stop_process(process, 5.0)

@@ -37,7 +37,7 @@ class AgentDirectory:
             raise
 
     def remove(self) -> None:
-        """Removes it with what is in it; may be called again."""
+        """Removes it with its contents; may be called again."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock_fd, self.lock_fd = getattr(self, "lock_fd", -1), -1
         if lock_fd >= 0:
@@ -54,7 +54,7 @@ def remove_left_behind(parent: Path) -> None:
 
 
 def remove_if_left(directory: Path) -> None:
-    """Removes the directory if it is this user's, has a lock file of ours, and nobody holds its lock."""
+    """Removes the directory if it belongs to this user, has a lock file of ours, and no process holds its lock."""
     directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(directory_fd)

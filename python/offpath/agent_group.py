@@ -132,8 +132,13 @@ class AgentGroup:
         """The number of agents that have not ended."""
         return sum(process.poll() is None for process in self._processes)
 
+    @property
+    def pids(self) -> list[int]:
+        """The agents' processes, in their order."""
+        return [process.pid for process in self._processes]
+
     def stop(self) -> None:
-        """Asks all agents to end, at once, and waits for them; may be called again."""
+        """Asks all agents to end, at the same time, and waits for them; may be called again."""
         deadline = time.monotonic() + STOP_S
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
@@ -150,7 +155,7 @@ class AgentGroup:
 
 
 def options_of(index: int, count: int, options: list[str]) -> list[str]:
-    """The options of one agent of a group: those given, and the rest such that no two are in each other's way."""
+    """The options of one agent of a group: those given, and others so that no two agents conflict."""
     given = {option.partition("=")[0] for option in options}
     given |= {option.partition("=")[0] for option in values_of(options, "--set")}
     for option, key in {"--listen": "agent.listen", "--http": "agent.http", "--name": "agent.name"}.items():
@@ -219,7 +224,7 @@ def run_group(count: int, options: list[str]) -> int:
             group.show_logs(0.2)
             for name, status in group.ends():
                 how = f"by signal {-status}" if status < 0 else f"with status {status}"
-                print(f"offpath: {name} ended {how}; {group.running} go on", file=sys.stderr, flush=True)
+                print(f"offpath: {name} ended {how}; {group.running} continue", file=sys.stderr, flush=True)
                 worst = max(worst, 1 if status < 0 else status)
     finally:
         group.stop()

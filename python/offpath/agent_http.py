@@ -40,7 +40,7 @@ def default_sockets() -> list[Path]:
 
 
 def find_agent_address(given: str | None) -> str | None:
-    """The given address, OFFPATH_AGENT, or the first default socket that exists; None if there is none."""
+    """The given address, OFFPATH_AGENT, or the first default socket that exists; None without any."""
     if named := given or os.environ.get("OFFPATH_AGENT"):
         return named
     return next((f"unix:{place}" for place in default_sockets() if place.exists()), None)
@@ -99,7 +99,7 @@ def answers(where: str) -> bool:
 
 
 def fetch(where: str, page: str) -> str:
-    """Fetches one page. Raises AgentError, which says what to do, if no agent answers."""
+    """Fetches one page. Raises AgentError with the remedy if no agent answers."""
     if where.startswith("unix:"):
         connection: http.client.HTTPConnection = UnixConnection(where.removeprefix("unix:"))
     else:

@@ -1,7 +1,7 @@
 """One column of a batch: an Arrow array out of a NumPy array, another buffer, Arrow data or Python values.
 
 One rule holds for all of them. Values keep their type and their unit, or are refused; ``cast=True`` converts them, and
-refuses what does not survive it. Masked values and NaT become nulls. Python values have no width: they become the
+refuses values that would change. Masked values and NaT become nulls. Python values have no width: they become the
 column's type if it holds them.
 """
 
@@ -50,7 +50,7 @@ def row_of(kind: pa.DataType) -> tuple[pa.DataType, int]:
 
 
 def expected_of(kind: pa.DataType) -> str:
-    """What an error says was expected."""
+    """The expected type in errors."""
     value, values = row_of(kind)
     words = f"bytes of {value.bit_width // 8}" if letter_of(value) == "x" else type_name(value)
     return f"{words} of shape {'(rows,)' if value is kind else f'(rows, {values})'}"
@@ -103,13 +103,13 @@ def array_of(value: Any, field: pa.Field, cast: bool) -> pa.Array:
 
 
 def one_chunk(value: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """Arrow does not join chunks of every layout, but of those that are stored."""
+    """Arrow joins chunks of the stored layouts, but not of all layouts."""
     kind = field.type if same_values(value.type, field.type) else stored_type(value.type)
     return pa.chunked_array([relaid(each, kind) for each in value.chunks], type=kind).combine_chunks()
 
 
 def as_numpy(value: Any) -> np.ndarray | None:
-    """Arrays, and what holds one, without a copy; None for Arrow data and Python values."""
+    """Arrays, and holders of one, without a copy; None for Arrow data and Python values."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(getattr(value, "dtype", None), np.dtype) and value.dtype.kind != "O":

@@ -1,4 +1,4 @@
-"""From what people hold (NumPy arrays, Arrow, structured arrays, objects) to what a stream sends."""
+"""Converts users' data (NumPy arrays, Arrow, structured arrays, objects) to the columns of a stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BYTES: list[ColumnSpec] = [("bytes", "*", 1, 1)]
 
 
 def plain_columns(schema: pa.Schema) -> list[ColumnSpec] | None:
-    """How plain memory has to look for each column, or None if the schema has columns that are no plain memory."""
+    """The form of plain memory for each column, or None if some columns of the schema are not plain memory."""
     specs = [plain_column(field) for field in schema]
     return None if None in specs else specs  # type: ignore[return-value]
 
@@ -36,7 +36,7 @@ def plain_column(field: pa.Field) -> ColumnSpec | None:
 
 
 def as_mapping(data: Any, names: Iterable[str]) -> Any:
-    """Columns by name out of a structured array or an object with attributes; anything else as it is."""
+    """Columns by name out of a structured array or an object with attributes; anything else unchanged."""
     if isinstance(data, dict) or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         return data
     if isinstance(data, Mapping):
@@ -136,8 +136,8 @@ def as_batch(data: Any, schema: pa.Schema, cast: bool = False) -> pa.RecordBatch
 
 
 def requested_schema(data: Any, schema: pa.Schema, cast: bool) -> pa.Schema | None:
-    """What a producer is asked for. Producers may convert values for it, so without ``cast`` they are asked only where
-    theirs are the same in another layout."""
+    """The schema to request from a producer. Producers may convert values for it, so without ``cast`` only another
+    layout of the same values is requested."""
     if cast:
         return schema
     if not hasattr(data, "__arrow_c_schema__"):

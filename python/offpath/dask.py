@@ -30,13 +30,13 @@ def read_pool(
     agent: str | None = None,
     arrow_only: bool = False,
 ) -> dd.DataFrame:
-    """The objects of a pool as a dataframe of Dask. Agents read the named columns, compute the filter, and send what it
-    chooses, when a partition is computed. Columns have Arrow's types (``pandas.ArrowDtype``), so that null stays null
-    and NaN stays NaN.
+    """The objects of a pool as a dataframe of Dask. Agents read the named columns, compute the filter, and send the
+    chosen rows, when a partition is computed. Columns have Arrow's types (``pandas.ArrowDtype``), so that null stays
+    null and NaN stays NaN.
 
     Each partition is one member's part (``Pool.parts``). With a client of ``distributed`` it is computed by the workers
     whose own agent is that member, and nothing crosses between agents; other workers compute it where no such worker is
-    left. Make the client first: workers that come later are not known to be beside a member.
+    left. Make the client first: workers that join later are not known to be beside a member.
 
     ``filter`` is an expression of pyarrow, or such as people type (``"0 <= x < 1"``); ``rows`` and ``columns_glob`` are
     patterns of the objects' keys; ``agent`` is the address of the agent here and of each worker's own, None: as of
@@ -45,7 +45,7 @@ def read_pool(
     >>> particles = offpath.dask.read_pool("hash:/particles", ["id", "v"], "x < 0.5")
     >>> particles.v.mean().compute()
 
-    Raises what ``Pool.parts`` raises; partitions raise what queries raise, with the member's name.
+    Raises the errors of ``Pool.parts``; partitions raise those of queries, with the member's name.
     """
     parts, schema, filter = parts_to_read(name, columns, filter, rows, columns_glob, agent, arrow_only)
     agents = agents_of_workers(agent)
@@ -64,7 +64,7 @@ class Reading:
         self.filter = filter
         self.agent = agent
         self.workers = workers
-        self._token = uuid.uuid4().hex  # a pool changes: another call of read_pool reads it anew
+        self._token = uuid.uuid4().hex  # a pool changes: each call of read_pool reads it again
 
     def __dask_tokenize__(self) -> str:
         return self._token

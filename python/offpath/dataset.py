@@ -1,10 +1,10 @@
 """Pools and tracks as datasets of pyarrow, whose scanners hand columns and filters to the agents.
 
 A filter is a conjunction. Each of its parts that agents compute exactly as Arrow does travels with the query; if any
-part stays behind, Arrow applies the whole filter once more to the rows that come back. So a part that does not travel
-costs bytes and never a wrong row. ``Pushable`` says what travels: comparisons, ``is_in``, ``is_null``, ``is_valid`` and
+part stays here, Arrow applies the whole filter again to the returned rows. So a part that does not travel costs bytes
+and never a wrong row. ``Pushable`` decides which parts travel: comparisons, ``is_in``, ``is_null``, ``is_valid`` and
 ``is_nan`` of columns and values of one kind, joined by and, or, not and if_else. Arithmetic, casts and functions of
-text stay behind, because values travel as the widest of their kind and would overflow elsewhere.
+text stay here, because values travel as the widest of their kind and would overflow elsewhere.
 
 Programs that read datasets (DuckDB, Polars, DataFusion, pandas) call ``scanner``, ``to_batches``, ``to_table`` or
 ``get_fragments``. Methods of pyarrow that read a dataset in C++ bypass these, and no Python class can serve them. The
@@ -29,7 +29,7 @@ Ask = Callable[["Part | None", "list[str] | None", "Aggregates | None"], Iterato
 
 COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 LOGIC = frozenset(("and_kleene", "or_kleene", "invert"))
-# Below the bounds of one expression at the agent (src/wire/query/expression.h): what is larger stays behind.
+# Below the bounds of one expression at the agent (src/wire/query/expression.h): larger filters are applied here.
 DEPTH_MAX = 32
 VALUES_MAX = 4096
 BYTES_MAX = 64 * 1024
@@ -149,7 +149,7 @@ def conjunction(parts: Sequence[Part]) -> Part:
 
 
 def columns_of(part: Part) -> Iterator[str | None]:
-    """Names of the columns in an expression; None for what may be any column."""
+    """Names of the columns in an expression; None if it may be any column."""
     for each in parts_in(part):
         if each.kind == "field_ref":
             yield each.value
@@ -166,7 +166,7 @@ def read_parts(expression: pc.Expression) -> Part | None:
 
 
 class Plan:
-    """What of a scan agents do (``pushed``, ``columns``), and what Arrow does with what they answer (``remaining``)."""
+    """The agents' part of a scan (``pushed``, ``columns``), and Arrow's part on their answers (``remaining``)."""
 
     def __init__(self, schema: pa.Schema, columns: Any, filter: pc.Expression | None) -> None:
         self.pushed: Part | None = None
@@ -196,7 +196,7 @@ class Plan:
             names += columns
         wanted = set(schema.names if None in names else names)
         chosen = [field for field in schema if field.name in wanted]
-        if not chosen and len(schema) > 0:  # rows alone: the narrowest column tells how many there are
+        if not chosen and len(schema) > 0:  # only the number of rows: from the narrowest column
             chosen = [min(schema, key=width_of)]
         self.schema = pa.schema(chosen, schema.metadata)
         self.columns = self.schema.names
@@ -244,16 +244,16 @@ class Unreadable(pa.fs.FileSystemHandler):
 class AgentDataset(ds.FileSystemDataset):
     """A ``pyarrow.dataset.Dataset`` of the rows that agents hold. ``Pool.dataset`` and ``Tracks.dataset`` make one.
 
-    Each scan is one query: the columns that it names travel, and of the filter what agents compute exactly as Arrow
-    does (``is_pushed``). Arrow applies what is left to the rows that come back, so that the rows are always those of
+    Each scan is one query: its columns travel, and the parts of the filter that agents compute exactly as Arrow does
+    (``is_pushed``). Arrow applies the rest to the returned rows, so that the rows are always those of
     ``to_table().filter(filter)``, nulls and NaN included. Rows come in the order of ``Pool.query``; they are those that
     the pool has when the scan begins.
 
     ``scanner``, ``to_batches``, ``to_table``, ``head``, ``take``, ``count_rows``, ``filter`` and ``get_fragments`` are
     as pyarrow describes them. ``join`` and ``sort_by`` read the columns first. Where pyarrow reads a dataset in C++, as
-    in a union with others, NotImplementedError says so. A dataset belongs to its session and cannot be pickled.
+    in a union with others, NotImplementedError is raised. A dataset belongs to its session and cannot be pickled.
 
-    Scans raise what ``Pool.query`` raises.
+    Scans raise the errors of ``Pool.query``.
     """
 
     def __init__(self, name: str, schema: pa.Schema, ask: Ask, filter: pc.Expression | None = None) -> None:
@@ -274,7 +274,7 @@ class AgentDataset(ds.FileSystemDataset):
         return Plan(self.schema, [], filter).remaining is None
 
     def scanner(self, columns: Any = None, filter: pc.Expression | None = None, **options: Any) -> ds.Scanner:
-        """One scan: ``columns`` are names or a dict of names to expressions, None: all. Nothing is asked until it is
+        """One scan: ``columns`` are names or a dict of names to expressions, None: all. No request is sent until it is
         read, and it can be read once. ``options`` are those of ``pyarrow.dataset.Scanner.from_batches``."""
         plan = Plan(self.schema, columns, self._with_own(filter))
 
@@ -302,7 +302,7 @@ class AgentDataset(ds.FileSystemDataset):
         return iter([AgentFragment(self)])
 
     def in_memory(self) -> ds.InMemoryDataset:
-        """All rows, read now, as a dataset for what pyarrow does in C++: unions and joins with other datasets."""
+        """All rows, read now, as a dataset for operations of pyarrow in C++: unions and joins with other datasets."""
         return ds.InMemoryDataset(self.to_table())
 
     def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> ds.InMemoryDataset:
@@ -319,7 +319,7 @@ class AgentDataset(ds.FileSystemDataset):
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
         """Raises Unsupported: the agents' columns are as they are."""
-        raise Unsupported(f"{self.name}: its schema is the agents'; choose columns in a scan, and cast what it returns")
+        raise Unsupported(f"{self.name}: its schema is set by the agents; choose columns in a scan and cast its result")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a dataset of {self.name} belongs to its session: open one where it is used")
@@ -350,7 +350,7 @@ class AgentFragment:
     ) -> ds.Scanner:
         """As of the dataset. Raises Unsupported for a ``schema`` that is not its own."""
         if schema is not None and not schema.equals(self.dataset.schema):
-            raise Unsupported(f"{self.dataset.name} is read by its own schema")
+            raise Unsupported(f"{self.dataset.name} is read with its own schema")
         return self.dataset.scanner(columns, filter, **options)
 
     def to_table(self, schema: pa.Schema | None = None, **options: Any) -> pa.Table:

@@ -1,8 +1,8 @@
-"""The directory of a group: what its agents have, by path, listed and watched.
+"""The directory of a group: its agents' resources by path, listed and watched.
 
-Each agent is asked for its own part, through the session's own agent, and what several have is one entry. A watch keeps
-one question at each agent, which is answered when something changes there; nothing is asked again and again. A part is
-dropped when its agent is dead or lost; one that is slow keeps what it told.
+Each agent is asked for its own part, through the session's own agent; a resource of several agents is one entry. A
+watch keeps one question at each agent, which is answered at the next change there, so there is no polling. A part is
+dropped when its agent is dead or lost; the part of a slow agent is kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .errors import Error, Invalid, Timeout, WouldBlock
 if TYPE_CHECKING:
     from .session import Session
 
-OWN = ""  # the session's agent, which also tells the members
-QUESTION_S = 30.0  # a question without a change is asked anew after this time
+OWN = ""  # the session's agent, which also lists the members
+QUESTION_S = 30.0  # a question without a change is repeated after this time
 AGAIN_S = 1.0  # until a member that failed to answer is asked again, if it still lives
 ANSWER_S = 5.0
 
@@ -40,7 +40,7 @@ class Resource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a watch saw: ``added``, ``removed``, or ``changed`` to this."""
+    """A change seen by a watch: ``added``, ``removed``, or ``changed`` to this."""
 
     what: str
     resource: Resource
@@ -58,7 +58,7 @@ def is_below(full: str, path: str) -> bool:
 
 
 def member_at(path: str) -> str:
-    """A member is a resource of its own, whichever agent tells of it: its name. Empty: it is something else."""
+    """The name of a member, which is one resource for all agents that list it. Empty for other resources."""
     for folder, names in (("/members/", 1), ("/racks/", 2), ("/roles/", 2)):
         if path.startswith(folder):
             return path.split("/", names + 1)[-1]
@@ -100,7 +100,7 @@ class Directory:
         self._watches = watches
         self.path = path.rstrip("/")
         if path and not path.startswith("/"):
-            raise Invalid(f"'{path}' is no path of the directory: it begins with '/'")
+            raise Invalid(f"'{path}' is not a path of the directory: it begins with '/'")
         self._name = session.info.agent_name
         self.parts: dict[str, Part] = {}
         self._seen: dict[str, int] = {}
@@ -144,13 +144,13 @@ class Directory:
         question = self._questions.pop(member)
         try:
             part, version = question.result()
-        except (Timeout, WouldBlock):  # it is slow, or has much to do: what it told holds until it tells something else
+        except (Timeout, WouldBlock):  # it is slow or busy: its former answer holds until the next one
             self._failed[member] = time.monotonic() + AGAIN_S
             return
         except Error:
             if member == OWN:
                 raise
-            self._forget(member)  # it is gone, or not there yet
+            self._forget(member)  # it is gone, or not reachable yet
             self._failed[member] = time.monotonic() + AGAIN_S
             self._lost.add(member)
             return
@@ -174,7 +174,7 @@ class Directory:
         return bool(done) or time.monotonic() < until
 
     def missing(self) -> list[str]:
-        """Agents that live, can be reached and have not told their part, by name."""
+        """Living, reachable agents that have not sent their part, by name."""
         expected = (self._live() | {OWN}) - self.parts.keys() - self._lost
         return sorted(member or self._name for member in expected)
 
@@ -194,7 +194,7 @@ def list_resources(session: Session, path: str, timeout: float) -> list[Resource
     try:
         while missing := directory.missing():
             if not directory.step(until):
-                raise Timeout(f"these agents have not told what they have: {', '.join(missing)}")
+                raise Timeout(f"these agents have not answered: {', '.join(missing)}")
         return directory.resources()
     finally:
         directory.close()
@@ -238,4 +238,4 @@ def wait_members(session: Session, count: int, role: str | None, rack: str | Non
                 return names
         if left <= 0:
             what = "".join(f" with {name} {value}" for name, value in (("role", role), ("rack", rack)) if value)
-            raise Timeout(f"{len(names)} of {count} members{what} live: {', '.join(names)}")
+            raise Timeout(f"{len(names)} of {count} members{what} are alive: {', '.join(names)}")

@@ -1,6 +1,6 @@
 """Exceptions: one class for each code of the C interface (``ofp_code``), with one base.
 
-Every message names the field and both values, what was given and what is allowed.
+Every message names the field and both values, the given and the allowed one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TooLarge(Error, ValueError):
 
 
 class Stale(Error):
-    """The memory was withdrawn or announced anew before it was pulled; or the members of a pool have changed since its
+    """The memory was withdrawn or announced again before it was pulled; or the members of a pool have changed since its
     parts were listed."""
 
     code = 8
@@ -103,7 +103,7 @@ class ProtocolError(Error):
 
 
 class Forked(Error):
-    """A session of the parent process was used in a forked child; connect there anew."""
+    """A session of the parent process was used in a forked child; connect there again."""
 
     code = 15
 

@@ -1,4 +1,4 @@
-"""Exchanges: what agents tell each other, round by round, about their hosts, and what is decided on it."""
+"""Exchanges: records that agents send each other in rounds about their hosts, and decisions on them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one member. ``present``: its record is of this view's round; otherwise the newest there is."""
+    """The state of one member. ``present``: its record is of this view's round; otherwise it is the newest known
+    one."""
 
     member: str
     present: bool
     has_value: bool  # it has published something, and the record is here
-    epoch: int  # of the record; 0: nothing was ever heard of this member
+    epoch: int  # of the record; 0: no message of this member ever arrived
     age: float  # seconds; never less than it was, as far as can be known
     record: bytes
     fields: tuple[Field, ...] = ()
@@ -63,14 +64,14 @@ class Figure:
     """One reduction over the members of a view."""
 
     count: int  # members that had a value
-    value: float  # of sum, min, max and mean; NaN: nobody had one
+    value: float  # of sum, min, max and mean; NaN: no member had a value
     exact: int  # of sum, min and max of integers: all digits (of i64 as 64 bits)
-    top: list[tuple[float, str]]  # of top: the largest first, and whose they are
+    top: list[tuple[float, str]]  # of top: the largest first, with their members
     bins: list[int]  # of histogram
 
 
 class View:
-    """What an exchange knew of its members after one round, at its deadline at the latest.
+    """The state of an exchange's members after one round, at its deadline at the latest.
 
     ``present`` of ``expected`` members are in it with a record of this round. ``entries`` are by name, ``figures`` by
     their text in the configuration (``"sum(power)"``).
@@ -117,7 +118,7 @@ class Exchange:
     """This program's part in an exchange of agents. ``Session.exchange`` makes one.
 
     ``publish`` copies a record into memory of this program, which the agent pulls when a round begins; views are pushed
-    into memory of this program. Neither waits for anybody.
+    into memory of this program. Neither waits.
     """
 
     def __init__(self, session: Session, name: str, *, publish: bool, fields: Iterable[str | Field],
@@ -145,7 +146,7 @@ class Exchange:
         self._tree: int | None = None
 
     def publish(self, record: Any = None, **values: float) -> None:
-        """The newest record, from now on: a buffer, or its fields' values by name. What is not given is not present."""
+        """The newest record, from now on: a buffer, or its fields' values by name. Missing fields are not present."""
         if record is not None:
             self._native.publish(record)
             return
@@ -164,7 +165,7 @@ class Exchange:
         self._native.publish(packed + struct.pack(f"<{len(words)}Q", *words))
 
     def view(self, timeout: float | None = None) -> View:
-        """The newest view that was not given yet; waits for it. With a timeout of 0 it only looks.
+        """The newest view that was not returned yet; waits for it. With a timeout of 0 it only looks.
 
         Raises Timeout, or WouldBlock with a timeout of 0.
         """
@@ -178,8 +179,8 @@ class Exchange:
     def run(self, on_view: Callable[[View], Any],
             compute_local: Callable[[], Mapping[str, float] | bytes | None] | None = None,
             timeout: float | None = None) -> None:  # fmt: skip
-        """Publishes what ``compute_local`` returns, gives the next view to ``on_view``, and again, until that returns
-        something true. Raises Timeout when there was no view for so long."""
+        """Publishes what ``compute_local`` returns, passes the next view to ``on_view``, and repeats, until that
+        returns a true value. Raises Timeout after that time without a view."""
         while True:
             made = compute_local() if compute_local else None
             if isinstance(made, Mapping):
@@ -190,8 +191,8 @@ class Exchange:
                 return
 
     def grant(self, amounts: Mapping[str, int]) -> bool:
-        """What these members are to have while this agent leads: shares of ``grant_total``, or of nothing in
-        particular. It stays until changed. True: this agent leads, and may grant now."""
+        """The amounts of these members while this agent leads: shares of ``grant_total``, or free targets. They stay
+        until changed. True: this agent leads, and may grant now."""
         number = {name: i for i, name in enumerate(self.members)}
         unknown = [name for name in amounts if name not in number]
         if unknown:
@@ -200,12 +201,13 @@ class Exchange:
 
     @property
     def granted(self) -> tuple[int, float]:
-        """What this member may use now, and for how many seconds: as of the newest view. (0, 0.0): nothing."""
+        """The amount that this member may use now, and for how many seconds: as of the newest view. (0, 0.0):
+        nothing."""
         amount, left_ns = self._native.granted()
         return amount, left_ns * 1e-9
 
     def close(self) -> None:
-        """Ends this program's part: its records are published no more."""
+        """Ends this program's part: its records are no longer published."""
         self._native.close()
 
     def __enter__(self) -> Exchange:

@@ -1,7 +1,7 @@
 """Stores records of an exchange as Parquet files, as LDMS stores samples. Each file has a period; the oldest go first.
 
-What comes is appended to an Arrow IPC stream (``.part``), which is readable after a crash up to its last whole batch.
-When the period is over, or the next store begins, it becomes a Parquet file, and then goes.
+Records are appended to an Arrow IPC stream (``.part``), which is readable after a crash up to its last whole batch.
+When the period is over, or the next store begins, it becomes a Parquet file and is then removed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ExchangeStore:
         bytes_max: int | None = None,
     ) -> None:
         if period <= timedelta(0) or (keep is not None and keep < period):
-            raise Invalid(f"a store with files of {period} that keeps them for {keep}: it has to keep a file at least")
+            raise Invalid(f"a store with files of {period} that keeps them for {keep}: it must keep at least one file")
         self.directory = Path(directory)
         self._exchange = exchange
         self._prefix = quote(exchange.name, safe="")
@@ -79,7 +79,7 @@ class ExchangeStore:
 
     def add(self, view: View, now: datetime) -> int:
         """Stores the records of a view that are not stored yet; returns how many. Raises OSError, as when the disk is
-        full: what was stored before stays, and the next call tries again."""
+        full: earlier records stay, and the next call tries again."""
         new = [
             entry
             for entry in view.entries.values()

@@ -1,7 +1,7 @@
 """pyarrow's expressions as an agent reads them (``src/wire/query/expression.h``), and queries around them.
 
 An expression of pyarrow names columns and says nothing of their types: the agent binds it to the schema of the frames
-it reads. What it holds is read from the form in which pyarrow pickles it, which needs no schema either, in contrast to
+it reads. The expression is read from the form in which pyarrow pickles it, which needs no schema, in contrast to
 Substrait.
 """
 
@@ -32,7 +32,7 @@ VALUE_TYPES = {
 TIMESTAMP = 14
 UNITS = ("s", "ms", "us", "ns")
 FIELD, LITERAL, CALL = 1, 2, 3
-NULLS_MATCH, NULLS_SKIPPED = 0, 1  # of is_in: a null is found where the values have one, or never
+NULLS_MATCH, NULLS_SKIPPED = 0, 1  # of is_in: a null matches if the values contain one, or never
 HAS_FILTER, PARTIAL, WITHOUT_LOST, ARROW_ONLY, OF_MEMBER = 1, 2, 4, 8, 16
 
 
@@ -62,7 +62,7 @@ class Histogram(NamedTuple):
     axes: tuple[Axis, ...]
 
 
-# The forms in which a query may ask for a column, and for an aggregate: (function, of what).
+# The forms of a column and of an aggregate in a query: (function, argument).
 Columns = Sequence[str] | Mapping[str, "pc.Expression | str"]
 Aggregates = Mapping[str, "tuple[str, pc.Expression | str] | str | Histogram"]
 
@@ -100,7 +100,7 @@ def encode_query(
 
 
 def flight_command(pool: str, rows: str = "*", columns: str = "*", query: bytes = b"") -> bytes:
-    """What an agent's Flight endpoint takes as command and as body of an action; ``query`` is of ``encode_query``."""
+    """A command, or the body of an action, for an agent's Flight endpoint; ``query`` is from ``encode_query``."""
     return text(pool) + text(rows) + text(columns) + query
 
 
@@ -120,7 +120,7 @@ def encode_aggregate(name: str, what: tuple[str, pc.Expression | str] | str | Hi
 
 
 def encode(expression: pc.Expression | Part | str) -> bytes:
-    """One expression; a text names a column. Raises Unsupported for what agents do not compute."""
+    """One expression; a text names a column. Raises Unsupported for expressions that agents do not compute."""
     if isinstance(expression, str):
         return field(expression)
     part = expression if isinstance(expression, Part) else parts_of(expression)
@@ -136,7 +136,7 @@ def encode(expression: pc.Expression | Part | str) -> bytes:
 
 
 def parts_of(expression: pc.Expression) -> Part:
-    """What an expression consists of, however deep. Raises Invalid for what is no expression."""
+    """The parts of an expression, at any depth. Raises Invalid for anything but an expression."""
     if not isinstance(expression, pc.Expression):
         raise Invalid(
             f"an expression is expected, not {type(expression).__name__}: write pyarrow.compute.field(name) …"
@@ -144,7 +144,7 @@ def parts_of(expression: pc.Expression) -> Part:
     _, (pickled,) = expression.__reduce__()
     batch = pa.ipc.open_file(pickled).get_batch(0)
     done: list[Part] = []
-    opened: list[tuple[str, list[Part], Any]] = []  # calls that have not ended, with what there is of each
+    opened: list[tuple[str, list[Part], Any]] = []  # open calls, with the parsed part of each
     for kind, value in metadata_pairs(batch.schema):
         if kind == "call":
             opened.append((value, [], None))

@@ -1,4 +1,4 @@
-"""What an error says where a package of others is missing that an extra of this one brings."""
+"""The error for a missing package that an extra of this one installs."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class ServerCall(fl.ServerMiddleware):
         self._tracing, self._span = tracing, span
 
     def inside(self) -> contextlib.AbstractContextManager[Any]:
-        """What the server does for the call has the call's span as its parent."""
+        """Spans of the server's work for the call have the call's span as their parent."""
         return self._tracing.trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
 
     def call_completed(self, exception: BaseException | None) -> None:

@@ -11,10 +11,10 @@ from ._native import Gauges as NativeGauges
 
 @dataclass(frozen=True)
 class Gauge:
-    """What a value is. ``name`` may have labels, as metrics write them: ``rays{kind="shadow"}``.
+    """The description of a value. ``name`` may have labels, as metrics write them: ``rays{kind="shadow"}``.
 
-    ``type``: ``f64``, ``u64`` or ``i64``. ``kind``: ``gauge``, or ``counter`` for what only grows. ``unit``: ``bytes``,
-    ``seconds``, or empty for a number of things.
+    ``type``: ``f64``, ``u64`` or ``i64``. ``kind``: ``gauge``, or ``counter`` for values that only grow. ``unit``:
+    ``bytes``, ``seconds``, or empty for a number of things.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Gauges:
         self._native.clear(self._places[name])
 
     def close(self) -> None:
-        """The agent reads them no more, and its metrics are without them."""
+        """The agent stops reading them, and removes them from its metrics."""
         self._native.close()
 
     def __enter__(self) -> Gauges:

@@ -1,7 +1,7 @@
-"""All agents of a group and the hosts they sample, as tables for a terminal: what `offpath top` draws.
+"""All agents of a group and the hosts they sample, as tables for a terminal, drawn by `offpath top`.
 
-One agent is asked who the members are, then every member for its own status, all at once. A member that does not answer
-in time is a row that says so.
+One agent lists the members, then every member is asked for its own status, all at once. A member that does not answer
+in time has a row with that state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from .status_view import RECENT_TITLE, recent_text, table_of
 
 AT_ONCE_MAX = 64  # members asked at the same time
 ANSWERING = ("alive", "suspect")  # states of members that are asked
+LATER_CORE = re.compile(r"(.+)\+[1-9]\d?")  # NAME+1: a core of agent NAME, whose pages are those of all its cores
 FIELD = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})?")
 
 
 @dataclass
 class Look:
-    """What was found at one moment. Times are of this machine's monotonic clock."""
+    """The state at one moment. Times are of this machine's monotonic clock."""
 
     at: float
     members: list[dict[str, Any]]
@@ -38,7 +39,9 @@ class Look:
 def look(where: str) -> Look:
     """The group of the agent at `where`, and each member's status. Raises AgentError if that agent is silent."""
     own = fetch_status(where)
-    found = Look(time.monotonic(), own["members"], {own["name"]: own})
+    names = {each["name"] for each in own["members"]}
+    members = [each for each in own["members"] if not is_later_core(each["name"], names)]
+    found = Look(time.monotonic(), members, {own["name"]: own})
 
     def ask(member: dict[str, Any]) -> None:
         try:
@@ -46,15 +49,21 @@ def look(where: str) -> Look:
         except AgentError as error:
             found.silent[member["name"]] = str(error).partition(":")[0]
 
-    others = [each for each in own["members"] if not each["self"] and each["http"] and each["state"] in ANSWERING]
+    others = [each for each in members if not each["self"] and each["http"] and each["state"] in ANSWERING]
     if others:
         with ThreadPoolExecutor(min(len(others), AT_ONCE_MAX)) as pool:
             list(pool.map(ask, others))
     return found
 
 
+def is_later_core(name: str, names: set[str]) -> bool:
+    """A core of one of the agents of these names, other than its first, which has the agent's own name."""
+    match = LATER_CORE.fullmatch(name)
+    return match is not None and match[1] in names
+
+
 def rate(now: float, before: float | None, elapsed_s: float) -> float | None:
-    """Units a second; None without an earlier value, or when the counter began anew."""
+    """Units a second; None without an earlier value, or when the counter was reset."""
     if before is None or elapsed_s <= 0 or now < before:
         return None
     return (now - before) / elapsed_s
@@ -173,7 +182,7 @@ def render_group(now: Look, before: Look | None = None) -> RenderableType:
 
 
 def watch_group(where: str, interval_s: float, console: Console) -> None:
-    """Draws the group anew every ``interval_s`` until Ctrl-C."""
+    """Redraws the group every ``interval_s`` until Ctrl-C."""
     before = look(where)
     with Live(render_group(before), console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:

@@ -26,7 +26,7 @@ def count_rows(
     ranges: Sequence[Range] | None,
     timeout: float | None,
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """The counts, an axis for each of ``values``, and the edges of each. Raises Invalid, and what ``ask`` raises."""
+    """The counts, an axis for each of ``values``, and the edges of each. Raises Invalid, and the errors of ``ask``."""
     give_up = None if timeout is None else time.monotonic() + timeout
 
     def left() -> float | None:

@@ -15,7 +15,7 @@ from .errors import SchemaError
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The same values as an agent stores them. Raises SchemaError without columns."""
     if not len(schema):
-        raise SchemaError("a schema without columns: a batch has one at least")
+        raise SchemaError("a schema without columns: a batch has at least one")
     return pa.schema([stored_field(field) for field in schema], schema.metadata)
 
 
@@ -69,7 +69,8 @@ def same_values(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array in the layout of ``kind``; as it is, or with another type than ``kind``, where more would change."""
+    """The array in the layout of ``kind``; unchanged, or with another type than ``kind``, where more than the layout
+    would change."""
     types, given = pa.types, array.type
     if given == kind:
         return array

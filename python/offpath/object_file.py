@@ -1,4 +1,4 @@
-"""Files that the command line reads objects from and writes tables to: what they are is told by their names."""
+"""Files that the command line reads objects from and writes tables to; their suffixes determine the form."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def read_object(path: Path, as_bytes: bool = False) -> Any:
 
 
 def check_new_file(path: Path, *, force: bool, table: bool) -> None:
-    """Before anything is asked for. Raises Invalid: the file is there already, or its name says no form of a table."""
+    """Called before any request. Raises Invalid: the file exists already, or its extension is not that of a table."""
     if table and path.suffix not in TABLE_FILES:
-        raise Invalid(f"{path}: its name says no form of a table; one of {', '.join(TABLE_FILES)} does")
+        raise Invalid(f"{path}: its extension is not that of a table; use one of {', '.join(TABLE_FILES)}")
     if path.is_file() and not force:  # a pipe or a device has nothing to lose
-        raise Invalid(f"{path} is there already; --force replaces it")
+        raise Invalid(f"{path} exists already; --force replaces it")
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path) -> int:

@@ -34,7 +34,7 @@ def read_part(part: PoolPart, columns: list[str] | None, filter: pc.Expression |
 
 
 def session_of(agent: str | None) -> Session:
-    """This process's session with the agent at this address, connected anew if the agent was lost."""
+    """This process's session with the agent at this address, connected again if the agent was lost."""
     key = os.getpid(), agent
     with _opening:
         if (session := _sessions.get(key)) is not None:
@@ -66,7 +66,7 @@ def parts_to_read(
 ) -> tuple[list[PoolPart], pa.Schema, pc.Expression | None]:
     """The parts of a pool, the schema of the columns that are read, and the filter as an expression of pyarrow.
 
-    Raises what ``Pool.parts`` raises, and NotFound for a column that is not there.
+    Raises the errors of ``Pool.parts``, and NotFound for a missing column.
     """
     pool = session_of(agent).pool(name)
     parts = pool.parts(rows, columns_glob, arrow_only=arrow_only)

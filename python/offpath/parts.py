@@ -1,7 +1,7 @@
 """One member's part of a pool, read by a worker of Dask, Ray or another engine: ``Pool.parts`` divides a pool.
 
-A part can be sent to other processes. Whoever reads it asks the agent beside it; if that is the part's member, nothing
-crosses between agents, and otherwise that agent asks the member.
+A part can be sent to other processes. A reader asks its own agent. If that is the part's member, no data crosses
+between agents; otherwise that agent asks the member.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PoolPart:
     def dataset(self, session: Session, *, timeout: float | None = None) -> AgentDataset:
         """The part as a ``pyarrow.dataset.Dataset``, as of ``Pool.dataset``, through any agent of the group.
 
-        Scans raise what ``Pool.query`` raises: PeerLost with the member's name if it is lost, and Stale if members have
-        changed.
+        Scans raise the errors of ``Pool.query``: PeerLost with the member's name if it is lost, and Stale if members
+        have changed.
         """
         pool = session.pool(self.pool)
 

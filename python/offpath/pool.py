@@ -1,13 +1,11 @@
-"""Reading back: pools of objects on the agent, and the objects, mapped where they lie."""
+"""Reading back: pools of objects on the agent."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
 import glob
-import itertools
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,10 +17,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from .agent_http import find_http, without_members
-from .errors import Error, Invalid, NoMembersWarning, NotFound, SchemaError, Timeout
+from .errors import Error, Invalid, NoMembersWarning, NotFound
 from .expression import Aggregates, Columns, Part, encode_query
+from .frame import Frame
 from .histograms import Ask, Range, count_rows
 from .layouts import stored_table
+from .pool_file import write_pool
 from .query_text import with_texts
 from .snapshot import Progress, restore_snapshot, write_snapshot
 from .waits import Step
@@ -50,74 +50,6 @@ class Entry(NamedTuple):
     member: str
 
 
-class Frame:
-    """An object read from the agent. Its memory is the agent's own pages where they can be mapped; it stays leased for
-    as long as this or any buffer or table made from it lives. Supports the Arrow PyCapsule interface."""
-
-    def __init__(self, native: NativeFrame, name: str) -> None:
-        self._native = native
-        self._name = name
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the object as it lies in the pool."""
-        return self._native.nbytes
-
-    @property
-    def rows(self) -> int | None:
-        """Rows of the object; None for plain bytes."""
-        return self._native.rows if self.is_arrow else None
-
-    @property
-    def is_arrow(self) -> bool:
-        """The bytes are an Arrow IPC stream."""
-        return self._native.is_arrow
-
-    @property
-    def mapped(self) -> bool:
-        """The memory is the agent's own, not a copy."""
-        return self._native.mapped
-
-    @property
-    def address(self) -> int:
-        """Where the bytes lie in this process."""
-        return self._native.address
-
-    def buffer(self) -> pa.Buffer:
-        """The bytes, without a copy."""
-        return pa.py_buffer(self._native)
-
-    def __bytes__(self) -> bytes:
-        return self.buffer().to_pybytes()
-
-    def reader(self) -> pa.RecordBatchReader:
-        """The bytes as Arrow. Raises SchemaError if they are none."""
-        if not self.is_arrow:
-            raise SchemaError(f"{self._name} is plain bytes, no Arrow; read it with get_bytes")
-        return pa.ipc.open_stream(self.buffer())
-
-    def table(self) -> pa.Table:
-        """All batches as one table, without a copy. Raises SchemaError if the bytes are not Arrow."""
-        return self.reader().read_all()
-
-    def batch(self) -> pa.RecordBatch:
-        """The first batch, without a copy. Raises SchemaError if the bytes are not Arrow."""
-        return self.reader().read_next_batch()
-
-    def __arrow_c_schema__(self) -> object:
-        """The Arrow schema as a PyCapsule. Raises SchemaError if the bytes are not Arrow."""
-        return self.reader().schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The batches as a PyCapsule, over the frame's own memory: ``pyarrow.table(frame)``, ``polars.from_arrow``,
-        ``nanoarrow.ArrayStream``. Raises SchemaError if the bytes are not Arrow."""
-        return self.reader().__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        rows = f", {self.rows} rows" if self.is_arrow else ""
-        return f"<Frame {self._name}: {self.nbytes} bytes{rows}{', mapped' if self.mapped else ''}>"
-
-
 def _there(native: NativeFrame | None) -> NativeFrame:
     assert native is not None  # a get that ends well has its object
     return native
@@ -135,7 +67,7 @@ def _object_of(data: Any) -> tuple[Any, bool]:
 
 
 def _next_frame(answer: Query, frames: list[Frame], name: str) -> Step:
-    """Asks for one more frame; the table of all of them when there is none."""
+    """Requests the next frame; returns the table of all frames at the end."""
 
     def take(request: Request) -> Any:
         native = request.frame()
@@ -147,8 +79,8 @@ def _next_frame(answer: Query, frames: list[Frame], name: str) -> Step:
 
 
 class Pool:
-    """A named place on the agent where objects lie by (row, column). ``Session.pool`` makes one; nothing is asked until
-    something is read."""
+    """A named place on the agent where objects lie by (row, column). ``Session.pool`` makes one; no request is sent
+    until something is read."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.session = session
@@ -159,7 +91,7 @@ class Pool:
         return self.reader().schema.__arrow_c_schema__()
 
     def get_frame(self, row: str, column: str = "", timeout: float | None = 0.0) -> Frame:
-        """The object as it lies. Waits ``timeout`` seconds for it to be there, None: for ever.
+        """The object's frame. Waits up to ``timeout`` seconds for the object; None: forever.
 
         Raises NotFound (``timeout`` 0), Timeout, Denied.
         """
@@ -173,10 +105,11 @@ class Pool:
         callback: Callable[[Future[Frame]], object] | None = None,
         timeout: float | None = None,
     ) -> Future[Frame]:
-        """Asks for the object and returns at once, whether it is there or not; any number may be wanted at a time.
+        """Requests the object and returns immediately, whether it exists or not; any number may be wanted at the same
+        time.
 
-        The future has the frame when it has come, or Timeout, with what is missing, after ``timeout`` seconds. The
-        ``callback`` is called with the future then, in a thread of the session's: it is to be short. In asyncio:
+        The future has the frame when it has arrived, or Timeout, with what is missing, after ``timeout`` seconds. The
+        ``callback`` is then called with the future, in a thread of the session, so it should be short. In asyncio:
         ``await asyncio.wrap_future(pool.want("step7"))``. Cancelling it, and closing the session, ends the want.
         """
         return self._start(
@@ -199,7 +132,7 @@ class Pool:
         return future
 
     def get(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.Table:
-        """The object as a table over the agent's pages. Raises like ``get_frame``; SchemaError if it is no Arrow."""
+        """The object as a table over the agent's pages. Raises like ``get_frame``; SchemaError if it is not Arrow."""
         return self.get_frame(row, column, timeout).table()
 
     def get_batch(self, row: str, column: str = "", timeout: float | None = 0.0) -> pa.RecordBatch:
@@ -211,14 +144,13 @@ class Pool:
         return self.get_frame(row, column, timeout).buffer()
 
     def create(self) -> Pool:
-        """Makes the pool, on all members, if it is not there: what its name says of policy, members and copies holds
-        from now on, whoever uses it. Storing makes it too.
+        """Makes the pool, on all members, if it does not exist. The policy, members and copies in its name then hold
+        for all users. Storing makes it too.
 
         Warns with NoMembersWarning if its ``members`` match no member of the agent's group, as far as the agent's
-        status pages are found. Raises Invalid (what is wrong with the name), Exists (it is there with other options),
-        Denied.
+        status pages are found. Raises Invalid (the mistake in the name), Exists (it exists with other options), Denied.
         """
-        if self.name.startswith("sift:/"):  # an agent that takes no rows of the pool makes it, too
+        if self.name.startswith("sift:/"):  # an agent that takes no rows of the pool can also make it
             self.session._native.sift_elements(self.name, SHORT_S)
         else:
             self.session._bytes_stream(self.name, arrow=False)
@@ -230,8 +162,8 @@ class Pool:
         return self
 
     def put(self, data: Any, row: str, column: str = "", timeout: float | None = None) -> None:
-        """Stores one object and waits until all its owners have it: bytes as they are, or anything that is or exports
-        Arrow data as an Arrow IPC stream. For objects now and then; what comes often goes by a stream.
+        """Stores one object and waits until all its owners have it: bytes unchanged, or anything that is or exports
+        Arrow data as an Arrow IPC stream. For occasional objects; use a stream for frequent ones.
 
         Raises Timeout, Exists (the pool has ``overwrite=no``), TooLarge, Denied.
         """
@@ -246,9 +178,9 @@ class Pool:
         callback: Callable[[Future[None]], object] | None = None,
         timeout: float | None = None,
     ) -> Future[None]:
-        """The same without waiting until it is stored: ``data`` must not change until then. The future is as of
-        ``want``; cancelling it does not take back what is on its way. The first put to a pool waits for the agent to
-        open a stream. Raises WouldBlock when ring or memory are full: nothing was sent then."""
+        """The same without waiting until it is stored: ``data`` must not change until then. The future is like that of
+        ``want``; cancelling it does not undo a put under way. The first put to a pool waits for the agent to open a
+        stream. Raises WouldBlock when ring or memory are full; nothing was sent then."""
         data, arrow = _object_of(data)
         ticket = self.session._bytes_stream(self.name, arrow=arrow).send(data, (row, column), wait=False)
         future = self.session._waits.stored(ticket, timeout)
@@ -262,18 +194,18 @@ class Pool:
 
     def snapshot(self, directory: str | os.PathLike[str], progress: Progress | None = None) -> dict[str, Any]:
         """Writes all objects, of all members, into a new directory of Arrow files and plain ones with a manifest,
-        which it returns. Each object is whole; together they are as they came, not of one moment. ``progress`` is
-        called with the bytes that are done and all there are.
+        which it returns. Each object is whole, but together they do not show one moment. ``progress`` is called with
+        the bytes that are done and the total.
 
         Raises FileExistsError, NotFound, OSError; then nothing is left of the directory.
         """
         return write_snapshot(self, directory, progress)
 
     def restore(self, directory: str | os.PathLike[str], progress: Progress | None = None) -> int:
-        """Puts the objects of such a directory into this pool; what has the same keys is replaced. Returns how many.
+        """Puts the objects of such a directory into this pool, replacing those with the same keys. Returns how many.
 
-        Raises Invalid, which names what is missing or corrupt; a directory that is not whole is refused before anything
-        is put.
+        Raises Invalid, which names the missing or corrupt part; an incomplete directory is refused before anything is
+        put.
         """
         return restore_snapshot(self, directory, progress)
 
@@ -283,7 +215,7 @@ class Pool:
         return self._listed(self.session._native.pool_list(self.name, row, column, timeout))[0]
 
     def _listed(self, listing: tuple[Any, int]) -> tuple[builtins.list[Entry], int]:
-        """Its entries, and what identifies the pool's members."""
+        """Its entries, and the number that identifies the pool's members."""
         entries, view = listing
         own = self.session.info.agent_name
         return [Entry._make((*each[:-1], each[-1] or own)) for each in entries], view
@@ -304,7 +236,7 @@ class Pool:
         )
 
     def keys(self) -> builtins.list[tuple[str, str]]:
-        """(row, column) of every object, in the order of storing; none if there is no such pool."""
+        """(row, column) of every object, in storing order; empty if there is no such pool."""
         try:
             return [(entry.row, entry.column) for entry in self.list()]
         except NotFound:
@@ -321,7 +253,7 @@ class Pool:
         callback: Callable[[Future[int]], object] | None = None,
         timeout: float | None = SHORT_S,
     ) -> Future[int]:
-        """Like ``drop``, without waiting; the future is as of ``want``. Cancelled, it may happen all the same."""
+        """Like ``drop``, without waiting; the future is like that of ``want``. A cancelled drop may still happen."""
         return self._start(
             lambda: self.session._native.start_drop(self.name, row, column, timeout),
             lambda request: request.dropped(),
@@ -341,18 +273,18 @@ class Pool:
         partial: bool = False,
         arrow_only: bool = False,
     ) -> pa.Table:
-        """Asks the agent about its objects: what the filter chooses of them, or figures over that.
+        """Queries the pool's objects: the rows chosen by the filter, or figures over them.
 
         Rows come in the order of storing; of a pool on several members by member, in the order of their names.
 
         ``filter`` is an expression of pyarrow over the objects' columns; ``columns`` are names, or a dict of names to
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or
         to "count" for all rows (``histogram`` and ``histogram2d`` count by bins). ``rows`` and ``columns_glob`` are
-        patterns of the objects' keys. ``timeout`` holds for all of it. ``partial``: members that are lost with rows
-        which no other has do no harm: what is left is answered. ``arrow_only``: objects that are not Arrow are left
-        out; otherwise the first of them is a SchemaError.
+        patterns of the objects' keys. ``timeout`` holds for all of it. ``partial``: if members were lost with rows that
+        no other has, the remaining rows are answered. ``arrow_only``: objects that are not Arrow are left out;
+        otherwise the first of them is a SchemaError.
 
-        Filter and aggregate may be texts, as on the command line; an aggregate in the filter's place is one, too.
+        Filter and aggregate may be texts, as on the command line; an aggregate may also be given in the filter's place.
 
         >>> pool.query("x < 0.5", ["id", "x"])
         >>> pool.query("max(x)"), pool.query("x < 0.5", aggregates="n=count")
@@ -390,7 +322,7 @@ class Pool:
         """Counts of a column or expression in bins of equal width, and the edges of the bins: (bins,) and (bins + 1,),
         as ``numpy.histogram`` has them of float64. The agents count, so only counts are sent.
 
-        ``range``: the lowest and the highest edge; None: those of the values, which a query before finds out. Values
+        ``range``: the lowest and the highest edge; None: those of the values, which a first query finds. Values
         that are null, NaN or beyond the range are not counted. The other parameters and errors are those of ``query``.
 
         >>> counts, edges = pool.histogram("x", 64, rows="step10")
@@ -461,7 +393,7 @@ class Pool:
         partial: bool = False,
         arrow_only: bool = False,
     ) -> Iterator[Frame]:
-        """The same frame by frame, one at least: the agent computes on as they are taken."""
+        """The same frame by frame, at least one: the agent continues to compute as they are taken."""
         asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
         return self._answer(asked, rows, columns_glob, timeout)
 
@@ -483,17 +415,17 @@ class Pool:
     ) -> AgentDataset:
         """The objects as a ``pyarrow.dataset.Dataset``, for programs that hand columns and a filter down to it: DuckDB,
         Polars (``scan_pyarrow_dataset``), DataFusion, pandas. Agents read the named columns, compute the filter, and
-        send what it chooses (docs/guides/readers.md). All objects have one schema, which is read here.
+        send the chosen rows (docs/guides/readers.md). All objects have one schema, which is read here.
 
         ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for each scan, from its first
-        row to its last, with what its reader does meanwhile; None: no limit. ``partial`` and ``arrow_only`` are as of
+        row to its last, including its reader's work; None: no limit. ``partial`` and ``arrow_only`` are as in
         ``query``.
 
         >>> particles = session.pool("local:/particles").dataset(rows="step*")
         >>> duckdb.sql("SELECT avg(v) FROM particles WHERE x < 0.5").show()
         >>> polars.scan_pyarrow_dataset(particles).filter(polars.col("x") < 0.5).select("v").collect()
 
-        Raises NotFound if no object matches, and what ``query`` raises; scans raise it, too.
+        Raises NotFound if no object matches, and the errors of ``query``; so do scans.
         """
         from .dataset import AgentDataset  # pyarrow.dataset only when it is asked for
 
@@ -509,9 +441,9 @@ class Pool:
     def parts(
         self, rows: str | None = None, columns_glob: str | None = None, *, arrow_only: bool = False
     ) -> builtins.list[PoolPart]:
-        """The objects divided by the member that answers for them, in the order of members: what Dask, Ray and others
-        read in parallel, each part beside its member. Together the parts have each row once. If members change after
-        this, reading a part is an error that says so. A pool of one agent has one part.
+        """The objects divided by the member that answers for them, in the order of members, for Dask, Ray and others,
+        which read each part beside its member. Together the parts have each row once. If members change after this,
+        reading a part raises Stale. A pool of one agent has one part.
 
         >>> for part in session.pool("hash:/particles").parts(rows="step*"):
         ...     print(part.member, part.rows, part.dataset(session).to_table(["id"], pc.field("x") < 0.5))
@@ -566,16 +498,16 @@ class Pool:
         """Calls a function of a plug-in, "plugin/function", where the object lies: with that object, or with all of
         the row, by column, if ``column`` is empty.
 
-        Without ``result`` the function's one output comes back, None if it made none. ``result`` is the column, or row
-        and column, under which outputs are put into the pool instead; several get ``.`` and their own names behind it,
-        and an empty column stands for these names alone. ``timeout`` is how long objects may take to come and the
-        function to run, together; 0: the objects have to be there, and the function has its plug-in's time; None: for
-        ever.
+        Without ``result`` the function's one output is returned, or None. ``result`` is the column, or row and column,
+        under which outputs are put into the pool instead; several outputs get ``.`` and their own names appended, and
+        an empty column stands for these names alone. ``timeout`` is the time that the objects may take to appear and
+        the function to run, together; 0: the objects must exist, and the function has its plug-in's time; None:
+        forever.
 
         >>> pool.compute("particles/mean", "step7", "x").buffer()
         >>> pool.compute("particles/bounding_box", "step7", arguments=box.tobytes(), result="inside")
 
-        Raises FunctionFailed with what the function said, Timeout, NotFound, TooLarge.
+        Raises FunctionFailed with the function's message, Timeout, NotFound, TooLarge.
         """
         native = self.session._native.pool_compute(
             *self._computation(function, row, column, arguments, result), timeout
@@ -617,50 +549,11 @@ class Pool:
         With ``arrow_only`` objects that are not Arrow are left out, and this program writes; otherwise the first of
         them is a SchemaError.
 
-        On one machine the agent does the writing, unless the file system is of a network or of FUSE. The file appears
-        when it is whole: one that is there already stays as it is until then, and for good if there is no room for
-        the new one. What is there and no file, such as a pipe, is written to as it is, by the calling thread.
+        On one machine the agent does the writing, unless its file system is of a network or FUSE. The file appears
+        when it is complete. An existing file stays unchanged until then, and permanently if there is no room for the
+        new one. An existing pipe or device is written to directly, by the calling thread.
         """
-        place = os.path.realpath(path)
-        if os.path.exists(place) and not os.path.isfile(place):
-            return self._write_to(place, os.O_WRONLY, timeout, arrow_only)
-        part = f"{place}.{os.getpid()}.part"
-        try:
-            written = self._write_to(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, timeout, arrow_only)
-            os.replace(part, place)
-        except BaseException:
-            if os.path.exists(part):
-                os.unlink(part)
-            raise
-        return written
-
-    def _write_to(self, path: str, flags: int, timeout: float | None, arrow_only: bool) -> int:
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
-        try:
-            if arrow_only:
-                return self._write_arrow(fd, timeout)
-            return self.session._native.pool_write(self.name, fd, timeout)
-        finally:
-            os.close(fd)
-
-    def _write_arrow(self, fd: int, timeout: float | None) -> int:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        frames = (frame for frame in self.frames() if frame.is_arrow)
-        first = next(frames, None)
-        if first is None:
-            raise NotFound(f"pool {self.name} has no Arrow objects to write")
-        schema = first.reader().schema
-        with os.fdopen(fd, "wb", closefd=False) as file:
-            sink = pa.PythonFile(file, "w")
-            with pa.ipc.new_stream(sink, schema) as writer:
-                for frame in itertools.chain([first], frames):
-                    if deadline is not None and time.monotonic() >= deadline:
-                        raise Timeout(f"pool {self.name}: {sink.tell()} bytes were written in time")
-                    if frame.reader().schema != schema:
-                        raise SchemaError(f"{frame._name} has another schema than {first._name}")
-                    for batch in frame.reader():
-                        writer.write_batch(batch)
-            return sink.tell()
+        return write_pool(self, path, timeout, arrow_only)
 
     def frames(self) -> Iterator[Frame]:
         """All objects, in the order of storing. One that was dropped meanwhile is left out."""
@@ -680,7 +573,7 @@ class Pool:
         return (key if isinstance(key, tuple) else (key, "")) in self.keys()
 
     def reader(self) -> pa.RecordBatchReader:
-        """All objects as one stream of batches. Raises NotFound if there are none."""
+        """All objects as one stream of batches. Raises NotFound for an empty pool."""
         frames = self.frames()
         first = next(frames, None)
         if first is None:

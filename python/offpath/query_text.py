@@ -1,7 +1,7 @@
 """Queries as people type them: expressions such as ``0.5 <= x < 1 and not is_nan(v)``, made into pyarrow's.
 
-Names are columns; a name that is no Python name is written ``column("…")``. What is read is Python's grammar of
-expressions, of which only the parts below mean something here: nothing is evaluated as Python.
+Names are columns; a name that is not a Python name is written ``column("…")``. The grammar is a subset of Python's
+expressions, listed below; nothing is evaluated as Python.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def parse_expression(text: str) -> pc.Expression:
         body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise Invalid(f"expression {text!r}: {getattr(error, 'msg', error)}") from None
-    except (MemoryError, RecursionError):  # Python's parser says both of what is nested too deeply for it
+    except (MemoryError, RecursionError):  # Python's parser raises either for too deep nesting
         raise Invalid("an expression is nested too deeply") from None
     try:
         if parts_of(body) > PARTS_MAX:

@@ -21,10 +21,10 @@ from .parts import PoolPart
 
 class PoolDatasource(Datasource):
     """The objects of a pool for ``ray.data.read_datasource``: a read task for each member's part (``Pool.parts``).
-    Agents read the named columns, compute the filter, and send what it chooses. Tasks run where Ray puts them, and ask
+    Agents read the named columns, compute the filter, and send the chosen rows. Tasks run where Ray puts them, and ask
     the agent of their node; ``read_pool`` puts each beside its member.
 
-    The arguments, and what is raised, are as of ``offpath.dask.read_pool``.
+    Arguments and errors are those of ``offpath.dask.read_pool``.
 
     >>> ray.data.read_datasource(PoolDatasource("hash:/particles", ["id", "v"], "x < 0.5"))
     """
@@ -60,7 +60,7 @@ class PoolDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Read tasks, one for each part, whatever the ``parallelism``: a part lies at one member."""
+        """Read tasks, one for each part, for any ``parallelism``, because a part is at one member."""
         return [
             ReadTask(
                 partial(blocks_of, part, self._columns, self._filter, self._agent),
@@ -86,7 +86,7 @@ def blocks_of(
 def read_pool(name: str, columns: list[str] | None = None, filter: pc.Expression | str | None = None, *,
               agent: str | None = None, **options: Any) -> Dataset:  # fmt: skip
     """The objects of a pool as a dataset of Ray, each member's part read on the node whose own agent is that member, or
-    elsewhere if there is none or it has no room. Arguments are those of ``PoolDatasource``."""
+    elsewhere if there is no such node or it has no room. Arguments are those of ``PoolDatasource``."""
     source = PoolDatasource(name, columns, filter, agent=agent, **options)
     nodes = nodes_of_agents(agent)
     parts = []

@@ -24,7 +24,7 @@ from .waits import Waits
 
 @dataclass(frozen=True)
 class Info:
-    """What the session knows of its link and agent, and its counters."""
+    """The session's link and agent, and its counters."""
 
     one_sided: bool  # the agent reads without this program's help
     staged: bool  # arrays are copied through staging memory: direct reads are not permitted
@@ -128,14 +128,14 @@ class Session:
     ) -> Stream:
         """Opens a stream: a schema the agent prepares for, once, and a pool its frames go to.
 
-        ``schema``: of pyarrow, Polars or what else exports one, a dict of names to types, or a first batch to learn it
-        from, which is not sent. Without: bytes. ``rows_max``: rows of the largest batch. ``destination``: ``ipc-page``
-        (page aligned Arrow IPC; the default), ``ipc``, ``record-batch``, ``arrays``, ``c-abi``, ``agent-serialise``;
-        ``native`` (the default without a schema) and ``serialised`` take bytes as they are. ``pool``: ``local:/NAME``,
-        by default the stream's name. ``keep``: frames the pool keeps, the oldest leave; 0: all. ``ranks`` and ``rank``
-        of a parallel program, for ``step_end``.
-        ``compression``: ``lz4`` or ``zstd``; the agent compresses frames (``ipc-page`` and ``ipc``) once it has pulled
-        them, and reading one decompresses it into memory of its own instead of mapping the agent's.
+        ``schema``: of pyarrow, Polars or another library that exports one, a dict of names to types, or a first batch
+        to learn it from, which is not sent. Without: bytes. ``rows_max``: rows of the largest batch. ``destination``:
+        ``ipc-page`` (page aligned Arrow IPC; the default), ``ipc``, ``record-batch``, ``arrays``, ``c-abi``,
+        ``agent-serialise``; ``native`` (the default without a schema) and ``serialised`` take bytes unchanged.
+        ``pool``: ``local:/NAME``, by default the stream's name. ``keep``: frames the pool keeps, the oldest leave; 0:
+        all. ``ranks`` and ``rank`` of a parallel program, for ``step_end``. ``compression``: ``lz4`` or ``zstd``; the
+        agent compresses frames (``ipc-page`` and ``ipc``) once it has pulled them, and reading one decompresses it into
+        memory of its own instead of mapping the agent's.
 
         Raises SchemaError or Unsupported (a type that is not stored, a destination that is not compressed), Exists
         (another program has this name), Invalid.
@@ -196,58 +196,58 @@ class Session:
               plugins: Mapping[str, Any] | None = None, team: str = "") -> Tasks:  # fmt: skip
         """Functions of the agent's plug-ins over this program's memory (docs/guides/tasks.md).
 
-        ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default
-        in any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``
+        ``lane``, of ``lanes``: tasks run in the order they are submitted, on one worker of a plug-in; by default in any
+        order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``
         when the agent dies. ``team``: functions of sessions that name the same one, each with another lane, send each
-        other messages; a name is for one run.
+        other messages; a name is for one run (``offpath.team_of``).
         """
         return Tasks(self._native, lane=lane, lanes=lanes, tasks_max=tasks_max, plugins=plugins, team=team)
 
     def announce(self, array: Any) -> Announcement:
-        """Announces the memory of a contiguous buffer once and for all sends from it. Sends announce what is not
-        announced yet by themselves; by hand is for large arrays of which pieces are sent, and for arrays that move."""
+        """Announces the memory of a contiguous buffer once, for all sends from it. Sends announce arrays by themselves;
+        do it by hand for large arrays that are sent in pieces, and for arrays that move."""
         return Announcement(self._native.announce(array))
 
     def alloc(self, nbytes: int) -> Segment:
         """Memory from the link: ``nbytes`` bytes, zeroed, page aligned, readable and writable by the agent.
 
-        Raises Timeout if the agent does not take it within 5 s, NoSpace or TooLarge if there is not as much.
+        Raises Timeout if the agent does not take it within 5 s, NoSpace or TooLarge if there is not that much.
         """
         return Segment(self._native, nbytes)
 
     def probe(self, timeout: float | None = 1.0) -> tuple[int, int]:
-        """One round trip through the rings: the agent's clock when it saw it, and ours when the answer was here; both
-        CLOCK_MONOTONIC nanoseconds, comparable on one machine only."""
+        """One round trip through the rings: the agent's clock when it saw the request, and ours when the answer had
+        arrived; both in nanoseconds of CLOCK_MONOTONIC, comparable on one machine only."""
         return self._native.probe(timeout)
 
     def members(self, timeout: float | None = 5.0) -> list[Member]:
-        """The agents of the group, by name, the session's own agent included; those that are dead or have left, too."""
+        """The agents of the group, by name, including the session's own agent, and dead or former ones."""
         return [
             Member(name, host, address, http, flight, MEMBER_STATES[state], role, rack)
             for name, host, address, http, flight, state, role, rack in self._native.members(timeout)
         ]
 
     def directory(self, path: str = "/", timeout: float = 5.0) -> list[Resource]:
-        """What the agents of the group have below ``path``, by path: ``/members``, ``/racks``, ``/roles``,
+        """The resources of the group's agents below ``path``, by path: ``/members``, ``/racks``, ``/roles``,
         ``/exchanges``, ``/functions``, ``/pools`` (those that this user may read) and ``/sift``. Members that are dead
         or lost are left out. Raises Timeout with the names of those that have not answered."""
         return list_resources(self, path, timeout)
 
     def watch_directory(self, path: str = "/", timeout: float | None = None) -> Iterator[Change]:
-        """What is there, as ``added`` as soon as its agent has told it, and then each change as it comes, until
+        """Yields present resources as ``added``, as soon as their agents have answered, and then each change, until
         ``timeout``."""
         return watch_resources(self, path, timeout)
 
     def wait_members(
         self, count: int, *, role: str | None = None, rack: str | None = None, timeout: float | None = None
     ) -> list[str]:
-        """Returns the names of the members that live when there are ``count`` of them, of this role (``host`` or
-        ``dpu``) and rack. Raises Timeout with the names of those there are."""
+        """Returns the names of the living members when there are ``count`` of them, of this role (``host`` or
+        ``dpu``) and rack. Raises Timeout with the names of the living ones."""
         return wait_members(self, count, role, rack, timeout)
 
     @property
     def info(self) -> Info:
-        """The link and the agent, and counters of this moment."""
+        """The link, the agent, and the present counters."""
         return Info(**self._native.info())
 
     @property
@@ -256,7 +256,7 @@ class Session:
         return self._native.event_fd
 
     def poll(self) -> None:
-        """Looks at what the agent wrote, without blocking. Raises PeerLost when the agent is gone."""
+        """Reads the agent's replies, without blocking. Raises PeerLost when the agent is gone."""
         self._native.poll()
         self._waits.settle()
 
@@ -292,14 +292,14 @@ def connect(
     force_staging: bool = False,
 ) -> Session:
     """Connects with an agent: ``unix:/path``, ``tcp:``, ``tls:``, ``verbs:``, ``doca:HOST:PORT``; None:
-    OFFPATH_AGENT, else the agent that listens where agents do by default.
+    OFFPATH_AGENT, or else the agent at the default address.
 
-    ``name`` is what the agent calls this program. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
+    ``name`` is this program's name at the agent. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
     OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE). ``ring_slots``: of the request ring, a power of two; 0: 4096.
     ``staging_bytes_max`` bounds the memory for snapshots and staged links; 0: 1 GiB. The first call starts
     ``offpath.telemetry`` if the environment asks for OpenTelemetry's spans.
 
-    Raises PeerLost or IoError (nobody listens), Denied, VersionMismatch, Timeout, Invalid.
+    Raises PeerLost or IoError (no listener), Denied, VersionMismatch, Timeout, Invalid.
     """
     telemetry.start_if_configured()
     key = os.fspath(key_file) if key_file is not None else None

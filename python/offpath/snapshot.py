@@ -32,12 +32,12 @@ def write_snapshot(pool: Pool, directory: str | os.PathLike[str], progress: Prog
     """Writes all objects of the pool, over all members, as of now: one that is dropped meanwhile is left out. Returns
     the manifest.
 
-    Raises FileExistsError where something is there already, NotFound where there is no such pool, and OSError, such as
-    for a full disk; then nothing is left.
+    Raises FileExistsError if the directory exists, NotFound if the pool does not, and OSError, such as for a full disk;
+    nothing is left then.
     """
     place = Path(directory)
     if place.exists():
-        raise FileExistsError(f"{place} is there already")
+        raise FileExistsError(f"{place} exists already")
     entries = pool.list()
     total, done = sum(entry.nbytes for entry in entries), 0
     part = place.with_name(f"{place.name}.{os.getpid()}.part")
@@ -93,24 +93,24 @@ def sync_directory(path: Path) -> None:
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a whole snapshot: every file is there, with the bytes it is to have. Raises Invalid, which says
-    what is not."""
+    """The manifest of a whole snapshot: every file exists, with its number of bytes. Raises Invalid, which names the
+    missing part."""
     place = Path(directory)
     try:
         manifest = json.loads((place / MANIFEST).read_text())
     except FileNotFoundError:
-        raise Invalid(f"{place} has no {MANIFEST}: it is no snapshot, or one that was not finished") from None
+        raise Invalid(f"{place} has no {MANIFEST}: it is not a complete snapshot") from None
     except ValueError as error:
         raise Invalid(f"{place / MANIFEST}: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise Invalid(f"{place / MANIFEST} is no manifest of a snapshot")
+        raise Invalid(f"{place / MANIFEST} is not a manifest of a snapshot")
     if manifest.get("version") != VERSION:
         raise Invalid(f"{place} is a snapshot of version {manifest.get('version')}, this reads version {VERSION}")
     try:
         for each in manifest["objects"]:
             check_entry(place, each)
     except (KeyError, TypeError) as error:
-        raise Invalid(f"{place / MANIFEST}: an object's entry is not whole: {error!r}") from None
+        raise Invalid(f"{place / MANIFEST}: an object's entry is incomplete: {error!r}") from None
     return manifest
 
 
@@ -126,8 +126,8 @@ def check_entry(place: Path, each: dict[str, Any]) -> None:
 
 
 def restore_snapshot(pool: Pool, directory: str | os.PathLike[str], progress: Progress | None = None) -> int:
-    """Puts all objects of a snapshot into the pool, in the order in which they were stored; what has the same keys is
-    replaced. Returns how many.
+    """Puts all objects of a snapshot into the pool, in storing order, replacing those with the same keys. Returns how
+    many.
 
     Raises Invalid for a directory that is not whole, before anything is put, and for a file whose checksum is wrong,
     when its turn comes; and like ``Pool.put``.

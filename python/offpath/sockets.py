@@ -33,7 +33,7 @@ def find_library() -> Path:
     for place in places:
         if (place / LIBRARY).exists():
             return place / LIBRARY
-    raise Error(f"{LIBRARY} is not in {', '.join(map(str, places))}; set OFFPATH_SOCKETS_LIBRARY to it")
+    raise Error(f"{LIBRARY} is not in {', '.join(map(str, places))}; set OFFPATH_SOCKETS_LIBRARY to its path")
 
 
 def find_supervisor() -> Path:
@@ -44,13 +44,13 @@ def find_supervisor() -> Path:
 def environment(agent: str, *, address: str | None = None, listen: str | None = None, connect: str | None = None,
                 fallback: bool = False, report: bool = False, most: int | None = None, ring: int | None = None,
                 preload: bool = True, base: Mapping[str, str] = os.environ) -> dict[str, str]:  # fmt: skip
-    """What a program is started with. ``agent``: unix:/path. ``address``: the agent's own, where the program may bind
-    to it, or several: "10.9.0.2,2001:db8::2". ``listen``: ports such as "80,8000". ``connect``: networks such as
-    "10.9.0.0/24,2001:db8::/32". None: every one.
-    ``fallback``: what no agent serves is the kernel's. ``report``: at exit the program says what was left to it.
-    ``most``: sockets at a time, 16 to 65536; None: 1024. ``ring``: bytes of a socket's first ring for incoming bytes, a
-    power of two from 4096 to 4194304, and of that for outgoing ones if it is more than 65536; None: 16384.
-    ``preload``: False for what the supervisor is started with."""
+    """The environment of an offloaded program. ``agent``: unix:/path. ``address``: the agent's own address, to which
+    the program may bind, or several: "10.9.0.2,2001:db8::2". ``listen``: ports such as "80,8000". ``connect``: networks
+    such as "10.9.0.0/24,2001:db8::/32". None: every one. ``fallback``: sockets that no agent serves are the kernel's.
+    ``report``: at exit the program prints which sockets were left to it. ``most``: sockets at a time, 16 to 1048576;
+    None: 1024. ``ring``: bytes of a socket's first ring for incoming bytes, a power of two from 4096 to 4194304, and of
+    that for outgoing ones if it is more than 65536; None: 16384. ``preload``: False for the supervisor's
+    environment."""
     made = {**base, "OFFPATH_AGENT": agent}
     made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
     made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
@@ -99,8 +99,8 @@ def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
-    """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q. Of an agent with several cores for
-    connections each row has its core: a listener is all cores'."""
+    """As ``ss`` draws them; unacknowledged bytes are in Send-Q. Of an agent with several cores for connections each row
+    has its core: a listener is all cores'."""
     from rich.markup import escape
     from rich.table import Table
 

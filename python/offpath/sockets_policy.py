@@ -21,7 +21,7 @@ else:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the keys of the table ``[sockets]`` say, as the options of the same names; None: nothing is said.
+    """The keys of the table ``[sockets]``, as the options of the same names; None: not set.
 
     ``listen`` is a list of ports, ``connect`` one of networks of IPv4 and IPv6; an empty one means that none is
     offloaded. ``address`` is the agent's address, or its addresses."""
@@ -46,7 +46,7 @@ def is_ring(size: int) -> bool:
 
 
 def read_policy(path: Path) -> Policy:
-    """Raises Error with the file's name, and the line where there is one, for what cannot be meant."""
+    """Raises Error with the file's name, and the line if known, for invalid values."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def read_policy(path: Path) -> Policy:
     lines = text.splitlines()
     for name in tables:
         if name != "sockets":
-            raise Error(f"{path}:{_line_of(lines, name)}: '{name}' stands outside of the one table there is, [sockets]")
+            raise Error(f"{path}:{_line_of(lines, name)}: '{name}' is outside of the only table, [sockets]")
     table = tables.get("sockets", {})
     if not isinstance(table, dict):
         raise Error(f"{path}:{_line_of(lines, 'sockets')}: sockets is a table: [sockets]")
@@ -78,16 +78,16 @@ _Wrong = tuple[str, Any] | None
 
 
 def _text(value: Any) -> _Wrong:
-    return None if isinstance(value, str) and value else ("a text in quotes is wanted", None)
+    return None if isinstance(value, str) and value else ("expected a text in quotes", None)
 
 
 def _switch(value: Any) -> _Wrong:
-    return None if isinstance(value, bool) else ("true or false is wanted", None)
+    return None if isinstance(value, bool) else ("expected true or false", None)
 
 
 def _ports(value: Any) -> _Wrong:
     if not isinstance(value, list):
-        return "a list of ports is wanted, such as [80, 8000]", None
+        return "expected a list of ports, such as [80, 8000]", None
     for port in value:
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
             return f"{port!r} is not a port (1 to 65535)", port
@@ -95,13 +95,13 @@ def _ports(value: Any) -> _Wrong:
 
 
 def _count(value: Any) -> _Wrong:
-    good = isinstance(value, int) and not isinstance(value, bool) and 16 <= value <= 65536
-    return None if good else ("a number from 16 to 65536 is wanted", None)
+    good = isinstance(value, int) and not isinstance(value, bool) and 16 <= value <= 1 << 20
+    return None if good else ("expected a number from 16 to 1048576", None)
 
 
 def _ring(value: Any) -> _Wrong:
     good = isinstance(value, int) and not isinstance(value, bool) and is_ring(value)
-    return None if good else ("a power of two from 4096 to 4194304 is wanted", None)
+    return None if good else ("expected a power of two from 4096 to 4194304", None)
 
 
 def _address(value: Any) -> _Wrong:
@@ -113,7 +113,7 @@ def _address(value: Any) -> _Wrong:
         except ValueError:
             return f"{address!r} is no IP address", item
         if read.is_unspecified or read.is_loopback or read.is_multicast:
-            return f"{address!r} is no address of an agent", item
+            return f"{address!r} is not an address of an agent", item
         if read.version in versions:
             return f"{address!r} is the second address of its family", item
         versions.add(read.version)
@@ -122,12 +122,12 @@ def _address(value: Any) -> _Wrong:
 
 def _networks(value: Any) -> _Wrong:
     if not isinstance(value, list):
-        return 'a list of networks is wanted, such as ["10.9.0.0/24", "2001:db8::/32"]', None
+        return 'expected a list of networks, such as ["10.9.0.0/24", "2001:db8::/32"]', None
     for network in value:
         try:
             ipaddress.ip_network(network if isinstance(network, str) else "")
         except ValueError as error:
-            return f"{network!r} is no network ({error})", network
+            return f"{network!r} is not a network ({error})", network
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,12 +16,18 @@ from .dataset import AgentDataset
 from .errors import Error, Invalid
 from .session import Session
 
+CATALOG, SCHEMA = "offpath", "pools"  # prefixes of a pool's name
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+NAME_OF_POOL = re.compile(r"(local|hash|rank|tag|sift):/.")
+
 
 def run_sql(session: Session, text: str) -> pa.Table:
     """The answer of a query in DuckDB's SQL, in which ``pool('NAME')`` and ``pool('NAME', 'ROWS')`` are tables:
-    the objects of a pool whose rows match the pattern, or the tracks of a pool whose name begins with ``sift:``.
+    the objects of a pool whose rows match the pattern, or the tracks of a pool whose name begins with ``sift:``. The
+    name in double quotes, such as ``"hash:/particles"``, is the same as ``pool('hash:/particles')``.
 
-    Raises Invalid for what DuckDB does not understand or compute, and what ``Pool.dataset`` and its scans raise.
+    Raises Invalid for queries that DuckDB does not understand or compute, and the errors of ``Pool.dataset`` and its
+    scans.
     """
     with open_query(session, text) as answer:
         return answer.to_arrow_table()
@@ -46,7 +53,7 @@ def open_query(
                 connection.execute("SET lock_configuration = true")
             answer = connection.sql(query)
             if answer is None:
-                raise Invalid("the text has no query that answers rows")
+                raise Invalid("the text has no query that returns rows")
             yield answer
         except duckdb.Error as error:
             raise failed[0] if failed else Invalid(f"DuckDB: {error}") from None
@@ -61,7 +68,7 @@ def dataset_of(session: Session, pool: str, rows: str | None = None) -> AgentDat
 
 
 def keeping_errors(dataset: AgentDataset, failed: list[Error]) -> AgentDataset:
-    """The same dataset; the errors of its scans are added to ``failed``, too. DuckDB scans in threads of its own, where
+    """The same dataset; errors of its scans are also added to ``failed``. DuckDB scans in threads of its own, where
     context variables are still those of the caller."""
     caller = contextvars.copy_context()
 
@@ -79,7 +86,8 @@ def keeping_errors(dataset: AgentDataset, failed: list[Error]) -> AgentDataset:
 
 
 def with_tables(text: str, tables: dict[tuple[str, ...], str]) -> str:
-    """The text with the name of a table for each ``pool(…)``. ``tables`` gets these names, by the calls' arguments."""
+    """The text with the name of a table for each ``pool(…)`` and each name of a pool in double quotes. ``tables`` gets
+    these names, by the calls' arguments."""
     whole = text.encode()  # DuckDB counts bytes
     tokens = duckdb.tokenize(text)
     kinds = [kind for _, kind in tokens]
@@ -87,6 +95,13 @@ def with_tables(text: str, tables: dict[tuple[str, ...], str]) -> str:
     words = [whole[start:end].decode().strip() for start, end in itertools.pairwise(bounds)]
     made, taken, at = b"", 0, 0
     while at < len(words):
+        if kinds[at] == duckdb.token_type.identifier and (quoted := QUOTED.match(words[at])):
+            if NAME_OF_POOL.match(quoted[1]):
+                table = tables.setdefault((quoted[1].replace('""', '"'),), f"pool {len(tables)}")
+                made += whole[taken : tokens[at - qualifiers(words[:at])][0]] + f'"{table}"'.encode()
+                taken = tokens[at][0] + len(quoted[0].encode())
+            at += 1
+            continue
         if words[at].lower() != "pool" or kinds[at] != duckdb.token_type.identifier or words[at + 1 : at + 2] != ["("]:
             at += 1
             continue
@@ -104,3 +119,14 @@ def with_tables(text: str, tables: dict[tuple[str, ...], str]) -> str:
         taken = tokens[end][0] + 1
         at = end + 1
     return (made + whole[taken:]).decode()
+
+
+def qualifiers(words: list[str]) -> int:
+    """How many of the last words are the schema of pools, or its catalog and it, each with its point."""
+    count = 0
+    for expected in (SCHEMA, CATALOG):
+        name, point = ["", "", *words][len(words) - count :][:2]
+        if point != "." or name.strip('"').lower() != expected:
+            break
+        count += 2
+    return count

@@ -78,7 +78,7 @@ def rows_text(rows: int | None) -> str:
 
 
 def pools_table(pools: list[dict[str, Any]]) -> Table:
-    """The pools that an agent has, with what lies on it of each."""
+    """The pools of an agent, with its part of each."""
     rows = [
         [each["name"], options_text(each["options"]), each["members"], each["user"], each["frames"],
          rows_text(each["rows"]), size_text(each["bytes"]), size_text(each["spilled_bytes"])]
@@ -98,7 +98,7 @@ def rank_text(stream: dict[str, Any]) -> str:
 
 
 def step_text(step: dict[str, Any]) -> str:
-    """What a step waits for."""
+    """The reason why a step waits."""
     ended = f"{step['ended']} of {step['ranks']} ranks have ended it"
     if step["gone"]:
         return f"{ended}; {step['gone']}, and the step waits for it"
@@ -107,7 +107,7 @@ def step_text(step: dict[str, Any]) -> str:
 
 
 def full_rings_rows(status: dict[str, Any]) -> list[list[Any]]:
-    """Rings between programs and the agent that are full, and who does not take what is in them."""
+    """Full rings between programs and the agent, and the side that does not read them."""
     rows: list[list[Any]] = []
 
     def add(who: str, what: str, seconds: float | None) -> None:
@@ -129,13 +129,13 @@ def full_rings_rows(status: dict[str, Any]) -> list[list[Any]]:
 
 
 def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
-    """Who waits for what, and since when."""
+    """Waiting requests, their reasons, and since when."""
     rows: list[list[Any]] = []
     for each in status["streams"]:
         if "waits_for_credit_s" in each:
             lacking, free = each["credit_lacking_bytes"], status["memory"]["free_bytes"]
             who = f"stream {middle_text(each['name'])} of {each['program']} (process {each['pid']}{rank_text(each)})"
-            turn = ", for whoever waits longest" if lacking <= free else ""
+            turn = ", for the longest waiting request" if lacking <= free else ""
             what = f"credit: {size_text(lacking)} of memory, {size_text(free)} are free{turn}"
             rows.append(
                 [who, f"{what}. Drop objects, or open the stream with keep", f"{each['waits_for_credit_s']:.0f} s"]
@@ -239,7 +239,7 @@ def duration_text(seconds: float) -> str:
 
 
 def summary_lines(status: dict[str, Any], before: dict[str, Any] | None, elapsed_s: float) -> list[str]:
-    """What is said of the agent before the tables."""
+    """The agent's summary before the tables."""
     memory, mover, process = status["memory"], status["mover"], status["process"]
     lines = [
         f"[bold]{status['name']}[/bold]  version {status['version']}, process {status['pid']}, "
@@ -251,6 +251,9 @@ def summary_lines(status: dict[str, Any], before: dict[str, Any] | None, elapsed
         f"{mover['frames']} frames, {size_text(mover['bytes'])} moved, {status['failures_count']} failures"
         + (" (offpath status --events shows them)" if status["failures"] else ""),
     ]
+    if cores := status.get("cores"):
+        told = [f"{each['channels']} channels" if each["answers"] else "does not answer" for each in cores]
+        lines.append(f"{len(cores)} cores: " + "; ".join(f"core {core} {text}" for core, text in enumerate(told)))
     if before is not None and elapsed_s > 0:
         moved = (mover["bytes"] - before["mover"]["bytes"]) / elapsed_s
         frames = (mover["frames"] - before["mover"]["frames"]) / elapsed_s
@@ -278,7 +281,7 @@ def summary_lines(status: dict[str, Any], before: dict[str, Any] | None, elapsed
 
 
 def tables_where_used(status: dict[str, Any]) -> list[RenderableType]:
-    """The tables of what this agent does beside moving data."""
+    """The tables of this agent's services beside moving data."""
     steps = [[each["name"], middle_text(each["newest_row"]) or "-", each["steps_waiting"]]
              for each in status["pools"] if each.get("newest_row") or each.get("steps_waiting")]  # fmt: skip
     gauges = [
@@ -380,7 +383,7 @@ def look_twice(where: str, interval_s: float) -> RenderableType:
 
 
 def watch(where: str, interval_s: float, console: Console) -> None:
-    """Draws the status anew every ``interval_s`` until Ctrl-C."""
+    """Redraws the status every ``interval_s`` until Ctrl-C."""
     before, at = fetch_status(where), time.monotonic()
     with Live(render(before), console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:

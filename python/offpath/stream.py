@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Key = str | tuple[str, str]
 How = tuple[bool, bool, float | None]  # snapshot, wait, timeout
-# Destinations whose frames are the bytes that were sent.
+# Destinations whose frames are the sent bytes.
 BYTES_AS_THEY_ARE = ("native", "serialised")
 
 
@@ -42,7 +42,7 @@ class Ticket:
         return self.stream._native.stored >= self.number
 
     def wait_pulled(self, timeout: float | None = None) -> None:
-        """Waits until the arrays may be changed again. ``timeout`` in seconds, None: for ever.
+        """Waits until the arrays may be changed again. ``timeout`` in seconds; None: forever.
 
         Raises Timeout, PeerLost, or the batch's own error if it failed.
         """
@@ -105,23 +105,23 @@ class Stream:
         timeout: float | None = None,
         cast: bool = False,
     ) -> Ticket:
-        """Posts one batch and returns at once; until it is pulled its arrays must not change.
+        """Posts one batch and returns immediately; until it is pulled its arrays must not change.
 
         ``data`` is a dict of arrays by column name, a record batch or table, anything that exports Arrow data, a
         structured array, or an object with the columns as attributes. NumPy arrays are sent from where they lie:
         one value a row (also strided, as ``x[:, 0]``), or shape (rows, n) for a fixed-size list of n. Without a schema
         (destinations ``native`` and ``serialised``) it is one contiguous buffer.
 
-        ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on, of
-        which one that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
-        change at once. ``wait`` waits for room in the ring and credit, at most ``timeout`` seconds, None: for ever; a
-        send that waits longer than a second writes a warning to standard error. Without it WouldBlock is raised.
+        ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on,
+        where a send that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
+        change immediately. ``wait`` waits for room in the ring and credit, at most ``timeout`` seconds; None: forever;
+        a send that waits longer than a second writes a warning to standard error. Without it WouldBlock is raised.
 
-        Nothing is converted in silence: other types, units and orders of bytes than the schema's are refused, and
+        Nothing is converted silently: types, units and byte orders that differ from the schema's are refused, and
         ``cast`` converts them, unless values do not survive it. Masked values of NumPy and NaT are sent as nulls.
 
-        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock,
-        Timeout.
+        Raises SchemaError (with the expected and the given type), TooLarge (more than ``rows_max`` rows: ``grow``),
+        WouldBlock, Timeout.
         """
         key = self._next_key() if key is None else key
         how = (snapshot, wait, timeout)
@@ -133,12 +133,20 @@ class Stream:
             raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
         return Ticket(self, number)
 
+    def grow(self, rows_max: int, timeout: float | None = None) -> None:
+        """Lets later batches have ``rows_max`` rows; fewer than before has no effect. Batches under way are not
+        affected. Waits until the agent has agreed, at most ``timeout`` seconds; None: forever.
+
+        Raises TooLarge (a column of more than 2**43 bytes), Timeout, PeerLost.
+        """
+        self._native.grow(rows_max, timeout)
+
     def _next_key(self) -> str:
         """The key of a send that names none."""
         return f"step{next(self._steps)}"
 
     def _send_other(self, data: Any, key: Key, how: How, cast: bool) -> int:
-        """What is not a dict of plain memory of the columns' types."""
+        """Sends data other than a dict of plain memory of the columns' types."""
         if self.schema is None:
             return self._send_bytes(data, key, how)
         data = columns.as_mapping(data, self.schema.names)

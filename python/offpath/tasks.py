@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ NO_CHANGE = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Input:
-    """An input that stays on the agent as ``version``. Without an array it has to be there, with ``nbytes`` bytes.
+    """An input that stays on the agent as ``version``. Without an array it has to be there, with ``nbytes`` bytes. A
+    list of arrays is one input, in pieces.
 
     ``changed``: (a version before, first byte, bytes) where only that part differs from it; where the agent has that
     version, the part alone is pulled.
@@ -44,7 +46,7 @@ class TaskInfo:
     """Where the time of a task went, on the agent."""
 
     here: bool  # this program ran it itself
-    worker: int  # another number than before: static variables of the function have begun anew
+    worker: int  # a new number: static variables of the function were reset
     pulled_ns: int
     queued_ns: int
     ran_ns: int
@@ -63,7 +65,7 @@ class Task:
         self.function = function
 
     def wait(self, timeout: float | None = None) -> bool:
-        """True: it has ended well, and its outputs are there. False: it goes on. Raises what it has failed with."""
+        """True: the task has succeeded, and its outputs are there. False: it is still running. Raises its error."""
         ended = self._native.wait(timeout)
         if ended:
             self._after = ()
@@ -74,11 +76,11 @@ class Task:
         return self._native.wait_pulled(timeout)
 
     def done(self) -> bool:
-        """It has ended well; does not wait. Raises what it has failed with."""
+        """Whether it has succeeded; does not wait. Raises its error."""
         return self.wait(0)
 
     def cancel(self) -> None:
-        """It ends soon, with Cancelled; or well, if its outputs were being pushed already."""
+        """It ends soon, with Cancelled; or successfully, if its outputs were being pushed already."""
         self._native.cancel()
 
     @property
@@ -98,12 +100,21 @@ def _listed(inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None)
     given = []
     for name, value in (inputs or {}).items():
         each = value if isinstance(value, Input) else Input(value)
-        given.append((name, each.array, each.nbytes, each.version, *each.changed))
+        pieces = each.array or (None,) if isinstance(each.array, (list, tuple)) else (each.array,)
+        given += [(name, piece, each.nbytes, each.version, *each.changed) for piece in pieces]
     made = []
     for name, value in (outputs or {}).items():
         out = value if isinstance(value, Output) else Output(value)
         made.append((name, out.array, out.nbytes, out.version))
     return given, made
+
+
+def team_of(communicator: Any) -> dict[str, Any]:
+    """Options of ``Session.tasks`` for the ranks of a communicator of mpi4py: each has a lane, and all have a team of
+    their own. Collective."""
+    name = f"mpi-{uuid.uuid4().hex}" if communicator.Get_rank() == 0 else None
+    team = communicator.bcast(name, root=0)
+    return {"lane": communicator.Get_rank(), "lanes": communicator.Get_size(), "team": team}
 
 
 class Tasks:
@@ -132,11 +143,11 @@ class Tasks:
         after: Iterable[Task] = (),
         timeout: float | None = None,
     ) -> Task:
-        """Asks for ``plug-in/function``, and returns at once.
+        """Requests ``plug-in/function``, and returns immediately.
 
-        ``inputs``: arrays by name, which may not change until they are pulled, or an ``Input``. ``outputs``: arrays in
-        memory of ``Session.alloc``, or an ``Output``. ``after``: tasks that have to end well before this one begins.
-        ``timeout``: for all of it; by default the plug-in's.
+        ``inputs``: arrays by name, which may not change until they are pulled, lists of arrays, which the function sees
+        as one, or an ``Input``. ``outputs``: arrays in memory of ``Session.alloc``, or an ``Output``. ``after``: tasks
+        that must have succeeded before this one begins. ``timeout``: for all of it; by default the plug-in's.
 
         Raises WouldBlock (as many are under way as may be), Denied (an output elsewhere).
         """
@@ -150,10 +161,11 @@ class Tasks:
         return task
 
     def next(self, timeout: float | None = None) -> Task | None:
-        """The next task that is over, well or not: its ``wait`` says which. Each is given once. None: not until then.
+        """The next task that is over, successful or not: its ``wait`` says which. Each is returned once. None: not
+        until then.
 
         Where None was returned, ``Session.event_fd`` becomes readable when it is worth asking again. Raises NotFound
-        when none is under way, and every one that is over was given.
+        when none is under way, and all that are over were returned.
         """
         ends = None if timeout is None else time.monotonic() + timeout
         while handle := self._native.next(None if ends is None else max(0.0, ends - time.monotonic())):
@@ -164,7 +176,8 @@ class Tasks:
         return None
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
-        """Tasks as they end, until none is left; with a ``timeout`` for all of them, Timeout where some are."""
+        """Tasks as they end, until none is left. ``timeout`` is for all of them; raises Timeout if some are left
+        then."""
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
@@ -177,15 +190,15 @@ class Tasks:
 
     def run(self, function: str, inputs: Mapping[str, Any] | None = None, outputs: Mapping[str, Any] | None = None, *,
             arguments: bytes = b"", after: Iterable[Task] = (), timeout: float | None = None) -> bool:  # fmt: skip
-        """As ``submit``, and waits. When the agent dies this program runs the function itself, if it was given its
-        plug-in: True."""
+        """Like ``submit``, and waits. If the agent dies, this program runs the function itself, provided that it was
+        given the plug-in: True."""
         here, _ = self._native.run(
             function, *_listed(inputs, outputs), arguments, [task._native for task in after], timeout
         )
         return here
 
     def close(self) -> None:
-        """Cancels what is under way; what stayed on the agent is gone."""
+        """Cancels tasks under way; inputs that stayed on the agent are released."""
         self._native.close()
 
     def __enter__(self) -> Tasks:

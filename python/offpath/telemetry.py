@@ -19,7 +19,8 @@ from typing import Any
 
 from .errors import Unsupported, WouldBlock
 from .extras import missing
-from .pool import Frame, Pool
+from .frame import Frame
+from .pool import Pool
 from .stream import Key, Stream, Ticket
 from .tracks import Tracks
 
@@ -86,7 +87,7 @@ def start(provider: Any = None) -> None:
 
 
 def stop() -> None:
-    """Records no more spans. Those of an exporter that ``start`` made are sent before this returns."""
+    """Stops recording spans. Spans of an exporter that ``start`` made are sent before this returns."""
     global _tracing
     with _changing:
         if _tracing is not None:
@@ -95,7 +96,7 @@ def stop() -> None:
 
 
 def current() -> Tracing | None:
-    """What records spans; None while they are off."""
+    """The recorder of spans; None while they are off."""
     return _tracing
 
 
@@ -117,7 +118,7 @@ class Tracing:
             self._plain.append((owner, name, plain))
 
     def end(self) -> None:
-        """Puts the plain methods back, and sends what an exporter of its own has left."""
+        """Restores the plain methods, and sends the remaining spans of an exporter of its own."""
         for owner, name, plain in self._plain:
             setattr(owner, name, plain)
         if self._own_provider is not None:
@@ -142,7 +143,7 @@ class Tracing:
                 self.ended(span, error)
 
     def ended(self, span: Any, error: BaseException | None) -> None:
-        """Ends the span, with what it failed with."""
+        """Ends the span, with its error."""
         if error is not None:
             span.set_attribute("error.type", type(error).__name__)
             span.set_status(self.trace.StatusCode.ERROR, str(error))
@@ -193,7 +194,7 @@ def database_span(tracing: Tracing, operation: str, asked: Mapping[str, Any]) ->
 
 
 def add_answer(span: Any, answer: Any) -> None:
-    """What came back, if it is an object of a pool."""
+    """The result, if it is an object of a pool."""
     if isinstance(answer, Frame):
         span.set_attribute("offpath.bytes", answer.nbytes)
         if answer.rows is not None:
@@ -310,7 +311,7 @@ def recording_answer(tracing: Tracing, plain: Callable[..., Iterator[Any]]) -> C
     return answer
 
 
-# What is replaced, and by what.
+# The replaced methods and their replacements.
 METHODS: tuple[tuple[type, str, Recording], ...] = (
     (Stream, "send", recording_send),
     (Stream, "move", recording_post),

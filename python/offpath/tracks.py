@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import operator
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import Error, NotFound, Timeout, WouldBlock
+from .errors import Error, NotFound, Timeout, Unsupported, WouldBlock
 from .expression import Aggregates, Columns, Part, encode_query
 from .pool import SHORT_S, Frame
 
@@ -25,7 +28,7 @@ STEP_MIN, STEP_MAX = -(2**63), 2**63 - 1
 ASKED_MAX = 512  # identifiers of one request
 WHOLE_MAX = 4000  # whole tracks at a time; an expression has at most 4096 values
 MASK = 2**64 - 1
-TOLD_S = 0.25  # how often a write tells its progress
+TOLD_S = 0.25  # how often a write reports its progress
 
 
 class Written(NamedTuple):
@@ -39,9 +42,23 @@ class Written(NamedTuple):
     bytes: int
 
 
+def array_of(values: list) -> pa.Array:
+    """The values, of which some may need 64 bits without a sign. UUIDs are their bytes."""
+    values = [each.bytes if isinstance(each, uuid.UUID) else each for each in values]
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())
+
+
+def distinct(values: Iterable[object]) -> list:
+    """Each value once: NaN too, which equals nothing."""
+    return list({"NaN" if isinstance(each, float) and math.isnan(each) else (each,): each for each in values}.values())
+
+
 class Tracks:
-    """The tracks of a sift pool, spread over the pool's members and readable while sifting goes on; ``flush`` waits for
-    what is still under way. ``Session.tracks`` makes one.
+    """The tracks of a sift pool, spread over the pool's members and readable during sifting; ``flush`` waits for rows
+    under way. ``Session.tracks`` makes one.
 
     Tables have the column ``step`` (int64) first, then the columns of the pool's streams.
     """
@@ -62,17 +79,21 @@ class Tracks:
 
     @property
     def elements(self) -> int:
-        """Into how many parts identifiers are split, by their low bits."""
+        """Into how many parts identifiers are split, by their low bits or as the pool's ``by=`` says."""
         return self.session._native.sift_elements(self.name, SHORT_S)
 
-    def track(self, identifier: int, first_step: int = STEP_MIN, last_step: int = STEP_MAX,
+    def track(self, identifier: object, first_step: int = STEP_MIN, last_step: int = STEP_MAX,
               timeout: float = SHORT_S) -> pa.Table:  # fmt: skip
-        """One particle through time, in the order of steps. Raises NotFound."""
-        return self._read(0, [identifier & MASK], first_step, last_step, timeout).table()
+        """One particle through time, in the order of steps. ``identifier`` is a value of the identifiers' column: a
+        number, a time in a form that pyarrow accepts, text, bytes or a UUID. Raises NotFound."""
+        if isinstance(identifier, SupportsIndex):
+            with contextlib.suppress(Unsupported):  # the pool's by= is not bits
+                return self._read(0, [operator.index(identifier) & MASK], first_step, last_step, timeout).table()
+        return self._tracks_with([identifier], first_step, last_step, timeout)
 
     def tracks(
         self,
-        which: Iterable[int] | pc.Expression | str,
+        which: Iterable[object] | pc.Expression | str,
         first_step: int = STEP_MIN,
         last_step: int = STEP_MAX,
         timeout: float | None = None,
@@ -82,17 +103,18 @@ class Tracks:
     ) -> pa.Table:
         """Several particles through time, ordered by identifier and step.
 
-        ``which`` are identifiers: those that are not there have no rows, and NotFound says that none is there. Or an
-        expression over the rows (``step`` among their columns), of pyarrow or as text, as of ``select``.
+        ``which`` are identifiers; absent ones have no rows, and NotFound is raised if all are absent. Or an expression
+        over the rows (``step`` among their columns), of pyarrow or as text, as in ``select``.
 
         >>> tracks.tracks([1, 2, 3])
         >>> tracks.tracks((pc.field("x") < 0.5) & (pc.field("type") == 2), 100, 200, columns=["x"])
         >>> tracks.tracks("x < 0.5", whole=True)
         """
         if not isinstance(which, pc.Expression | str):
+            which = list(which)
             if columns is None:
                 return self._tracks_of(which, first_step, last_step, SHORT_S if timeout is None else timeout)
-            which = pc.field(self.key).isin(pa.array(sorted(set(which))))
+            which = self._is_any_of(which)
         found = self.select(which, first_step, last_step, timeout or 60.0, columns=columns, whole=whole)
         return pa.concat_tables(found)
 
@@ -107,14 +129,14 @@ class Tracks:
         whole: bool = False,
     ) -> Iterator[pa.Table]:
         """The rows of all tracks for which an expression holds, table by table, ordered by identifier and step over all
-        of them, one table at least. What was stored when it was asked for, and is in its track, is looked at.
+        of them, at least one table. It reads rows that were stored before and have reached their track.
 
-        ``filter`` is what ``Pool.query`` takes, or such as people type (``"0 <= x < 1 and type == 2"``). ``columns``
-        are names, or a dict of names to names and expressions; all are the default. ``whole``: all rows of every
-        identifier for which it holds in one of these steps, at least. ``timeout`` holds for all of it.
+        ``filter`` is an expression as for ``Pool.query``, or a text (``"0 <= x < 1 and type == 2"``). ``columns`` are
+        names, or a dict of names to names and expressions; all are the default. ``whole``: all rows of every identifier
+        for which it holds in at least one of these steps. ``timeout`` holds for all of it.
 
-        Members compute on as tables are taken. Raises NotFound for a pool or column that is not there, SchemaError,
-        Timeout, PeerLost with the member's name.
+        Members continue to compute as tables are taken. Raises NotFound for a pool or column that is not there,
+        SchemaError, Timeout, PeerLost with the member's name.
         """
         if isinstance(filter, str):
             from .query_text import parse_expression
@@ -130,8 +152,8 @@ class Tracks:
         for at in range(0, max(len(identifiers), 1), WHOLE_MAX):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise Timeout(f"{timeout} seconds were over before all of {len(identifiers)} tracks were there")
-            yield from self._answer(pc.field(self.key).isin(identifiers[at : at + WHOLE_MAX]), columns, left)
+                raise Timeout(f"not all of {len(identifiers)} tracks had arrived after {timeout} seconds")
+            yield from self._answer(self._is_any_of(identifiers[at : at + WHOLE_MAX]), columns, left)
 
     def dataset(self, *, timeout: float | None = None) -> AgentDataset:
         """The rows of all tracks as a ``pyarrow.dataset.Dataset``, as of ``Pool.dataset``, with the column ``step``
@@ -140,7 +162,7 @@ class Tracks:
         >>> tracks = session.tracks("sift:/tracks").dataset()
         >>> duckdb.sql("SELECT id, max(x) FROM tracks WHERE step >= 100 GROUP BY id")
 
-        Raises NotFound, and what ``select`` raises; scans raise it, too.
+        Raises NotFound, and the errors of ``select``; so do scans.
         """
         from .dataset import AgentDataset  # pyarrow.dataset only when it is asked for
 
@@ -162,10 +184,38 @@ class Tracks:
         while (native := answer.next()) is not None:
             yield Frame(native, f"tracks of {self.name}").table()
 
-    def _tracks_of(self, identifiers: Iterable[int], first_step: int, last_step: int, timeout: float) -> pa.Table:
+    def _is_any_of(self, identifiers: list | pa.Array) -> pc.Expression:
+        """A condition for their rows. A list of values would find neither 0.0 by -0.0 nor NaN, which equals nothing."""
+        values = identifiers if isinstance(identifiers, pa.Array) else array_of(distinct(identifiers))
+        key = pc.field(self.key)
+        if not pa.types.is_floating(values.type):
+            return key.isin(values)
+        chosen = key.isin(pc.add(values, pa.scalar(0.0, values.type)))
+        return chosen | pc.is_nan(key) if pc.any(pc.is_nan(values)).as_py() else chosen
+
+    def _tracks_with(self, identifiers: list, first_step: int, last_step: int, timeout: float) -> pa.Table:
+        """Of any type that identifiers have: the members find them by a query."""
+        values = distinct(identifiers)
+        found: list[pa.Table] = []
+        for at in range(0, len(values), WHOLE_MAX):
+            found += self.select(self._is_any_of(values[at : at + WHOLE_MAX]), first_step, last_step, timeout)
+        table = pa.concat_tables(found) if found else None
+        if table is None or table.num_rows == 0:
+            raise NotFound(f"pool {self.name} has none of these tracks")
+        if len(values) <= WHOLE_MAX:
+            return table
+        return table.sort_by([(self.key, "ascending"), ("step", "ascending")])
+
+    def _tracks_of(self, identifiers: list, first_step: int, last_step: int, timeout: float) -> pa.Table:
+        if all(isinstance(each, SupportsIndex) for each in identifiers):
+            with contextlib.suppress(Unsupported):  # the pool's by= is not bits
+                return self._tracks_of_numbers(identifiers, first_step, last_step, timeout)
+        return self._tracks_with(identifiers, first_step, last_step, timeout)
+
+    def _tracks_of_numbers(self, identifiers: list, first_step: int, last_step: int, timeout: float) -> pa.Table:
         elements = self.elements
         asked: dict[int, list[int]] = {}
-        for identifier in sorted({each & MASK for each in identifiers}):
+        for identifier in sorted({operator.index(each) & MASK for each in identifiers}):
             asked.setdefault(identifier & (elements - 1), []).append(identifier)
         found = []
         for element, ours in asked.items():
@@ -191,7 +241,7 @@ class Tracks:
                 continue
 
     def table(self, first_step: int = STEP_MIN, last_step: int = STEP_MAX, timeout: float = 60.0) -> pa.Table:
-        """All tracks, ordered by identifier and step. Raises NotFound if there are none."""
+        """All tracks, ordered by identifier and step. Raises NotFound without tracks."""
         found = list(self.tables(first_step, last_step, timeout))
         if not found:
             raise NotFound(f"pool {self.name} has no tracks")
@@ -206,13 +256,13 @@ class Tracks:
     ) -> int:
         """Writes all tracks, and returns how many rows. Raises NotFound.
 
-        A name without a suffix, or of a directory that is there, is a directory. Each member writes the tracks that it
-        keeps to it, as Parquet files (``part-MEMBER-NNNN.parquet``), all at the same time; no row comes here.
-        All rows of an identifier are in one file, and files are ordered by identifier and step. The directory
-        has to have this path on the members' machines. It is made; if it is there, it has to belong to the
-        agents' user, who has to be this program's, and to be empty. The files appear when all are whole.
-        ``progress`` is called a few times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError,
-        Timeout or PeerLost, with the member's name; then nothing is left of the write.
+        A name without a suffix, or of an existing directory, is a directory. Each member writes the tracks that it
+        keeps to it, as Parquet files (``part-MEMBER-NNNN.parquet``), all at the same time; no row comes here. All rows
+        of an identifier are in one file, and files are ordered by identifier and step. The directory has to have this
+        path on the members' machines. It is made if it is missing; an existing one has to be empty and to belong to the
+        agents' user, who has to be this program's. The files appear when all are complete. ``progress`` is called a few
+        times a second; ``timeout`` is for all of it. Raises Exists, Denied, OSError, Timeout or PeerLost, with the
+        member's name; then nothing is left of the write.
 
         Any other name is a file, which this program writes: Parquet (``.parquet``), text (``.csv``), an Arrow stream
         (``.arrows``) or an Arrow file; a group or batch for each element. It appears when it is whole.

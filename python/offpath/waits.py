@@ -1,5 +1,5 @@
-"""What is asked for now and comes later. One descriptor of the session tells of all of it: asyncio's loops read it, and
-so does a thread that runs while futures are under way. Whoever is woken looks for everybody."""
+"""Requests whose results come later. One descriptor of the session signals all of them: asyncio's loops read it, and so
+does a thread that runs while futures are under way. The woken reader looks for all requests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from .stream import Ticket
 
 END_S = 5.0  # within which a thread sees that its session was closed, however busy the machine is
-PATIENCE_S = 1.0  # between looks for a request whose time is over: its agent answers no more
+PATIENCE_S = 1.0  # between looks for a request past its deadline: its agent does not answer any more
 
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Step(NamedTuple):
-    """A request, and what becomes of it once it is over: the result, or the next step."""
+    """A request, and the step after its end: its result, or the next request."""
 
     request: Request
     finish: Callable[[Request], Any]
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 @dataclass(eq=False)
 class UnderWay:
-    """A future and its request. ``look_at``: when to look though nothing was told."""
+    """A future and its request. ``look_at``: the time of the next look without an event."""
 
     future: Future[Any]
     step: Step
@@ -56,7 +56,7 @@ class Awaited:
     future: Future[None] | None = None
 
     def outcome(self) -> tuple[bool, Error | None]:
-        """Whether it is over, and what it has failed with."""
+        """Whether it is over, and its error."""
         try:
             if not (self.ticket.stored if self.stored else self.ticket.pulled):
                 if time.monotonic() < self.look_at:
@@ -87,12 +87,12 @@ class Waits:
         self._ends_with_program = False
         self.wakes = 0
 
-    # ---- futures, told by the thread
+    # ---- futures, completed by the thread
 
     def start(
         self, post: Callable[[], Request], finish: Callable[[Request], Any], timeout: float | None = None
     ) -> Future[Any]:
-        """A future with what ``finish`` makes of the request. ``timeout``: the request's own."""
+        """A future with the result of ``finish`` for the request. ``timeout``: the request's own."""
         look_at = math.inf if timeout is None else time.monotonic() + timeout + PATIENCE_S
         future: Future[Any] = Future()
         self._add(UnderWay(future, Step(post(), finish), look_at))
@@ -170,7 +170,8 @@ class Waits:
             self.settle()
 
     def settle(self) -> None:
-        """Tells of tickets that are there. Whoever has polled the channel calls it: the event was everybody's."""
+        """Completes futures of ready tickets. Called by the thread that has polled the channel, because the event was
+        for all."""
         with self._lock:
             awaited = list(self._awaited)
         for each in awaited:
@@ -226,7 +227,7 @@ class Waits:
             self._awaited -= {each for each in self._awaited if each.future is future}
         for entry in entries:
             entry.step.request.free()
-        self._native.nudge()  # a request that goes may have taken in what others wait for
+        self._native.nudge()  # a deleted request may have taken answers that others wait for
 
     def _run(self, event_fd: int, ended_fd: int) -> None:
         descriptors = select.poll()
@@ -258,9 +259,9 @@ class Waits:
         error: Exception | None = None
         made: Any = None
         try:
-            entry.step.request.wait(0)  # raises what it failed with
+            entry.step.request.wait(0)  # raises its error
             made = entry.step.finish(entry.step.request)
-        except Exception as failure:  # of the request, or of what its bytes are made into
+        except Exception as failure:  # the result of the request, or of its conversion
             error = failure
         entry.step.request.free()
         if isinstance(made, Step):
@@ -282,7 +283,7 @@ def tell(future: Future[Any], error: Exception | None, result: Any) -> None:
 
 
 def close_if_there(session: weakref.ref[Session]) -> None:
-    """At the program's end, while its threads still run: what was sent is taken by the agent."""
+    """At the program's end, while its threads still run: waits until the agent has taken sent data."""
     if (found := session()) is not None:
         found.close()
 

@@ -41,11 +41,11 @@ Result<std::string> content_of(int fd, const std::string& path) {
   return content;
 }
 
-// One file; kinds differ in the text that stands for a value, and in what of the content is theirs.
+// One file. Kinds differ in the text of a value, and in their part of the file's content.
 class FileActuator : public Actuator {
  public:
-  // `group`: the directory of a cgroup, which may be removed at any time; empty: a file of sysfs. `limit`: what of the
-  // file is set.
+  // `group`: the directory of a cgroup, which may be removed at any time; empty: a file of sysfs. `limit`: the part of
+  // the file that is set.
   FileActuator(std::string path, std::string group, const std::string& limit, const Roots& roots)
       : path_(std::move(path)),
         group_(std::move(group)),
@@ -126,7 +126,7 @@ class FileActuator : public Actuator {
     if (error_number == ENODEV && was_removed()) return fail(Error::not_found, "{} was removed", path_);
     return fail_errno(error_number, fmt::format("write '{}' to {}", text, path_));
   }
-  // One made anew in its place has settings of its own.
+  // A new one in its place has settings of its own.
   [[nodiscard]] bool was_removed() const {
     if (group_.empty()) return false;
     struct stat own{}, found{};
@@ -169,7 +169,7 @@ class CpuActuator final : public FileActuator {
     }
     const auto period = number_of<std::uint64_t>(text);
     if (!period || *period == 0 || *period > period_max_us)
-      return fail(Error::protocol, "{}: '{}' is no period", path_, brief(text));
+      return fail(Error::protocol, "{}: '{}' is not a period", path_, brief(text));
     return *period;
   }
   // Somebody else may have changed the period.
@@ -208,7 +208,7 @@ class IoActuator final : public FileActuator {
   std::string device_, limit_;
 };
 
-// MAJOR:MINOR as the kernel writes it; none: it is no device.
+// MAJOR:MINOR as the kernel writes it; empty: not a device.
 std::optional<std::string> device_of(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;

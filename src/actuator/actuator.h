@@ -1,5 +1,5 @@
 // A limit of this machine that a decision may set: one file of sysfs or of a cgroup, behind one interface. Read this
-// first in src/actuator, then keeper.h (leases) and keeper_process.h (who outlives the agent).
+// first in src/actuator, then keeper.h (leases) and keeper_process.h (which outlives the agent).
 //
 //   kind     file, below the root of its kind                        unit of a value            unlimited is written as
 //   power    sysfs: class/powercap/WHERE/constraint_0_power_limit_uw microwatts                 -
@@ -55,12 +55,12 @@ class Actuator {
   // An earlier process has ended without restore(): hold() and restore() make up for it.
   [[nodiscard]] virtual bool was_left() const = 0;
   // Notes the former setting. From then on until release() no other process with the same Roots::former holds it.
-  // Error::not_found: there is no such file; what was left of it counts as returned.
+  // Error::not_found: there is no such file; its former setting counts as returned.
   [[nodiscard]] virtual Status hold() = 0;
   // Error::not_found: it was removed, and there is nothing to return to.
   [[nodiscard]] virtual Status set(std::uint64_t value) = 0;
-  // Returns it to the former setting. A setting that is not of set() is somebody else's: it stays, and is returned.
-  // Error::not_found as above.
+  // Returns it to the former setting. A setting that differs from set()'s belongs to another process: it stays, and is
+  // returned. Error::not_found as above.
   [[nodiscard]] virtual Result<std::optional<std::string>> restore() = 0;
   virtual void release() = 0;  // nothing set here is in force
 };

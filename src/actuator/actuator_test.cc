@@ -79,7 +79,7 @@ TEST_F(Tree, ThousandthsOfACoreAreAQuotaOfTheGroupsOwnPeriod) {
   ASSERT_TRUE(cpu->hold());
   ASSERT_TRUE(cpu->set(1500));
   EXPECT_EQ(get("cgroup/job/cpu.max"), "75000 50000");
-  put("cgroup/job/cpu.max", "75000 10000");  // somebody else's period
+  put("cgroup/job/cpu.max", "75000 10000");  // another process's period
   ASSERT_TRUE(cpu->set(1500));
   EXPECT_EQ(get("cgroup/job/cpu.max"), "15000 10000");
   EXPECT_EQ(cpu->restore().value(), std::nullopt);

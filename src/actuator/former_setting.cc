@@ -22,7 +22,7 @@ constexpr std::uint8_t key[16] = {'o', 'f', 'f', 'p', 'a', 't', 'h', ' ', 'l', '
 constexpr std::size_t bytes_max = 16384;
 constexpr unsigned tries = 16;  // for a file that others remove while it is locked
 
-// What is locked here is what is found under the path.
+// The locked file is still the one under the path.
 bool is_at(int fd, const std::string& path) {
   struct stat own{}, found{};
   return fstat(fd, &own) == 0 && stat(path.c_str(), &found) == 0 && own.st_ino == found.st_ino &&
@@ -66,7 +66,7 @@ Result<std::optional<FormerSetting::Texts>> FormerSetting::hold() {
   return fail(Error::exists, "others make and remove {}", path_);
 }
 
-// limit, former, set, next and "end", a line each. What follows is of an earlier, longer content.
+// limit, former, set, next and "end", a line each. The rest of the file is of an earlier, longer content.
 Result<std::optional<FormerSetting::Texts>> FormerSetting::read() const {
   std::array<char, bytes_max> bytes{};
   const ssize_t got = pread(file_.get(), bytes.data(), bytes.size(), 0);

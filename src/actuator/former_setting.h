@@ -1,6 +1,6 @@
 // The former setting of one limit, in a file of this user's own, so that it outlives the process that sets the limit:
-// after a keeper was killed, the next one knows what to return to. The file's lock keeps others from setting the same
-// limit meanwhile. It has a name of its own for each limit, is made before the first set and removed after the restore.
+// after a keeper was killed, the next one can restore it. The file's lock keeps others from setting the same limit
+// meanwhile. It has a name of its own for each limit, is made before the first set and removed after the restore.
 #pragma once
 
 #include <optional>
@@ -15,15 +15,15 @@ class FormerSetting {
  public:
   struct Texts {
     std::string former;
-    std::string set;   // what the limit was last found to be after a set; empty: nothing was set yet
-    std::string next;  // what is about to be set; empty: nothing
+    std::string set;   // the value read back after the last set; empty before the first
+    std::string next;  // the value about to be set; may be empty
   };
   // `limit`: any text without newlines that names it, such as its path.
   FormerSetting(const std::string& directory, std::string limit);
 
   // An earlier process has ended without returning the limit. False as well if that process still lives.
   [[nodiscard]] bool was_left() const;
-  // Locks the file. Returns what was left in it; none: it is new. Error::exists: another process has it.
+  // Locks the file. Returns its content; empty if it is new. Error::exists: another process has it.
   [[nodiscard]] Result<std::optional<Texts>> hold();
   [[nodiscard]] Status keep(const Texts& texts);
   void release(bool remove);  // remove: the limit has its former setting

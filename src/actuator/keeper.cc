@@ -42,7 +42,7 @@ Result<std::uint64_t> Keeper::set(std::uint32_t actuator, std::uint64_t value, T
     return kept.actuator->set(value);
   };
   if (const Status set = set_it(); !set) {
-    // Of a cgroup that was removed there is nothing to return to; one made anew in its place is held next time.
+    // A removed cgroup has no setting to restore; a new one in its place is held next time.
     if (entry.is_held && (fresh || set.error().code == Error::not_found)) forget(entry);
     return fail(set.error().code, "actuator {}: {}", kept.name, set.error().message);
   }
@@ -62,12 +62,12 @@ Status Keeper::restore(Entry& entry, TimeNs now) {
   if (!restored && restored.error().code != Error::not_found) {
     const std::string why = fmt::format("actuator {}: {}", entry.kept.name, restored.error().message);
     if (!std::exchange(entry.has_said, true)) say_(why);
-    // Before the lease ends nobody counts on it.
+    // Ended before the lease ends, when no caller relies on it.
     entry.until = std::min(entry.until > now ? entry.until : never, now + again_ns);
     return fail(restored.error().code, "{}", why);
   }
   if (restored && *restored)
-    say_(fmt::format("actuator {}: somebody else has set '{}'; it stays", entry.kept.name, **restored));
+    say_(fmt::format("actuator {}: another process has set '{}'; it stays", entry.kept.name, **restored));
   forget(entry);
   return {};
 }

@@ -26,10 +26,11 @@ class Keeper {
   };
   static constexpr TimeNs again_ns = second_ns;  // until a failed return to the former value is tried again
 
-  // `say` gets a line for what nobody asked for: returns that fail, once until they succeed, and what others have set.
+  // `say` gets a line for events without a request: failed restores, once until they succeed, and settings of other
+  // processes.
   explicit Keeper(std::vector<Kept> kept, std::function<void(const std::string&)> say = {});
 
-  // Returns what an earlier keeper has left, having been killed. Called once, before anything is set.
+  // Restores the settings that a killed keeper has left. Called once, before the first set.
   void recover(TimeNs now);
   // Sets the value that is nearest within the bounds, and returns it. Its lease ends at `until`, or earlier if that is
   // longer than allowed. An error leaves the setting before it and its lease in force.

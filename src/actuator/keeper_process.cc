@@ -62,7 +62,7 @@ Reply reply_of(std::uint64_t number, const Result<std::uint64_t>& set) {
   return reply;
 }
 
-// Never waits for whoever reads the log.
+// Never waits for the log's reader.
 void say(const std::string& what) {
   const std::string line = fmt::format("offpath-keeper: {}\n", brief(what));
   if (send(STDERR_FILENO, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != ENOTSOCK) return;

@@ -5,8 +5,8 @@
 //   agent -- Request, one packet each --> keeper      SOCK_SEQPACKET; its end of file is the end of the agent
 //         <-- Reply, in the same order ---
 //
-// It checks nothing but the bounds: it trusts the agent that started it, and nobody else has the socket. It is forked
-// and not executed, before the agent starts threads of its own.
+// It checks nothing but the bounds: it trusts the agent that started it, and no other process has the socket. It is
+// forked and not executed, before the agent starts threads of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -29,8 +29,8 @@ struct Answer {
 class KeeperProcess {
  public:
   // `confine` runs in the keeper before it serves: it gives up the privileges that files of actuators do not need. If
-  // that fails the keeper ends. roots.former exists, and belongs to this user alone. What an earlier keeper has left
-  // there, having been killed, is returned.
+  // that fails the keeper ends. roots.former exists, and belongs to this user alone. The settings that a killed
+  // keeper has left there are returned.
   [[nodiscard]] static Result<KeeperProcess> start(const std::vector<ActuatorOptions>& options, const Roots& roots,
                                                    const std::function<Status()>& confine);
   KeeperProcess(KeeperProcess&& other) noexcept;
@@ -40,7 +40,7 @@ class KeeperProcess {
   // Never waits. `until`: CLOCK_BOOTTIME; 0: gives it up. An error: nothing was sent.
   [[nodiscard]] Status ask(std::uint64_t number, std::uint32_t actuator, std::uint64_t value, TimeNs until);
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }  // readable: receive()
-  // Empty: there is none. An error: the keeper has ended.
+  // Empty: no reply yet. An error: the keeper has ended.
   [[nodiscard]] Result<std::vector<Answer>> receive();
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 

@@ -197,7 +197,7 @@ TEST_F(OverFiles, AFullLogDelaysNothing) {
   ::close(own);
   ASSERT_TRUE(keeper && keeper->ask(1, 0, 90'000'000, boottime_ns() + second_ns / 4));
   EXPECT_EQ(answers_of(*keeper).size(), 1u);
-  std::ofstream(file_) << "77000000\n";  // of which it says that it stays
+  std::ofstream(file_) << "77000000\n";  // which it reports as staying
   poll(nullptr, 0, 500);
   ASSERT_TRUE(keeper->ask(2, 0, 80'000'000, boottime_ns() + second_ns));
   EXPECT_EQ(answers_of(*keeper).size(), 1u);

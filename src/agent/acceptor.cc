@@ -13,15 +13,17 @@
 
 #include <fmt/format.h>
 
+#include "agent/cores/hand_over.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "link/handshake/job_labels.h"
 
 namespace offpath::agent {
 
+using Kind = link::Address::Kind;
+
 namespace {
 
-using Kind = link::Address::Kind;
 using State = link::AgentHandshake::State;
 
 constexpr unsigned connections_of_a_look = 16;                  // then other work gets its turn
@@ -77,6 +79,16 @@ Status Acceptor::listen(link::Address& address) {
   OFP_ASSIGN(Fd socket, link::listen_at(address, options_.everyone));
   Listener& listener = listeners_.emplace_back(Listener{std::move(socket), address.kind, nullptr});
   if (local) listener.file = std::make_unique<SocketFile>(address.path);
+  return watch(listener);
+}
+
+Status Acceptor::adopt(Fd socket, Kind kind, bool handed) {
+  Listener& listener = listeners_.emplace_back(Listener{std::move(socket), kind, nullptr});
+  listener.handed = handed;
+  return watch(listener);
+}
+
+Status Acceptor::watch(Listener& listener) {
   return loop_.watch(listener.socket.get(), EPOLLIN,
                      [this, &listener](std::uint32_t, TimeNs now) { take_connections(listener, now); });
 }
@@ -106,13 +118,18 @@ void Acceptor::take_connections(Listener& listener, TimeNs now) {
       if (poll(&waiting, 1, 0) != 1) return;
       if (const TimeNs until = make_room(listener, now); until > now) return rest(listener, until);
     }
-    auto socket = link::accept_from(listener.socket.get());
+    auto socket = listener.handed ? take_over(listener.socket.get()) : link::accept_from(listener.socket.get());
+    if (!socket && listener.handed && socket.error().code == Error::peer_lost) {  // this process is about to end
+      listener.resting = true;
+      return loop_.unwatch(listener.socket.get());
+    }
     if (!socket) {
       log(LogLevel::warning, "no connection can be accepted: {}", socket.error().message);
       return rest(listener, now + rest_after_failure_ns);
     }
     if (!*socket) return;
     ++counters_.connections;
+    if (listener.handed && counted_.took) counted_.took();
     begin(std::move(*socket), listener, now);
   }
 }
@@ -260,14 +277,16 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
     return forget(at);
   }
   ++counters_.welcomed;
-  forget(at);
-  on_arrival_({std::move(*link), hello.layout, std::move(client)}, now);
+  const bool handed = at->listener->handed;
+  forget(at, true);
+  on_arrival_({std::move(*link), hello.layout, std::move(client), handed}, now);
 }
 
-void Acceptor::forget(HandshakeAt at) {
+void Acceptor::forget(HandshakeAt at, bool welcomed) {
   if (at->state.fd() >= 0) loop_.unwatch(at->state.fd());
   if (at->timer != 0) loop_.timers().cancel(at->timer);
   Listener& listener = *at->listener;
+  if (listener.handed && !welcomed && counted_.ended) counted_.ended();
   handshakes_.erase(at);
   --listener.handshakes;
   resume(listener);

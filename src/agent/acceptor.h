@@ -4,10 +4,12 @@
 //
 // Each listener has a fixed number of handshakes, and each source (a user, or a network address) may have a part of
 // them. A connection beyond its source's part replaces that source's oldest connection if that has had its minimum
-// time. Otherwise it is told at once to try again, which the library does (link::connect): one source fills neither the
-// slots nor the kernel's queue. When many sources take all slots, the source with the most loses its oldest connection
-// that has had its minimum time; until then the listener rests.
-// sources take all slots, whichever has most loses the oldest that had its time; until then the listener rests.
+// time. Otherwise it is told immediately to try again, which the library does (link::connect): one source fills neither
+// the slots nor the kernel's queue. When many sources take all slots, the source with the most loses its oldest
+// connection that has had its minimum time; until then the listener rests.
+//
+// A core of several (agent/cores) has listeners from which it takes connections over that another process has accepted.
+// It is told when one of those has ended before it became a link; whoever gets the link counts it from then on.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,9 +21,11 @@
 #include <vector>
 
 #include "agent/socket_file.h"
-#include "agent/status/status.h"
+#include "agent/status/acceptor_counters.h"
 #include "link/handshake/handshake.h"
 #include "loop/loop.h"
+#include "service/service.h"
+#include "wire/channel_layout.h"
 
 namespace offpath::agent {
 
@@ -35,6 +39,11 @@ class Acceptor {
     std::unique_ptr<link::AgentLink> link;
     wire::ChannelLayout layout;
     service::Client client;
+    bool handed = false;  // it was taken over
+  };
+  // For each connection that was taken over.
+  struct Handed {
+    std::function<void()> took, ended;
   };
   struct Options {
     std::size_t handshakes_max = 64;            // of each listener
@@ -53,6 +62,9 @@ class Acceptor {
 
   // Binds, and sets the chosen port if the address left it open.
   [[nodiscard]] Status listen(link::Address& address);
+  // The same with a socket that another process has bound; or, if `handed`, at whose end connections arrive.
+  [[nodiscard]] Status adopt(Fd socket, link::Address::Kind kind, bool handed);
+  void count_handed(Handed handed) { counted_ = std::move(handed); }
   // For later connections. Handshakes under way keep the policy that was in force when they began.
   void set_policy(std::shared_ptr<const link::AgentPolicy> policy) noexcept { policy_ = std::move(policy); }
   void close();  // no further connections; handshakes under way are given up
@@ -64,6 +76,7 @@ class Acceptor {
     Fd socket;
     link::Address::Kind kind;
     std::unique_ptr<SocketFile> file;
+    bool handed = false;
     std::size_t handshakes = 0;
     bool resting = false;
     loop::Timers::Id rest_timer = 0;
@@ -89,7 +102,8 @@ class Acceptor {
   void on_deadline(HandshakeAt at, TimeNs now, TimeNs due);
   void advance(HandshakeAt at, TimeNs now);
   void welcome(HandshakeAt at, TimeNs now);
-  void forget(HandshakeAt at);
+  void forget(HandshakeAt at, bool welcomed = false);
+  [[nodiscard]] Status watch(Listener& listener);
   void rest(Listener& listener, TimeNs until);
   void resume(Listener& listener);
 
@@ -99,6 +113,7 @@ class Acceptor {
   Options options_;
   std::function<Status(uid_t)> may_welcome_;
   std::function<void(Arrival, TimeNs)> on_arrival_;
+  Handed counted_;
   std::list<Listener> listeners_;
   std::list<Handshake> handshakes_;
   AcceptorCounters counters_;

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "agent/cores/hand_over.h"
+
 namespace offpath::agent {
 namespace {
 
@@ -81,6 +83,53 @@ TEST_F(AcceptorTest, AProgramArrivesWithItsNameAndUser) {
   EXPECT_EQ(arrivals[0].client.pid, getpid());
   EXPECT_EQ(acceptor->counters().welcomed, 1u);
   EXPECT_EQ(acceptor->counters().handshakes, 0u);
+}
+
+TEST_F(AcceptorTest, AConnectionThatAnotherProcessHasAcceptedIsTakenOver) {
+  int took = 0, ended = 0;
+  acceptor->count_handed({[&] { ++took; }, [&] { ++ended; }});
+  auto pair = make_hand_over();
+  ASSERT_TRUE(pair);
+  ASSERT_TRUE(acceptor->adopt(std::move(pair->taking), link::Address::Kind::unix_socket, true));
+  link::Address other = *link::Address::parse("unix:" + directory + "/other.sock");
+  auto listening = link::listen_at(other, false);
+  ASSERT_TRUE(listening);
+  std::optional<Result<std::unique_ptr<link::HostLink>>> result;
+  std::atomic<bool> done{false};
+  std::thread program([&] {
+    result = link::connect(other, {}, monotonic_ns() + 5 * second_ns);
+    done = true;
+  });
+  while (!done) {
+    if (auto socket = link::accept_from(listening->get()); socket && *socket) {
+      const auto given = hand_over(pair->giving.get(), socket->get());
+      EXPECT_TRUE(given && *given);
+    }
+    rounds(monotonic_ns(), 1);
+    std::this_thread::yield();
+  }
+  program.join();
+  ASSERT_TRUE(*result) << result->error().message;
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_TRUE(arrivals[0].handed);
+  EXPECT_EQ(arrivals[0].client.pid, getpid());
+  EXPECT_EQ(took, 1);
+  EXPECT_EQ(ended, 0) << "whoever has the link counts it from now on";
+
+  auto silent = link::dial(other, never);
+  ASSERT_TRUE(silent);
+  auto socket = link::accept_from(listening->get());
+  ASSERT_TRUE(socket && *socket);
+  ASSERT_TRUE(hand_over(pair->giving.get(), socket->get()));
+  socket->reset();
+  silent->reset();
+  rounds(monotonic_ns());
+  EXPECT_EQ(took, 2);
+  EXPECT_EQ(ended, 1) << "it has not introduced itself";
+  pair->giving.reset();
+  rounds(monotonic_ns());
+  EXPECT_EQ(took, 2) << "the other process has ended";
+  unlink(other.path.c_str());
 }
 
 TEST_F(AcceptorTest, OneTooManyIsToldWhy) {
@@ -221,7 +270,7 @@ TEST_F(AcceptorTest, OneBeyondItsSourcesPartComesAgain) {
   rounds(began);
   auto link = connect_really();
   ASSERT_TRUE(link.has_value()) << link.error().message;
-  EXPECT_GE(acceptor->counters().refused, 2u);  // the program was, and at last the oldest
+  EXPECT_GE(acceptor->counters().refused, 2u);  // the program was refused, and at last the oldest gave way
   EXPECT_EQ(acceptor->counters().handshakes, 1u);
 }
 
@@ -262,8 +311,7 @@ TEST(NetworkSource, IsAnAddressOrWhatOneMachineMayHaveOfIpv6) {
   EXPECT_NE(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:3::1"));
 }
 
-// As many connections as there are slots, and more. Whichever end lacks the key, a program that knows it still
-// connects.
+// More connections than slots. If either end of these lacks the key, a program that knows it still connects.
 TEST_F(AcceptorTest, AHandshakeThatAKeyEndsGivesItsSlotBack) {
   const auto key = [&](const std::string& name) {
     const std::string path = directory + "/" + name;
@@ -347,7 +395,7 @@ TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
   name.sun_family = AF_UNIX;
   address.path.copy(name.sun_path, sizeof name.sun_path - 1);
   ASSERT_EQ(bind(dead.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-  EXPECT_TRUE(second.listen(address).has_value());  // the file exists, nobody answers
+  EXPECT_TRUE(second.listen(address).has_value());  // the file exists, without a listener
 }
 
 TEST_F(AcceptorTest, ADirectoryOthersMayWriteToIsRefused) {

@@ -9,7 +9,17 @@
 #include <utility>
 
 #include "agent/confinement.h"
+#include "agent/connections/tcp_programs.h"
+#include "agent/connections/tcp_relay.h"
+#include "agent/flight.h"
+#include "agent/plugin_processes.h"
+#include "agent/services/dispatcher.h"
 #include "agent/services/resource_sections.h"
+#include "agent/status/status.h"
+#include "agent/telemetry/actuators.h"
+#include "agent/telemetry/alarm_watch.h"
+#include "agent/telemetry/sample_records.h"
+#include "agent/telemetry/samplers.h"
 #include "base/log.h"
 #include "base/memory_reserve.h"
 #include "offpath/offpath.h"
@@ -36,7 +46,7 @@ constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
 constexpr unsigned disk_threads = 4;
 constexpr TimeNs idle_thread_ends_ns = 10 * second_ns;  // of those for files, which few agents use
 
-Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting,
+Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::CardDevices> devices,
                                       std::shared_ptr<ReceivedFds> received,
                                       std::shared_ptr<link::UserReaders> readers = nullptr) {
   link::AgentPolicy policy;
@@ -54,7 +64,7 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared
   if (!settings.tls_certificate_file.empty()) {
     OFP_ASSIGN(policy.tls, link::TlsContext::for_agent(settings.tls_certificate_file, settings.tls_key_file));
   }
-  policy.lasting = std::move(lasting);
+  policy.devices = std::move(devices);
   policy.received = std::move(received);
   if (readers) policy.readers = std::move(readers);
   return policy;
@@ -67,7 +77,7 @@ Failure without_device(const TcpSettings& settings, Failure why) {
   const bool is_service = std::getenv("INVOCATION_ID") != nullptr;  // systemd's
   why.message += is_service ? "; a drop-in gives a service the privilege: cp -r "
                               "/usr/share/offpath/offpath-agent.service.d /etc/systemd/system/"
-                            : "; opening it takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP";
+                            : "; opening it takes CAP_NET_RAW, CAP_NET_ADMIN for TAP, and CAP_BPF with both for xdp";
   return why;
 }
 
@@ -81,8 +91,9 @@ Agent::~Agent() {
 }
 
 Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, std::optional<actuator::KeeperProcess> keeper,
-                                           const Confine& confine) {
+                                           const Confine& confine, std::optional<CoreEnds> core) {
   std::unique_ptr<Agent> agent(new Agent(std::move(settings)));
+  agent->core_ = std::move(core);
   if (keeper) agent->keeper_.emplace(std::move(*keeper));
   OFP_TRY(agent->prepare(confine));
   return agent;
@@ -98,7 +109,8 @@ Status Agent::prepare(const Confine& confine) {
   if (buffers.buffers_max == 0) buffers.buffers_max = frames_that_fit();
   if (buffers.user_buffers_max == 0) buffers.user_buffers_max = share_of_user(buffers.buffers_max);
   const auto received = std::make_shared<ReceivedFds>(beside_frames(buffers.buffers_max, settings_.received));
-  OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting, received));
+  devices_ = std::make_shared<link::CardDevices>(buffers.lasting);
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, devices_, received));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
   OFP_TRY(listen());
@@ -120,18 +132,13 @@ Status Agent::prepare(const Confine& confine) {
   OFP_ASSIGN(sandbox_, confine());
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
-  if (settings_.http) {
-    auto server = HttpServer::start(std::move(http_socket), *settings_.http, settings_.http_hosts,
-                                    settings_.http_events, *board_);
-    if (!server) return tl::unexpected<Failure>(std::move(server).error());
-    http_.emplace(std::move(*server));
-  }
+  OFP_TRY(start_pages(std::move(http_socket)));
   if (settings_.flight) {
     OFP_ASSIGN(flight_,
                FlightEndpoint::start(*settings_.flight, settings_.name, settings_.dispatcher, *loop_, *dispatcher_));
     group_->set_flight(flight_->text(machine_name()), monotonic_ns());
   }
-  return {};
+  return join_cores();
 }
 
 // The trees of exchanges are separate files.
@@ -175,6 +182,7 @@ Status Agent::listen() {
                         !settings_.allow_uids.empty()},
       [this](uid_t user) { return may_welcome(user); },
       [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
+  if (core_) return adopt_listeners();
   for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));
   return {};
 }
@@ -214,8 +222,8 @@ void Agent::make_dispatcher() {
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
         const service::ServiceId service = service::service_of(token);
-        const bool is_of_files = service == service::ServiceId::pool || service::is_of_files(token);
-        loop::JobPool& pool = service == service::ServiceId::disk ? *disk_jobs_ : is_of_files ? *file_jobs_ : *jobs_;
+        const bool is_file_job = service == service::ServiceId::pool || service::is_file_job(token);
+        loop::JobPool& pool = service == service::ServiceId::disk ? *disk_jobs_ : is_file_job ? *file_jobs_ : *jobs_;
         pool.start(std::move(run),
                    [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
@@ -252,9 +260,16 @@ void Agent::join_connections() {
 
 Status Agent::join_group() {
   dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
-  for (const PoolSettings& pool : settings_.pools)
+  for (const PoolSettings& pool : settings_.pools) {
+    if (core_ && sift::SiftService::is_own(pool.name)) continue;  // when all cores, its members, are there
     OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
+  }
   OFP_TRY(dispatcher_->recover(monotonic_ns()));
+  group_->on_change([this](const group::Change& change, TimeNs) {
+    if (change.member.process != incarnation_ || change.state != group::MemberState::dead) return;
+    replaced_ = change.why;
+    loop_->stop();
+  });
   loop_->add(*group_);
   return {};
 }
@@ -327,7 +342,7 @@ Status Agent::change_keys(const AgentSettings& settings) {
   changed.tls_certificate_file = settings.tls_certificate_file;
   changed.tls_key_file = settings.tls_key_file;
   OFP_TRY(check_exposure(changed));  // no address may lose a key or certificate that it needs
-  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting, policy_->received, policy_->readers));
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, devices_, policy_->received, policy_->readers));
   std::optional<std::string> token;
   if (flight_ && settings.flight) {
     OFP_ASSIGN(token, read_token(settings.flight->token_file));
@@ -358,21 +373,30 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
   std::unique_ptr<link::AgentLink> link = std::move(arrival.link);
   if (settings_.profile.name != "none")
     link = std::make_unique<link::ShapedAgentLink>(std::move(link), settings_.profile);
+  arrival_handed_ = arrival.handed;
   dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
+  if (std::exchange(arrival_handed_, false)) core_->loads->ended(core_->core);  // it has not become a channel
 }
 
-// The descriptors wake the loop, and the channel's own poll reads the rings.
+// The descriptors wake the loop and end the channel's rest, and the channel's own poll reads the rings.
 void Agent::watch_channel(const channel::AgentEnd& channel) {
-  link::AgentLink* const link = &dispatcher_->find(channel.number())->link();
+  channel::AgentEnd* const end = dispatcher_->find(channel.number());
+  link::AgentLink* const link = &end->link();
   Watched descriptors{link->event_fd(), link->life_fd(), link->wake_fd(), link->event_fd() >= 0};
   const bool is_card = channel.traits().one_sided && !channel.traits().mapped;  // it looks for completions anyway
   for (int* fd : {&descriptors.event_fd, &descriptors.life_fd, &descriptors.wake_fd}) {
     if (*fd < 0) continue;
     loop::Loop::OnReady on_ready;
     if (fd == &descriptors.wake_fd)
-      on_ready = [link](std::uint32_t, TimeNs) { link->on_wake(); };
+      on_ready = [end](std::uint32_t, TimeNs) {
+        end->link().on_wake();
+        end->end_rest();
+      };
     else if (!is_card)
-      on_ready = [link](std::uint32_t, TimeNs) { link->on_readable(); };
+      on_ready = [end](std::uint32_t, TimeNs) {
+        end->link().on_readable();
+        end->end_rest();
+      };
     const std::uint32_t events = fd == &descriptors.wake_fd ? EPOLLIN | EPOLLET : EPOLLIN;
     if (Status watched = loop_->watch(*fd, events, std::move(on_ready), loop::Loop::After::sleep); !watched) {
       log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
@@ -380,10 +404,13 @@ void Agent::watch_channel(const channel::AgentEnd& channel) {
       descriptors.can_wake = false;
     }
   }
-  if (descriptors.can_wake)
+  if (descriptors.can_wake) {
     link->on_watched();  // its looks are system calls, which it makes only when it is told from now on
-  else
+    if (!is_card) end->may_rest();
+  } else {
     ++unwatchable_;
+  }
+  descriptors.handed = std::exchange(arrival_handed_, false);
   watched_.insert_or_assign(channel.number(), descriptors);
 }
 
@@ -391,6 +418,7 @@ void Agent::unwatch_channel(const channel::AgentEnd& channel) {
   const auto node = watched_.extract(channel.number());
   if (!node) return;
   if (!node.mapped().can_wake) --unwatchable_;
+  if (node.mapped().handed) core_->loads->ended(core_->core);
   for (int fd : {node.mapped().event_fd, node.mapped().life_fd, node.mapped().wake_fd}) {
     if (fd >= 0) loop_->unwatch(fd);
   }
@@ -399,16 +427,23 @@ void Agent::unwatch_channel(const channel::AgentEnd& channel) {
 bool Agent::Channels::poll(TimeNs now) { return agent_.dispatcher_->poll(now); }
 
 bool Agent::Channels::fall_asleep(TimeNs now) {
+  agent_.devices_->rest(now);  // links that are busy do it as they look
   return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0;
 }
 
 bool Agent::Channels::expects_more() const { return agent_.dispatcher_->expects_more(); }
 
-TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
+TimeNs Agent::Channels::next_deadline() const {
+  return std::min(agent_.dispatcher_->next_deadline(), agent_.devices_->next_rest());
+}
 
 // ---- status
 
 Result<Fd> Agent::listen_for_pages() {
+  if (core_) {
+    if (core_->pages) settings_.http = core_->pages_at;
+    return std::move(core_->pages);
+  }
   if (!settings_.http) return Fd();
   Status ready;
   if (settings_.http->kind == link::Address::Kind::unix_socket)
@@ -420,12 +455,28 @@ Result<Fd> Agent::listen_for_pages() {
   return Fd();
 }
 
+Status Agent::start_pages(Fd listener) {
+  if (!settings_.http) return {};
+  auto server = HttpServer::start(std::move(listener),
+                                  {*settings_.http, settings_.http_hosts, settings_.http_events, !core_}, *board_);
+  if (!server) return tl::unexpected<Failure>(std::move(server).error());
+  http_.emplace(std::move(*server));
+  if (!core_ || !core_->agent_pages) return {};
+  auto all = HttpServer::start(
+      std::move(core_->agent_pages),
+      {*core_->agent_pages_at, settings_.http_hosts, settings_.http_events, false, core_->others}, *board_);
+  if (!all) return tl::unexpected<Failure>(std::move(all).error());
+  all_pages_.emplace(std::move(*all));
+  return {};
+}
+
 void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   auto status = std::make_shared<AgentStatus>();
   status->name = settings_.name;
   status->version = agent_version;
   status->profile = settings_.profile.name;
-  for (const link::Address& address : settings_.listen) status->addresses.push_back(address.text());
+  for (const link::Address& address : core_ ? core_->addresses : settings_.listen)
+    status->addresses.push_back(address.text());
   status->pid = getpid();
   status->incarnation = incarnation_;
   status->memory_bytes_max = settings_.dispatcher.mover.memory_bytes_max;
@@ -470,6 +521,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->taken_at = now;
   status->group = group_->counters();
   status->reach = group_->reach().counters();
+  status->cards = devices_->figures();
   status->plugins = plugins_->status();
   status->sandbox = sandbox_;
   status->sifts = dispatcher_->sifts().pools();
@@ -496,7 +548,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
 
 // ---- running
 
-void Agent::run(Signals& signals, const std::function<void()>& reload) {
+Agent::End Agent::run(Signals& signals, const std::function<void()>& reload) {
   const Status watched = loop_->watch(signals.fd(), EPOLLIN, [&](std::uint32_t, TimeNs) {
     const Signals::Arrived arrived = signals.take();
     if (arrived.reload) reload();
@@ -504,23 +556,31 @@ void Agent::run(Signals& signals, const std::function<void()>& reload) {
   });
   OFP_ASSERT(watched);
   loop_->run();
-  leave_group();
+  const bool replaced = !replaced_.empty();
+  if (replaced)
+    log(LogLevel::error, "this agent ends: {}; each agent of a group needs a name of its own (agent.name)", replaced_);
+  else
+    leave_group();
   loop_->unwatch(signals.fd());
   log(LogLevel::info, "stopping: {} channels", watched_.size());
   board_->close();
+  all_pages_.reset();
   http_.reset();
   flight_.reset();
   acceptor_->close();
-  close_channels();
+  if (replaced)
+    close_channels({Error::peer_lost, fmt::format("agent {} has ended: {}", settings_.name, replaced_)}, true);
+  else
+    close_channels({Error::closed, "the agent was stopped"}, false);
   disk_jobs_.reset();  // finishes the running jobs; queued ones are written here
   dispatcher_->flush();
+  return replaced ? End::replaced : End::asked;
 }
 
 // Programs learn of the end at once, not by a reset.
-void Agent::close_channels() {
-  for (const Dispatcher::ChannelStatus& channel : dispatcher_->channels()) {
-    dispatcher_->close_channel(channel.number, {Error::closed, "the agent was stopped"});
-  }
+void Agent::close_channels(const Failure& why, bool tells) {
+  for (const Dispatcher::ChannelStatus& channel : dispatcher_->channels())
+    dispatcher_->close_channel(channel.number, why, tells);
   for (int round = 0; round < 16 && !watched_.empty(); ++round) dispatcher_->poll(monotonic_ns());
   if (tcp_) tcp_->poll(monotonic_ns());  // tells peers as well
 }

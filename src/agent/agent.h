@@ -11,32 +11,44 @@
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
 //
-// There is one loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its
-// own channels. Programs' TCP connections may have further loops (tcp.cores), each on a thread of its own.
+// There is one loop for channels: state is made for one core. With agent.cores an agent is several of these, each in a
+// process of its own, and each a member of the group (agent/cores). Programs' TCP connections may have further loops
+// (tcp.cores), each on a thread of its own.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "actuator/keeper_process.h"
 #include "agent/acceptor.h"
 #include "agent/config/settings.h"
-#include "agent/connections/tcp_programs.h"
-#include "agent/connections/tcp_relay.h"
+#include "agent/cores/core_ends.h"
 #include "agent/http_server.h"
-#include "agent/plugin_processes.h"
+#include "agent/recent_lines.h"
 #include "agent/signals.h"
-#include "agent/status/status.h"
-#include "agent/telemetry/actuators.h"
-#include "agent/telemetry/alarm_watch.h"
-#include "agent/telemetry/sample_records.h"
-#include "agent/telemetry/samplers.h"
 #include "loop/mailbox.h"
 
+namespace offpath::channel {
+class AgentEnd;
+}
+
 namespace offpath::agent {
+
+class Actuators;
+class AlarmWatch;
+class Dispatcher;
+class FlightEndpoint;
+class PluginProcesses;
+class SampleRecords;
+class Samplers;
+class TcpPrograms;
+class TcpRelay;
+struct TcpStatus;
 
 extern const char* const agent_version;
 
@@ -46,22 +58,25 @@ class Agent {
   // does not support it.
   using Confine = std::function<Result<std::optional<plugin::Sandbox>>()>;
   // Reads keys, binds every address, calls `confine` and starts threads. Afterwards programs may connect; run() serves
-  // them. `keeper`: of the settings' actuators, if there are any.
+  // them. `keeper`: of the settings' actuators, if there are any. `core`: this is one core of an agent with several.
   [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings,
                                                            std::optional<actuator::KeeperProcess> keeper,
-                                                           const Confine& confine);
+                                                           const Confine& confine,
+                                                           std::optional<CoreEnds> core = std::nullopt);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Runs until SIGTERM or SIGINT. Calls `reload` on SIGHUP.
-  void run(Signals& signals, const std::function<void()>& reload);
+  enum class End { asked, replaced };
+  // Runs until SIGTERM or SIGINT, or until another process has this agent's name in the group: two would serve the
+  // programs of one name. Calls `reload` on SIGHUP.
+  [[nodiscard]] End run(Signals& signals, const std::function<void()>& reload);
 
-  // Reads keys and certificate again, for programs that connect later; existing channels go on. On any error the
+  // Reads keys and certificate again, for programs that connect later; existing channels continue. On any error the
   // previous ones stay in force.
   [[nodiscard]] Status change_keys(const AgentSettings& settings);
 
-  // Where the status has the newest lines of the log from. Called before run().
+  // The source of the newest log lines in the status. Called before run().
   void show_lines(std::function<std::vector<LogLine>()> lines) { lines_ = std::move(lines); }
 
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
@@ -85,6 +100,7 @@ class Agent {
   struct Watched {
     int event_fd, life_fd, wake_fd;
     bool can_wake;
+    bool handed = false;  // taken over, and counted with the core's connections
   };
 
   explicit Agent(AgentSettings settings);
@@ -103,21 +119,32 @@ class Agent {
   void watch_channel(const channel::AgentEnd& channel);
   void unwatch_channel(const channel::AgentEnd& channel);
   [[nodiscard]] group::Identity identity() const;
-  [[nodiscard]] Result<Fd> listen_for_pages();  // none, if it can do without
+  [[nodiscard]] std::map<std::string, std::string> addresses_near() const;
+  [[nodiscard]] Result<Fd> listen_for_pages();  // null if it is optional and failed
   [[nodiscard]] Status open_disk();
   [[nodiscard]] Status read_trees();
   [[nodiscard]] Status meet_others();
   void make_group();
   [[nodiscard]] Status make_relay(std::shared_ptr<ReceivedFds> received);
   void leave_group();
+  [[nodiscard]] Status adopt_listeners();
+  [[nodiscard]] Status join_cores();
+  void meet_cores();
+  void serve_programs();
+  [[nodiscard]] Status start_pages(Fd listener);
   void publish(std::optional<TcpStatus> tcp, TimeNs now);
-  void close_channels();
+  void close_channels(const Failure& why, bool tells);
 
   AgentSettings settings_;
   std::function<std::vector<LogLine>()> lines_;
+  std::shared_ptr<link::CardDevices> devices_;  // of links by cards: to programs, and to members
   std::shared_ptr<const link::AgentPolicy> policy_;
   std::uint64_t incarnation_ = 0;
   TimeNs started_at_ = 0;
+  std::string replaced_;  // the process that took over; empty: none
+  std::optional<CoreEnds> core_;
+  bool core_serves_ = false;     // programs may be handed to this core
+  bool arrival_handed_ = false;  // of the channel that is being added
   // Destroyed in reverse order: HTTP before the board, jobs before the state that they use.
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
@@ -141,8 +168,8 @@ class Agent {
   Channels channels_{*this};
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
   std::size_t unwatchable_ = 0;                         // channels that have to be polled
-  std::optional<HttpServer> http_;
-  std::unique_ptr<FlightEndpoint> flight_;  // before the dispatcher and the loop it asks
+  std::optional<HttpServer> http_, all_pages_;          // of this process; of all cores
+  std::unique_ptr<FlightEndpoint> flight_;              // before the dispatcher and the loop it asks
 };
 
 }  // namespace offpath::agent

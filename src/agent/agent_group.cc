@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "agent/agent.h"
+#include "agent/connections/tcp_relay.h"
+#include "agent/services/dispatcher.h"
 #include "base/log.h"
 #include "channel/host_end.h"
 #include "group/launcher.h"
@@ -32,21 +34,35 @@ group::Identity Agent::identity() const {
   group::Identity self;
   self.name = settings_.name;
   self.process = incarnation_;
-  // A card's DMA engine reaches the host it sits in, and no other agent.
+  // A card's DMA engine reaches its own host, and no other agent.
   const auto network = std::ranges::find_if(settings_.listen, [](const link::Address& address) {
     return address.kind != link::Address::Kind::unix_socket && address.kind != link::Address::Kind::doca;
   });
   const link::Address& address = network != settings_.listen.end() ? *network : settings_.listen.front();
   self.address = settings_.group_address.empty() ? told_to_others(address, machine_name()) : settings_.group_address;
-  if (settings_.http) {
-    self.http = settings_.http->kind == link::Address::Kind::unix_socket
-                    ? settings_.http->text()
-                    : told_to_others(*settings_.http, machine_name()).substr(std::string_view("tcp:").size());
+  // Of several cores the first one has the pages of all.
+  if (const std::optional<link::Address>& pages = core_ ? core_->agent_pages_at : settings_.http) {
+    self.http = pages->kind == link::Address::Kind::unix_socket
+                    ? pages->text()
+                    : told_to_others(*pages, machine_name()).substr(std::string_view("tcp:").size());
   }
   self.host = machine_name();
   self.rack = settings_.rack;
   self.role = settings_.role;
   return self;
+}
+
+// The Unix sockets of this agent's other cores, by the addresses that they tell members on other machines.
+std::map<std::string, std::string> Agent::addresses_near() const {
+  std::map<std::string, std::string> near;
+  if (!core_) return near;
+  for (const std::vector<link::Address>& addresses : core_->of_cores) {
+    const auto local = std::ranges::find(addresses, link::Address::Kind::unix_socket, &link::Address::kind);
+    for (const link::Address& each : addresses)
+      if (each.kind != link::Address::Kind::unix_socket && local != addresses.end())
+        near.emplace(told_to_others(each, machine_name()), local->text());
+  }
+  return near;
 }
 
 // Connects to the agents that the same launcher started, which do the same at this moment.
@@ -75,11 +91,14 @@ void Agent::make_group() {
   static_assert(wire::ChannelLayout{.request_slots = 512, .reply_slots = 256, .streams_max = 1}.outside() <= 64 << 10);
   host.key_file = settings_.key_file;
   host.tls_ca_file = settings_.group_tls_ca_file;
+  host.devices = devices_;
   auto threads = link::StreamThreads::create();
   if (threads) host.stream_threads = std::move(*threads);  // without: a thread for each link
   group::Reach::Surroundings surroundings;
-  surroundings.connect = [host](const std::string& text, TimeNs deadline) -> Result<std::unique_ptr<channel::HostEnd>> {
-    OFP_ASSIGN(const link::Address address, link::Address::parse(text));
+  surroundings.connect = [host, near = addresses_near()](const std::string& text,
+                                                         TimeNs deadline) -> Result<std::unique_ptr<channel::HostEnd>> {
+    const auto beside = near.find(text);
+    OFP_ASSIGN(const link::Address address, link::Address::parse(beside != near.end() ? beside->second : text));
     OFP_ASSIGN(auto link, link::connect(address, host, deadline));
     return std::make_unique<channel::HostEnd>(std::move(link), host.layout);
   };
@@ -114,6 +133,7 @@ Status Agent::make_relay(std::shared_ptr<ReceivedFds> received) {
   options.host.layout = {.request_slots = 1024, .reply_slots = 256, .streams_max = 1};
   options.host.key_file = settings_.key_file;
   options.host.tls_ca_file = settings_.group_tls_ca_file;
+  options.host.devices = devices_;
   options.programs_max = settings_.tcp->limits.programs_max;
   tcp_relay_ = std::make_unique<TcpRelay>(*loop_, std::move(options), std::move(received));
   log(LogLevel::info, "tcp: connections of programs are those of the agent at {}", settings_.tcp->device);

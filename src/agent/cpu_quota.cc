@@ -47,7 +47,7 @@ bool has_word(const std::string& list, const std::string& word, char separator) 
   return false;
 }
 
-// Removes the groups of killed agents. A group with processes cannot be removed, so this harms nobody.
+// Removes the groups of killed agents. A group with processes cannot be removed, so this is safe.
 void remove_empty_groups(const std::string& parent) {
   std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
   if (!directory) return;

@@ -13,7 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "agent/services/dispatcher.h"
+#include "agent/span_export.h"
 #include "base/log.h"
+#include "loop/mailbox.h"
+#include "pool/flight/flight_server.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
@@ -128,8 +132,8 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
   Call(Backend& backend, Cancelled cancelled, std::uint64_t channel)
       : backend_(backend), cancelled_(std::move(cancelled)), channel_(channel) {}
   ~Call() override {
-    // Other calls may fill the mailbox for a moment. Without this order the channel's requests would continue for
-    // nobody.
+    // Other calls may fill the mailbox for a moment. Without this order the channel's requests would continue without a
+    // receiver.
     while (!backend_.closed_ && !backend_.calls_.post([&dispatcher = backend_.dispatcher_, channel = channel_](
                                                           TimeNs now) { dispatcher.close_own(channel, now); }))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

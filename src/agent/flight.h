@@ -6,19 +6,22 @@
 #include <memory>
 #include <string>
 
-#include "agent/services/dispatcher.h"
-#include "agent/span_export.h"
+#include "agent/config/flight_settings.h"
+#include "base/status.h"
 #include "link/address.h"
-#include "loop/mailbox.h"
-#include "pool/flight/flight_server.h"
+
+namespace offpath::loop {
+class Loop;
+}
+namespace offpath::pool {
+class FlightServer;
+}
 
 namespace offpath::agent {
 
-struct FlightSettings {
-  link::Address listen;  // tcp or tls
-  std::string token_file, tls_certificate_file, tls_key_file;
-  unsigned queries_max = 2;
-};
+class Dispatcher;
+struct DispatcherOptions;
+class SpanExport;
 
 // Reads the token that every call must send. Only the file's owner may have access to it.
 [[nodiscard]] Result<std::string> read_token(const std::string& path);

@@ -13,6 +13,9 @@
 #include <httplib.h>
 
 #include "agent/socket_file.h"
+#include "agent/status/joined_pages.h"
+#include "agent/status/status.h"
+#include "agent/status/status_board.h"
 #include "agent/status/status_page.h"
 #include "base/text.h"
 
@@ -51,19 +54,11 @@ void refuse_unknown_hosts(httplib::Server& server, std::vector<std::string> host
 }
 
 // Without the reasons of failures and the lines of the log, which can hold names and paths of other users.
-AgentStatus without_events(const AgentStatus& status) {
-  AgentStatus shown = status;
-  for (service::FailedRequest& each : shown.failures) each.why.message.clear();
-  shown.lines.clear();
-  shown.shows_events = false;
-  return shown;
-}
-
 bool same(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// What comes before the next `end`, which is removed as well.
+// Takes the text before the next `end`, and `end`.
 std::string_view cut(std::string_view& text, char end) {
   const std::size_t at = std::min(text.find(end), text.size());
   const std::string_view before = trimmed(text.substr(0, at));
@@ -71,7 +66,7 @@ std::string_view cut(std::string_view& text, char end) {
   return before;
 }
 
-// How much a client wants a media type, by its Accept header (RFC 9110, section 12.5.1): the weight of the most
+// A client's preference for a media type, by its Accept header (RFC 9110, section 12.5.1): the weight of the most
 // specific range that has this type. Of the parameters the version counts; others do not change the format.
 double wanted(std::string_view accept, std::string_view type, std::string_view version) {
   const std::string family = std::string(type.substr(0, type.find('/'))) + "/*";
@@ -93,6 +88,20 @@ double wanted(std::string_view accept, std::string_view type, std::string_view v
   return weight;
 }
 
+constexpr const char* metrics_type = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char* openmetrics_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+bool wants_openmetrics(const httplib::Request& request) {
+  const std::string accept = request.get_header_value("Accept");
+  return wanted(accept, "application/openmetrics-text", "1.0.0") > wanted(accept, "text/plain", "0.0.4");
+}
+
+void add_page(httplib::Server& server) {
+  server.Get("/", [](const httplib::Request&, httplib::Response& response) {
+    response.set_content(status_page.data(), status_page.size(), "text/html; charset=utf-8");
+  });
+}
+
 void add_routes(httplib::Server& server, StatusBoard& board, bool shows_events) {
   const auto with_status = [&board](auto write) {
     return [&board, write](const httplib::Request&, httplib::Response& response) {
@@ -104,31 +113,84 @@ void add_routes(httplib::Server& server, StatusBoard& board, bool shows_events) 
       }
     };
   };
-  server.Get("/status.json", with_status([shows_events](const AgentStatus& status, httplib::Response& response) {
-               response.set_content(status_json(shows_events ? status : without_events(status), process_usage()),
-                                    "application/json");
-             }));
+  const auto write_status = [](auto text) {
+    return [text](const AgentStatus& status, httplib::Response& response) {
+      response.set_content(text(status, process_usage()), "application/json");
+    };
+  };
+  const auto whole = with_status(write_status(status_json));
+  const auto without_events = with_status(write_status(status_json_without_events));
+  server.Get("/status.json", [=](const httplib::Request& request, httplib::Response& response) {
+    const bool shown = shows_events && request.get_param_value("events") != "no";
+    shown ? whole(request, response) : without_events(request, response);
+  });
   server.Get("/schemas.json", with_status([](const AgentStatus& status, httplib::Response& response) {
                response.set_content(schemas_json(status), "application/json");
              }));
   const auto metrics = with_status([](const AgentStatus& status, httplib::Response& response) {
-    response.set_content(metrics_text(status, process_usage()), "text/plain; version=0.0.4; charset=utf-8");
+    response.set_content(metrics_text(status, process_usage()), metrics_type);
   });
   const auto openmetrics = with_status([](const AgentStatus& status, httplib::Response& response) {
-    response.set_content(openmetrics_text(status, process_usage()),
-                         "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.set_content(openmetrics_text(status, process_usage()), openmetrics_type);
   });
   server.Get("/metrics", [metrics, openmetrics](const httplib::Request& request, httplib::Response& response) {
-    const std::string accept = request.get_header_value("Accept");
-    const bool open = wanted(accept, "application/openmetrics-text", "1.0.0") > wanted(accept, "text/plain", "0.0.4");
-    open ? openmetrics(request, response) : metrics(request, response);
+    wants_openmetrics(request) ? openmetrics(request, response) : metrics(request, response);
   });
   server.Get("/healthz", with_status([](const AgentStatus&, httplib::Response& response) {
                response.set_content("ok\n", "text/plain; charset=utf-8");
              }));
-  server.Get("/", [](const httplib::Request&, httplib::Response& response) {
-    response.set_content(status_page.data(), status_page.size(), "text/html; charset=utf-8");
+  add_page(server);
+}
+
+// ---- pages of several cores
+
+constexpr time_t core_wait_s = 2;
+
+std::optional<std::string> page_of(const CoreEnds::Pages& core, const char* page, const httplib::Headers& headers) {
+  httplib::Client client(core.path);
+  client.set_address_family(AF_UNIX);
+  client.set_connection_timeout(core_wait_s);
+  client.set_read_timeout(core_wait_s);
+  const httplib::Result answer = client.Get(page, headers);
+  if (!answer || answer->status != 200) return std::nullopt;
+  return answer->body;
+}
+
+// Each is asked on a thread of the server, which the loops do not wait for.
+void add_joined_routes(httplib::Server& server, StatusBoard& board, bool shows_events,
+                       std::vector<CoreEnds::Pages> others) {
+  const auto all = std::make_shared<const std::vector<CoreEnds::Pages>>(std::move(others));
+  // This core's own page, written from its status, and those of the others, which are at their own sockets.
+  const auto pages = [&board, all](const char* page, const httplib::Headers& headers, auto own) {
+    const auto status = board.get();
+    std::vector<CorePage> joined{{status ? status->name : std::string(), std::nullopt}};
+    if (status) joined.front().text = own(*status);
+    for (const CoreEnds::Pages& each : *all) joined.push_back({each.name, page_of(each, page, headers)});
+    return joined;
+  };
+  server.Get("/status.json", [pages, shows_events](const httplib::Request&, httplib::Response& response) {
+    const auto text = shows_events ? status_json : status_json_without_events;
+    const char* const page = shows_events ? "/status.json" : "/status.json?events=no";
+    const auto joined = pages(page, {}, [text](const AgentStatus& of) { return text(of, process_usage()); });
+    response.set_content(joined_status(joined), "application/json");
   });
+  server.Get("/schemas.json", [pages](const httplib::Request&, httplib::Response& response) {
+    response.set_content(joined_list(pages("/schemas.json", {}, schemas_json)), "application/json");
+  });
+  server.Get("/metrics", [pages](const httplib::Request& request, httplib::Response& response) {
+    const bool open = wants_openmetrics(request);
+    const auto text = open ? openmetrics_text : metrics_text;
+    const auto joined = pages("/metrics", {{"Accept", open ? openmetrics_type : metrics_type}},
+                              [text](const AgentStatus& of) { return text(of, process_usage()); });
+    response.set_content(joined_metrics(joined), open ? openmetrics_type : metrics_type);
+  });
+  server.Get("/healthz", [pages](const httplib::Request&, httplib::Response& response) {
+    const auto joined = pages("/healthz", {}, [](const AgentStatus&) { return std::string("ok\n"); });
+    const bool all_answer = std::ranges::all_of(joined, [](const CorePage& each) { return each.text.has_value(); });
+    response.status = all_answer ? 200 : 503;
+    response.set_content(all_answer ? "ok\n" : "not all cores of the agent answer\n", "text/plain; charset=utf-8");
+  });
+  add_page(server);
 }
 
 }  // namespace
@@ -144,12 +206,12 @@ struct HttpServer::Parts {
   std::optional<SocketFile> file;
 };
 
-Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, std::vector<std::string> hosts,
-                                     bool shows_events, StatusBoard& board) {
+Result<HttpServer> HttpServer::start(Fd listener, Options options, StatusBoard& board) {
+  const link::Address& address = options.address;
   const int flags = fcntl(listener.get(), F_GETFL);
   if (flags < 0 || fcntl(listener.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   auto parts = std::make_unique<Parts>();
-  if (address.kind == link::Address::Kind::unix_socket) parts->file.emplace(address.path);
+  if (address.kind == link::Address::Kind::unix_socket && options.removes_file) parts->file.emplace(address.path);
   Parts::Server& server = parts->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(threads); };
   server.set_keep_alive_max_count(1);  // a page that is left open occupies no thread
@@ -162,8 +224,11 @@ Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, 
                                "default-src 'self'; style-src 'unsafe-inline'; "
                                "script-src 'unsafe-inline'"}});
   const bool is_own = address.kind == link::Address::Kind::unix_socket;  // of the agent's user alone
-  if (!is_own) refuse_unknown_hosts(server, std::move(hosts));
-  add_routes(server, board, is_own || shows_events);
+  if (!is_own) refuse_unknown_hosts(server, std::move(options.hosts));
+  if (options.others.empty())
+    add_routes(server, board, is_own || options.shows_events);
+  else
+    add_joined_routes(server, board, is_own || options.shows_events, std::move(options.others));
   server.adopt(std::move(listener));
   parts->thread = std::thread([&server] { server.listen_after_bind(); });
   while (!server.is_running()) std::this_thread::yield();  // before that, stop() would have no effect

@@ -6,18 +6,28 @@
 #include <string>
 #include <vector>
 
-#include "agent/status/status.h"
+#include "agent/cores/core_ends.h"
+#include "base/fd.h"
+#include "base/status.h"
 #include "link/address.h"
 
 namespace offpath::agent {
 
+class StatusBoard;
+
 class HttpServer {
  public:
-  // `listener` is bound to `address`. `board` outlives the server. Over TCP it answers only requests for IP addresses,
+  struct Options {
+    link::Address address;           // that the listener is bound to
+    std::vector<std::string> hosts;  // names under which it is reached
+    bool shows_events = false;
+    bool removes_file = true;                  // of a Unix socket, at the end
+    std::vector<CoreEnds::Pages> others = {};  // the agent's other cores, whose pages are joined with the board's
+  };
+  // `board` outlives the server. Over TCP it answers only requests for IP addresses,
   // localhost, this machine's name and `hosts`, so that a foreign page whose name resolves to this machine reads
   // nothing (DNS rebinding), and shows reasons of failures and lines of the log only with `shows_events`.
-  [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address,
-                                                std::vector<std::string> hosts, bool shows_events, StatusBoard& board);
+  [[nodiscard]] static Result<HttpServer> start(Fd listener, Options options, StatusBoard& board);
   HttpServer(HttpServer&&) noexcept;
   HttpServer& operator=(HttpServer&&) = delete;
   ~HttpServer();  // ends its threads; close the board before

@@ -185,7 +185,9 @@ void AgentLog::write(LogLevel level, std::string_view line, void* self) {
   if (log.options_.format == LogFormat::json) {
     log.logger_->log(levels[index], "{}", Json().value(line).text());
   } else if (log.journal_) {
-    log.logger_->log(levels[index], "{}{}", priorities[index], line);
+    log.logger_->log(levels[index], "{}{}{}", priorities[index], log.options_.label, line);
+  } else if (!log.options_.label.empty()) {
+    log.logger_->log(levels[index], "{}{}", log.options_.label, line);
   } else {
     log.logger_->log(levels[index], spdlog::string_view_t(line.data(), line.size()));
   }

@@ -29,6 +29,7 @@ enum class LogFormat : std::uint8_t { text, json };
 
 struct AgentLogOptions {
   LogFormat format = LogFormat::text;
+  std::string label{};  // what each line of text begins with, such as "core 1: "
   int fd = STDERR_FILENO;
   std::size_t waiting_bytes_max = 1 << 20;
   TimeNs end_within_ns = second_ns;  // at the end, the longest wait for lines to be written

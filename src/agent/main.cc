@@ -5,17 +5,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
 #include "agent/agent.h"
 #include "agent/confinement.h"
+#include "agent/cores/core_processes.h"
+#include "agent/cores/core_settings.h"
 #include "agent/cpu_quota.h"
 #include "agent/log_sink.h"
 #include "agent/ready.h"
@@ -27,7 +31,8 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr int exit_failed = 1, exit_usage = 2;
+// A service manager restarts an agent that failed. One that was replaced would take its name back.
+constexpr int exit_failed = 1, exit_usage = 2, exit_replaced = 3;
 
 struct Arguments {
   std::string config_file;
@@ -44,6 +49,7 @@ constexpr KeyOption key_options[] = {
     {"--http", "agent.http", "HOST:PORT or unix:/path for metrics and status"},
     {"--memory", "memory.bytes_max", "memory for frames, such as 8GiB"},
     {"--pin", "agent.pin", "core the loop runs on"},
+    {"--cores", "agent.cores", "loops, each in a process of its own, over which programs are spread"},
     {"--spill", "agent.spill_directory", "directory for objects of pools with spill"},
     {"--profile", "agent.profile", "slow down to the speed of a device: bluefield2"},
     {"--name", "agent.name", "name of the agent"},
@@ -197,70 +203,147 @@ Result<std::optional<actuator::KeeperProcess>> start_keeper(const AgentSettings&
   return std::optional(std::move(keeper));
 }
 
-Status serve(const Arguments& arguments, AgentSettings settings) {
-  OFP_ASSIGN(std::optional<actuator::KeeperProcess> keeper, start_keeper(settings));
-  AgentLog agent_log(settings.log_level, {.format = settings.log_format});
-  const MemoryReserve reserve;
-  MemoryReserve::protect_this_thread();
-  OFP_ASSIGN(Signals signals, Signals::catch_all());
+bool permits_users(const AgentSettings& settings) {
+  return std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
+         settings.dispatcher.tasks.user_plugins.permitted;
+}
+
+// The checks that are made once, at the start, whatever the number of cores.
+Status check_start(const AgentSettings& settings) {
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
+  for (const std::string& left : objects_left_out(settings)) log(LogLevel::warning, "{}", left);
   OFP_TRY(check_plugins(settings.plugins));
   compare_with_machine(settings.dispatcher);
+  return {};
+}
+
+void tell_addresses(const ReadyFacts& facts) {
+  for (const link::Address& address : facts.addresses) log(LogLevel::info, "listening at {}", address.text());
+  if (!facts.http.empty()) log(LogLevel::info, "status at {}", facts.http);
+  if (!facts.flight.empty()) log(LogLevel::info, "Flight at {}", facts.flight);
+}
+
+Status tell_started(const Arguments& arguments, const ReadyFacts& facts) {
+  tell_addresses(facts);
+  const std::string line = ready_line(facts);
+  if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
+  if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));
+  notify_service_manager("READY=1");
+  return {};
+}
+
+// The parts of a process with a loop, from its start to its end. Those below return the exit status.
+struct LoopProcess {
+  const Arguments& arguments;
+  AgentLog& agent_log;
+  Signals& signals;
+  std::optional<CoreEnds> core;  // one of several
+};
+
+Result<int> serve_loop(LoopProcess process, AgentSettings settings, std::optional<actuator::KeeperProcess> keeper) {
+  const MemoryReserve reserve;
+  MemoryReserve::protect_this_thread();
   const std::optional<CpuQuota> quota = limit_processor(settings);
-  const bool keep_ptrace = settings.keep_ptrace;
-  const bool permit_users =
-      std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
-      settings.dispatcher.tasks.user_plugins.permitted;
+  const bool keep_ptrace = settings.keep_ptrace, permit_users = permits_users(settings);
   const plugin::Sandbox sandbox = settings.sandbox;
   const plugin::StartsPrograms starts{
       .workers = permit_users || !settings.plugins.empty(),
       .commands =
           !settings.alarms.hook.empty() ||
-          std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
+          std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return source->runs_program(); })};
   const std::optional<unsigned> pin = settings.pin;
-  const bool batch = settings.batch;
+  const bool batch = settings.batch, is_core = process.core.has_value();
+  AgentLog& agent_log = process.agent_log;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent,
-             Agent::make(std::move(settings), std::move(keeper), [&]() -> Result<std::optional<plugin::Sandbox>> {
-               OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
-               if (kept)
-                 log(LogLevel::info,
-                     "CAP_SYS_PTRACE is kept: memory of every allowed user's programs is read directly");
-               std::optional<plugin::Sandbox> got = sandbox;
-               if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted) {
-                 log(LogLevel::warning, "security.sandbox: the agent runs without its system call filter: {}",
-                     restricted.error().message);
-                 got = std::nullopt;
-               }
-               OFP_TRY(agent_log.begin_thread());  // the thread inherits the reduced privileges
-               return got;
-             }));
+             Agent::make(
+                 std::move(settings), std::move(keeper),
+                 [&]() -> Result<std::optional<plugin::Sandbox>> {
+                   OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
+                   if (kept)
+                     log(LogLevel::info,
+                         "CAP_SYS_PTRACE is kept: memory of every allowed user's programs is read directly");
+                   std::optional<plugin::Sandbox> got = sandbox;
+                   if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted) {
+                     log(LogLevel::warning, "security.sandbox: the agent runs without its system call filter: {}",
+                         restricted.error().message);
+                     got = std::nullopt;
+                   }
+                   OFP_TRY(agent_log.begin_thread());  // the thread inherits the reduced privileges
+                   return got;
+                 },
+                 std::move(process.core)));
   agent->show_lines([&] { return agent_log.newest_last(); });
   if (pin) OFP_TRY(pin_to(*pin));
   if (batch) let_programs_go_on();
-  for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
-  if (!agent->http().empty()) log(LogLevel::info, "status at {}", agent->http());
-  if (!agent->flight().empty()) log(LogLevel::info, "Flight at {}", agent->flight());
-  const std::string line = ready_line(*agent);
-  if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
-  if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));
-  notify_service_manager("READY=1");
-  agent->run(signals, [&] { reload(arguments, *agent, agent_log); });
-  notify_service_manager("STOPPING=1");
-  return {};
+  if (!is_core)
+    OFP_TRY(tell_started(process.arguments,
+                         {agent->name(), agent->addresses(), agent->http(), agent->flight(), getpid(), {}}));
+  const Agent::End end = agent->run(process.signals, [&] { reload(process.arguments, *agent, agent_log); });
+  if (!is_core) notify_service_manager("STOPPING=1");
+  return end == Agent::End::replaced ? exit_replaced : 0;
 }
 
-Status run_program(int argc, char** argv) {
+Result<int> serve(const Arguments& arguments, AgentSettings settings) {
+  OFP_ASSIGN(std::optional<actuator::KeeperProcess> keeper, start_keeper(settings));
+  AgentLog agent_log(settings.log_level, {.format = settings.log_format});
+  OFP_ASSIGN(Signals signals, Signals::catch_all());
+  OFP_TRY(check_start(settings));
+  return serve_loop({arguments, agent_log, signals, std::nullopt}, std::move(settings), std::move(keeper));
+}
+
+Result<int> serve_core(const Arguments& arguments, AgentSettings settings, CoreEnds core) {
+  AgentLog agent_log(settings.log_level, {.format = settings.log_format, .label = fmt::format("core {}: ", core.core)});
+  OFP_ASSIGN(Signals signals, Signals::catch_all());
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);  // those that came before are handled now
+  return serve_loop({arguments, agent_log, signals, std::move(core)}, std::move(settings), std::nullopt);
+}
+
+// The process of one core. Nothing may leave it but its status: what is behind it on the stack is another process's.
+int run_core(const Arguments& arguments, AgentSettings settings, CoreEnds core) noexcept try {
+  const unsigned number = core.core;
+  const Result<int> ended = serve_core(arguments, std::move(settings), std::move(core));
+  if (ended) return *ended;
+  std::fprintf(stderr, "offpath-agent: core %u: %s\n", number, ended.error().message.c_str());
+  return ended.error().code == Error::invalid ? exit_usage : exit_failed;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "offpath-agent: %s\n", error.what());
+  return exit_failed;
+}
+
+// The first process of several; see agent/cores/core_processes.h.
+Result<int> serve_cores(const Arguments& arguments, const AgentSettings& settings) {
+  const AgentLog agent_log(settings.log_level, {.format = settings.log_format});
+  OFP_ASSIGN(Signals signals, Signals::catch_all());
+  OFP_TRY(check_start(settings));
+  OFP_ASSIGN(const std::unique_ptr<CoreProcesses> cores,
+             CoreProcesses::make(settings, [&](AgentSettings own, CoreEnds ends) {
+               return run_core(arguments, std::move(own), std::move(ends));
+             }));
+  OFP_TRY(give_up_capabilities(settings.keep_ptrace, permits_users(settings)));  // cores keep of these what they need
+  const auto on_ready = [&](const std::string& flight) {
+    const AgentSettings& bound = cores->settings();
+    return tell_started(arguments, {bound.name, bound.listen, bound.http ? http_text(*bound.http) : std::string(),
+                                    flight, getpid(), cores->processes()});
+  };
+  OFP_ASSIGN(const int status, cores->run(signals, on_ready));
+  notify_service_manager("STOPPING=1");
+  return status;
+}
+
+Result<int> run_program(int argc, char** argv) {
   OFP_TRY(shut_out_others());
   const Arguments arguments = parse_arguments(argc, argv);
   if (arguments.reference) {
     std::fputs(config_reference(agent_keys(), agent_lists()).c_str(), stdout);
-    return {};
+    return 0;
   }
   OFP_ASSIGN(const Config config, read_config(arguments));
   if (arguments.print_config) {
     std::fputs(config.to_toml().c_str(), stdout);
-    return {};
+    return 0;
   }
   OFP_ASSIGN(AgentSettings settings, read_settings(config));
   if (arguments.check_config) {
@@ -268,9 +351,9 @@ Status run_program(int argc, char** argv) {
     OFP_TRY(check_plugins(settings.plugins));
     for (const std::string& warning : warnings) std::fprintf(stderr, "offpath-agent: warning: %s\n", warning.c_str());
     std::puts("the configuration is valid");
-    return {};
+    return 0;
   }
-  return serve(arguments, std::move(settings));
+  return settings.cores > 1 ? serve_cores(arguments, settings) : serve(arguments, std::move(settings));
 }
 
 }  // namespace
@@ -278,10 +361,10 @@ Status run_program(int argc, char** argv) {
 }  // namespace offpath::agent
 
 int main(int argc, char** argv) try {
-  const offpath::Status status = offpath::agent::run_program(argc, argv);
-  if (status) return 0;
-  std::fprintf(stderr, "offpath-agent: %s\n", status.error().message.c_str());
-  return status.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
+  const offpath::Result<int> ended = offpath::agent::run_program(argc, argv);
+  if (ended) return *ended;
+  std::fprintf(stderr, "offpath-agent: %s\n", ended.error().message.c_str());
+  return ended.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
 } catch (const std::exception& error) {  // out of memory or threads: std::bad_alloc, std::system_error
   std::fprintf(stderr, "offpath-agent: %s\n", error.what());
   return offpath::agent::exit_failed;

@@ -12,7 +12,7 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr unsigned messages_of_one_round = 16;  // a worker that floods the agent with lines delays nobody
+constexpr unsigned messages_of_one_round = 16;  // a worker that floods the agent with lines delays no other
 
 }  // namespace
 
@@ -147,7 +147,7 @@ void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max
     if (found == processes_.end()) return;
     auto event = found->second.receive();
     if (!event) {
-      loop_.unwatch(found->second.socket());  // the worker sends nothing valid any more
+      loop_.unwatch(found->second.socket());  // the worker sends no valid message any more
       return workers_.on_garbage(number, event.error(), now, effects_);
     }
     if (!*event) return;

@@ -7,28 +7,33 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "agent/status/json.h"
+#include "base/fd.h"
 
 namespace offpath::agent {
 
-std::string ready_line(const Agent& agent) {
+std::string ready_line(const ReadyFacts& facts) {
   Json json;
-  json.begin_object().member("name", agent.name()).member("address", agent.addresses().front().text());
+  json.begin_object().member("name", facts.name).member("address", facts.addresses.front().text());
   json.key("addresses").begin_list();
-  for (const link::Address& address : agent.addresses()) json.value(address.text());
-  json.end_list().key("http");
-  if (agent.http().empty()) {
-    json.null();
-  } else {
-    json.value(agent.http());
+  for (const link::Address& address : facts.addresses) json.value(address.text());
+  json.end_list();
+  for (const auto& [key, text] : {std::pair("http", &facts.http), std::pair("flight", &facts.flight)}) {
+    json.key(key);
+    if (text->empty())
+      json.null();
+    else
+      json.value(*text);
   }
-  json.key("flight");
-  if (agent.flight().empty())
-    json.null();
-  else
-    json.value(agent.flight());
-  return json.member("pid", getpid()).end_object().text() + "\n";
+  json.member("pid", facts.process);
+  if (!facts.cores.empty()) {
+    json.key("cores").begin_list();
+    for (const pid_t process : facts.cores) json.begin_object().member("pid", process).end_object();
+    json.end_list();
+  }
+  return json.end_object().text() + "\n";
 }
 
 Status tell_ready(const std::string& line, int fd) {

@@ -1,5 +1,5 @@
 // The newest lines of the agent's log, for its status page. Lines are noted by any thread, without allocating memory:
-// a line that tells of missing memory is noted, too.
+// a line about missing memory is noted, too.
 #pragma once
 
 #include <algorithm>

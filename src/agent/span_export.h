@@ -1,6 +1,6 @@
 // Spans of this agent on their way to a receiver of OpenTelemetry: OTLP over HTTP, as JSON, from a thread of its own.
-// No call waits for it. Spans that find no room are dropped, and so are those that the receiver does not take; the log
-// says so once, and once more when it takes them again.
+// No call waits for it. Spans without room are dropped, and so are spans that the receiver refuses. The log reports
+// this once, and again when the receiver accepts them.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ struct SpanReceiver {
   std::string agent;
 
   // From the variables of OpenTelemetry, given by `variable` (null: it is not set). Error::not_found: they ask for no
-  // spans. Error::unsupported: what they ask for is not served, such as gRPC and TLS.
+  // spans. Error::unsupported: they ask for gRPC, TLS or another unsupported protocol.
   using Variable = const char* (*)(const char* name);
   [[nodiscard]] static Result<SpanReceiver> from_environment(Variable variable, std::string agent);
 };
@@ -36,7 +36,7 @@ struct SpanReceiver {
 class SpanExport {
  public:
   explicit SpanExport(SpanReceiver receiver);
-  ~SpanExport();                    // sends what is left, or gives up after some seconds
+  ~SpanExport();                    // sends the rest, or gives up after some seconds
   void add(pool::FlightSpan span);  // on any thread
 
  private:

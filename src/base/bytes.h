@@ -16,7 +16,7 @@ static_assert(std::endian::native == std::endian::little, "Offpath's layouts are
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-inline constexpr std::uint64_t page_bytes = 4096;  // layouts are aligned to this, whatever the machine's page size
+inline constexpr std::uint64_t page_bytes = 4096;  // layouts are aligned to this, for any page size of the machine
 
 // `alignment` is a power of two. The caller bounds `value`: the sum must not overflow.
 [[nodiscard]] constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) noexcept {

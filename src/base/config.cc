@@ -512,6 +512,11 @@ std::string reference_table(std::span<const ConfigKey> keys) {
 
 }  // namespace
 
+tl::unexpected<Failure> bad_value_formatted(const Config& config, std::string_view key, fmt::string_view format,
+                                            fmt::format_args args) {
+  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::vformat(format, args));
+}
+
 std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists) {
   std::string out = reference_table(keys);
   for (const ConfigList& list : lists)

@@ -103,11 +103,13 @@ class Config {
   std::vector<std::vector<Config>> listed_;  // one for each list, in their order
 };
 
-// An error about a value, with the value's source: "agent.toml:12: agent.listen: what is wrong".
+// An error about a value, with the value's source: "agent.toml:12: agent.listen: the mistake".
+[[nodiscard, gnu::cold]] tl::unexpected<Failure> bad_value_formatted(const Config& config, std::string_view key,
+                                                                     fmt::string_view format, fmt::format_args args);
 template <class... Args>
 [[nodiscard]] tl::unexpected<Failure> bad_value(const Config& config, std::string_view key,
                                                 fmt::format_string<Args...> format, Args&&... args) {
-  return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
+  return bad_value_formatted(config, key, format, fmt::make_format_args(args...));
 }
 
 // A Markdown table of all keys, and one for each list, for docs/.

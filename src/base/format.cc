@@ -1,5 +1,7 @@
-// fmt's implementation, compiled here once. Its headers alone (FMT_HEADER_ONLY) would compile it again in each
-// file, and its shared library would be one more library in every program that loads ours.
+// The implementation of fmt 9, compiled here once. Its headers alone (FMT_HEADER_ONLY) would compile it again in each
+// file, and its shared library would be one more library in every program that loads ours. Later versions are used by
+// their headers alone (cmake/OffpathDependencies.cmake), because the necessary instantiations differ between versions.
+#ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -14,3 +16,4 @@ template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<F
 
 }  // namespace detail
 FMT_END_NAMESPACE
+#endif

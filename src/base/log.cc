@@ -55,6 +55,10 @@ void set_log_level(LogLevel level) noexcept { log_state.level.store(level, std::
 
 bool log_enabled(LogLevel level) noexcept { return level >= log_state.level.load(std::memory_order_relaxed); }
 
+void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  log_line(level, fmt::vformat(format, args));
+}
+
 void log_line(LogLevel level, std::string_view line) noexcept {
   if (line.size() <= line_bytes_max && std::ranges::none_of(line, may_begin_control))
     return log_state.sink(level, line, log_state.context);

@@ -17,9 +17,10 @@ void set_log_level(LogLevel level) noexcept;                         // at any t
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;
 void log_line(LogLevel level, std::string_view line) noexcept;
 
+[[gnu::cold]] void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args args);
 template <class... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<Args>(args)...));
+  if (log_enabled(level)) log_formatted(level, format, fmt::make_format_args(args...));
 }
 
 }  // namespace offpath

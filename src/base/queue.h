@@ -1,7 +1,7 @@
-// First in, first out. An empty queue that never had an element takes no memory beside itself, where a std::deque takes
-// 600 bytes: an agent has a dozen queues for each channel, and most channels are idle.
+// First in, first out. An empty queue that never had an element takes no memory besides itself, where a std::deque
+// takes 600 bytes: an agent has a dozen queues for each channel, and most channels are idle.
 //
-// Elements lie side by side in the order of their coming, behind `head_` that have gone. Adding and removing elements
+// Elements lie side by side in the order of their arrival, behind `head_` that have gone. Adding and removing elements
 // makes iterators and references invalid.
 #pragma once
 
@@ -38,7 +38,7 @@ class Queue {
     return items_.emplace_back(std::forward<Arguments>(arguments)...);
   }
   void pop_front() noexcept {
-    [[maybe_unused]] const T gone(std::move(items_[head_++]));  // what it owned ends with it
+    [[maybe_unused]] const T gone(std::move(items_[head_++]));  // releases what the element owned
     if (empty()) clear();
   }
   void erase(iterator item) noexcept {

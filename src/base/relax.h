@@ -1,4 +1,4 @@
-// For a loop that waits for another core: tells the processor so.
+// A hint to the processor in a loop that waits for another core.
 #pragma once
 
 namespace offpath {

@@ -16,7 +16,7 @@ namespace offpath {
 
 inline constexpr std::size_t message_descriptors_max = 253;  // the kernel's SCM_MAX_FD
 
-// As sendmsg, begun anew when a signal interrupts it, and without SIGPIPE. The descriptors stay open here; without any,
+// Like sendmsg, repeated when a signal interrupts it, and without SIGPIPE. The descriptors stay open here; without any,
 // it is an ordinary message.
 [[nodiscard]] inline ssize_t send_with_descriptors(int socket, std::span<const iovec> from,
                                                    std::span<const int> descriptors, int flags) noexcept {

@@ -29,7 +29,7 @@
 
 namespace offpath {
 
-// Between a store and a look at what the other side stores: F or G above. One fence serves any number of looks.
+// Between a store and a look at the other side's stores: F or G above. One fence serves any number of looks.
 inline void fence_before_look() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 class SleepFlag {
@@ -42,8 +42,8 @@ class SleepFlag {
 
   // ---- the side that sleeps
 
-  // True if it may sleep; false, and the flag is cleared, if `look` found something. A value above 1 says what else it
-  // waits for.
+  // True if it may sleep; false, and the flag is cleared, if `look` found work. A value above 1 names a further reason
+  // to wake.
   template <std::predicate Look>
   [[nodiscard]] bool fall_asleep(Look&& look, std::uint64_t value = 1) const noexcept(noexcept(look())) {
     set(value);
@@ -61,7 +61,7 @@ class SleepFlag {
   // ---- the side that publishes, after fence_before_look()
 
   [[nodiscard]] std::uint64_t value() const noexcept { return word_.load(std::memory_order_acquire); }
-  // True for one of several threads that publish at once: that thread wakes the sleeper.
+  // True for one of several threads that publish at the same time: that thread wakes the sleeper.
   [[nodiscard]] bool take() const noexcept { return value() != 0 && word_.exchange(0, std::memory_order_acq_rel) != 0; }
 
  private:

@@ -79,8 +79,8 @@ TEST(SleepFlag, OneOfTwoThreadsSeesTheOther) {
     ASSERT_TRUE(rounds[i].sleeper_saw || rounds[i].publisher_saw) << "round " << i << ": the wake was lost";
 }
 
-// Plain memory is handed over, too: the thread sanitizer sees a race if a wake comes without what was published. A lost
-// wake leaves the sleeper asleep for ever.
+// Plain memory is handed over, too: the thread sanitizer sees a race if a wake comes without the published data. A lost
+// wake leaves the sleeper asleep forever.
 TEST(SleepFlag, EverythingPublishedIsTaken) {
   constexpr std::uint64_t last = 50'000;
   std::vector<std::uint64_t> values(last);

@@ -80,6 +80,10 @@ Error from_errno(int error_number) noexcept {
 
 }  // namespace
 
+tl::unexpected<Failure> fail_formatted(Error code, fmt::string_view format, fmt::format_args args) {
+  return tl::unexpected<Failure>(Failure{code, fmt::vformat(format, args)});
+}
+
 tl::unexpected<Failure> fail_errno(int error_number, std::string_view call) {
   char text[128];
   const char* message = strerror_r(error_number, text, sizeof text);

@@ -1,6 +1,6 @@
-// How long this machine has been suspended. CLOCK_MONOTONIC, which all timeouts here use, stops in suspend, so
-// suspending makes nobody late. A promise to another machine keeps running meanwhile, so code that keeps such a promise
-// asks here.
+// How long this machine has been suspended. CLOCK_MONOTONIC, which all timeouts here use, stops in suspend, so a
+// suspended machine misses no timeout. A promise to another machine keeps running meanwhile, so code that keeps such a
+// promise asks here.
 #pragma once
 
 #include <algorithm>

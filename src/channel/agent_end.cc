@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/ring_bytes.h"
 #include "base/sleep_flag.h"
-#include "channel/agent_end_operations.h"
+#include "channel/agent/operations.h"
 #include "wire/messages/replies.h"
 #include "wire/region.h"
 
@@ -23,16 +23,24 @@ using wire::WakeWord;
 
 namespace {
 
-constexpr std::size_t answers_max = 1024;  // beyond these no request is taken until the host has read replies
-constexpr std::size_t pulls_max = 4096;    // likewise, until some pulls have completed
-constexpr std::size_t mapped_slices_max = link::AgentLink::operations_max / 4;
-constexpr std::size_t slice_pieces_max = 1024;  // the most that one vectored read takes
-constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
+constexpr unsigned mapped_slices_max = link::AgentLink::operations_max / 4;
+constexpr unsigned look_ahead_slots = 15;  // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
 constexpr unsigned idle_rounds = 16;
 // A ring with fewer free slots is called full: the program keeps eight for requests of wakes, and its next request may
 // need as many.
 constexpr std::uint64_t full_free_slots = 16;
+
+std::byte* mapped_channel(link::AgentLink& link, const ChannelLayout& layout) {
+  const MutableBytes memory = link.mapped(wire::channel_segment);
+  return memory.size() >= layout.total_bytes() ? memory.data() : nullptr;
+}
+
+TransferLimits transfer_limits(const link::LinkTraits& link, const AgentEndOptions& options, bool mapped) {
+  return {.slice_bytes = link.one_sided ? options.pull_slice_bytes : options.asked_slice_bytes,
+          .slices_outstanding = mapped ? mapped_slices_max : options.pulls_outstanding,
+          .in_the_call = mapped};
+}
 
 }  // namespace
 
@@ -44,18 +52,14 @@ AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<li
       layout_(layout),
       events_(events),
       options_(options),
-      slice_bytes_(link_->traits().one_sided ? options.pull_slice_bytes : options.asked_slice_bytes),
+      mapped_(mapped_channel(*link_, layout)),
       requests_(layout.request_slots, EntryReader::Tickets::counted),
-      replies_(nullptr, layout.reply_slots),
-      lines_(layout.streams_max) {
-  if (const MutableBytes memory = link_->mapped(wire::channel_segment); memory.size() >= layout.total_bytes()) {
-    mapped_ = memory.data();
-    replies_ = RingWriter(mapped_ + layout.reply_ring(), layout.reply_slots);
-    look_out_ = LookOut(options.look_budget);  // otherwise each look is a read over the network
-  } else {
-    reply_mirror_ = std::make_unique_for_overwrite<std::byte[]>(layout.reply_slots * wire::slot_bytes);
-    replies_ = RingWriter(reply_mirror_.get(), layout.reply_slots);
-  }
+      lines_(layout.streams_max),
+      wakes_(layout.streams_max),
+      answers_(mapped_ != nullptr ? mapped_ + layout.reply_ring() : nullptr, layout.reply_slots, lines_),
+      writer_(*link_, layout, mapped_, lines_, wakes_, answers_),
+      transfers_(*link_, counters_, transfer_limits(link_->traits(), options, mapped_ != nullptr)) {
+  if (mapped_ != nullptr) look_out_ = LookOut(options.look_budget);  // otherwise each look is a read over the network
 }
 
 AgentEnd::~AgentEnd() = default;
@@ -71,22 +75,22 @@ bool AgentEnd::poll(TimeNs now) {
   bool did = take_link_events(now);
   if (!closing_ && may_sleep_with_flush()) {
     sleep_ = Sleep::falling;
-    agent_line_dirty_ = true;
+    writer_.flag_changed();
   }
   if (!closing_) did |= look(now);
-  std::uint64_t budget = slice_bytes_;  // of one poll, if reads complete at once
-  while (!closing_ && post_slices(budget)) {
+  std::uint64_t budget = transfers_.slice_bytes();  // of one poll, if reads complete at once
+  while (!closing_ && transfers_.post(budget)) {
     did = true;
     take_link_events(now);  // then their batch completes in this round, and the next one may begin
   }
   did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_) did |= flush(now);
   // Over a link that keeps their order, writes may be complete as soon as they are posted.
-  if (!closing_ && flushing_ > 0 && link_->traits().ordered) {
+  if (!closing_ && writer_.writing() && link_->traits().ordered) {
     did |= take_link_events(now);
-    if (!closing_ && flushing_ == 0) did |= pay_wake();  // no other event may come before the loop sleeps
+    if (!closing_ && !writer_.writing()) did |= pay_wake();  // no other event may come before the loop sleeps
   }
-  if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
+  if (sleep_ == Sleep::falling && link_->traits().ordered && !writer_.flag_is_due() && !looking_ && !closing_) {
     sleep_ = Sleep::looking;
     post_look();
   }
@@ -131,31 +135,19 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
     case Operation::look:
       return finish_look(std::move(status), now);
     case Operation::flush:
-      --flushing_;
+      writer_.end_write();
       if (!status) close(std::move(status).error());
       return false;
-    case Operation::pull: {
-      const auto pull = std::ranges::find(pulls_, number, &Pull::number);
-      OFP_ASSERT(pull != pulls_.end());
-      --pull->outstanding;
-      --slices_outstanding_;
-      if (!status && pull->status) {
-        pull->status = std::move(status);
-        pull->all_posted = true;  // the rest need not be read
-      }
+    case Operation::pull:
+      transfers_.end_slice(number, std::move(status));
       finish_pulls(time(now));  // the link may have read during this poll
       return true;
-    }
     case Operation::fetch:
-    case Operation::push: {
-      const auto push = std::ranges::find(pushes_, number, &std::pair<std::uint64_t, std::uint64_t>::first);
-      OFP_ASSERT(push != pushes_.end());
-      const std::uint64_t owner = push->second;
-      pushes_.erase(push);
-      if (static_cast<Operation>(token >> 56) == Operation::push) ++counters_.pushes;
-      events_.on_transfer(*this, owner, std::move(status), now);
+      events_.on_transfer(*this, transfers_.end_fetch(number), std::move(status), now);
       return true;
-    }
+    case Operation::push:
+      events_.on_transfer(*this, transfers_.end_push(number), std::move(status), now);
+      return true;
     case Operation::outside:
       fetching_ = false;
       look_again_ = true;
@@ -177,7 +169,7 @@ void AgentEnd::rouse() noexcept {
   if (mapped_ != nullptr)
     SleepFlag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).clear();
   else
-    agent_line_dirty_ = true;
+    writer_.flag_changed();
 }
 
 TimeNs AgentEnd::idle_before_sleep_ns() const {
@@ -193,9 +185,7 @@ void AgentEnd::note_post(const Entry& entry, TimeNs now) {
 
 // ---- the request ring
 
-bool AgentEnd::saturated() const noexcept {
-  return held_ || fetching_ || answers_.size() >= answers_max || pulls_.size() >= pulls_max;
-}
+bool AgentEnd::saturated() const noexcept { return held_ || fetching_ || answers_.full() || transfers_.full(); }
 
 bool AgentEnd::look(TimeNs now) {
   // If the segment is not mapped, looks also read how far the program has read its replies.
@@ -213,9 +203,9 @@ bool AgentEnd::look(TimeNs now) {
 }
 
 std::string_view AgentEnd::why_requests_wait() const noexcept {
-  if (answers_.size() >= answers_max) return "the program does not read its replies";
+  if (answers_.full()) return "the program does not read its replies";
   if (held_) return "the agent takes no more of its requests before earlier ones are done";
-  if (pulls_.size() >= pulls_max) return "the agent still reads the arrays of earlier requests";
+  if (transfers_.full()) return "the agent still reads the arrays of earlier requests";
   return "the agent is about to take its requests";
 }
 
@@ -319,8 +309,8 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
   return more;
 }
 
-// What the host sent with a wake spares the look after it. It is older than any look that is under way, and may be
-// older than the last one. False: only a look can tell what the wake was for.
+// The slots that the host sent with a wake save the look after it. They are older than any look under way, and may be
+// older than the last one. False: a look is needed to find the reason of the wake.
 bool AgentEnd::take_sent(Bytes requests, TimeNs now) {
   if (mapped_ != nullptr || looking_ || saturated()) return false;
   const auto head = load<wire::SentRequests>(requests.data());
@@ -452,128 +442,28 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
   }
 }
 
-// ---- pulls and pushes
-
-void AgentEnd::pull(std::uint64_t token, std::vector<link::ReadPiece> pieces) {
-  std::erase_if(pieces, [](const link::ReadPiece& piece) { return piece.length == 0; });
-  ++counters_.pulls;
-  const bool empty = pieces.empty();
-  pulls_.push_back(
-      {.number = next_pull_++, .token = token, .pieces = std::move(pieces), .all_posted = empty, .status = {}});
-}
-
-void AgentEnd::fetch(std::uint64_t token, std::span<const link::ReadPiece> pieces) {
-  pushes_.emplace_back(next_push_, token);
-  link_->read(token_of(Operation::fetch, next_push_++), pieces);
-}
-
-void AgentEnd::push(std::uint64_t token, std::vector<link::WritePiece> pieces) {
-  pushes_.emplace_back(next_push_, token);
-  for (const auto& piece : pieces) counters_.bytes_pushed += piece.length;
-  link_->write(token_of(Operation::push, next_push_++), pieces);
-}
-
-void AgentEnd::cancel(std::uint64_t token) {
-  for (Pull& pull : pulls_)
-    if (pull.token == token && !pull.all_posted) {
-      pull.all_posted = true;
-      pull.status = fail(Error::cancelled, "cancelled");
-    }
-}
-
-bool AgentEnd::post_slices(std::uint64_t& budget) {
-  bool posted = false;
-  for (Pull& pull : pulls_) {
-    while (!pull.all_posted && budget > 0) {
-      // If slices complete at once, none is outstanding after the next poll.
-      if (slices_outstanding_ >= (mapped_ == nullptr ? options_.pulls_outstanding : mapped_slices_max)) return posted;
-      const std::uint64_t bytes = post_slice(pull, std::min(budget, slice_bytes_));
-      if (mapped_ != nullptr) budget -= bytes;
-      posted = true;
-    }
-    if (budget == 0) break;
-  }
-  return posted;
-}
-
-std::uint64_t AgentEnd::post_slice(Pull& pull, std::uint64_t bytes_max) {
-  slice_.clear();
-  std::uint64_t bytes = 0;
-  while (pull.piece < pull.pieces.size() && bytes < bytes_max && slice_.size() < slice_pieces_max) {
-    const link::ReadPiece& piece = pull.pieces[pull.piece];
-    const std::uint64_t length = std::min(piece.length - pull.offset, bytes_max - bytes);
-    slice_.push_back(
-        {piece.region, piece.generation, piece.offset + pull.offset, piece.to + pull.offset, length, piece.unshared});
-    bytes += length;
-    pull.offset += length;
-    if (pull.offset == piece.length) {
-      ++pull.piece;
-      pull.offset = 0;
-    }
-  }
-  pull.all_posted = pull.piece == pull.pieces.size();
-  ++pull.outstanding;
-  ++slices_outstanding_;
-  counters_.bytes_pulled += bytes;
-  link_->read(token_of(Operation::pull, pull.number), slice_);
-  return bytes;
-}
-
 bool AgentEnd::finish_pulls(TimeNs now) {
   bool did = false;
-  while (!pulls_.empty() && pulls_.front().all_posted && pulls_.front().outstanding == 0) {
-    Pull done = std::move(pulls_.front());
-    pulls_.pop_front();
+  while (auto ended = transfers_.take_pulled()) {
     did = true;
-    events_.on_transfer(*this, done.token, std::move(done.status), now);
+    events_.on_transfer(*this, ended->token, std::move(ended->status), now);
   }
   return did;
 }
 
 // ---- sleeping and waking
 
-namespace {
-
-std::array<std::uint64_t, 3> values_of(const CompletionLine& words) noexcept {
-  return {words.pulled, words.stored, words.credit};
-}
-
-}  // namespace
-
-// The smaller value counts: after the wake the program asks again for what it still waits for. A value that is already
-// reached owes a wake even if a larger one is asked for: the program may have seen the word and asked for the next
-// value before its wake.
 void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
-  const auto lower = [&](std::uint64_t& asked, bool reached) {
-    wake_owed_ |= reached;
-    asked = reached ? wake.value : std::min(asked, wake.value);
-  };
-  if (wake.word == WakeWord::now) {
-    wake_now_ = true;
-  } else if (wake.word == WakeWord::replies) {
-    lower(wake_beyond_, reply_written_ > wake_beyond_);
-  } else {
-    Line& asked = lines_[wake.stream];
-    const auto word = static_cast<std::size_t>(wake.word);
-    const std::uint64_t value = values_of(asked.written)[word];
-    lower(asked.wake_at[word], value >= asked.wake_at[word]);
-    if (value >= wake.value) (void)line(wake.stream);  // settled when it is written, like any other
-  }
-}
-
-// The line is written, or the write is under way.
-void AgentEnd::settle_wakes(Line& line) noexcept {
-  const auto values = values_of(line.written);
-  for (std::size_t word = 0; word < values.size(); ++word) {
-    if (values[word] < line.wake_at[word]) continue;
-    line.wake_at[word] = nobody;
-    wake_owed_ = true;
-  }
+  if (wake.word == WakeWord::now)
+    wakes_.ask_now();
+  else if (wake.word == WakeWord::replies)
+    wakes_.ask_replies(wake.value, writer_.replies_written());
+  else if (wakes_.ask(wake, lines_.written(wake.stream)))
+    lines_.write_again(wake.stream);  // settled when it is written, like any other
 }
 
 bool AgentEnd::pay_wake() {
-  if (!wake_owed_) return false;
-  wake_owed_ = false;
+  if (!wakes_.take()) return false;
   ++counters_.wakes_sent;
   link_->wake();
   return true;
@@ -583,15 +473,15 @@ bool AgentEnd::pay_wake() {
 // together, if the link keeps their order.
 bool AgentEnd::may_sleep_with_flush() const noexcept {
   return mapped_ == nullptr && background_ && sleep_ == Sleep::awake && look_again_ && !looking_ && !fetching_ &&
-         flushing_ == 0 && pulls_.empty() && link_->traits().ordered &&
-         replies_.used(reply_head_) < replies_.slots() / 2;
+         !writer_.writing() && !transfers_.pulling() && link_->traits().ordered &&
+         answers_.ring().used(reply_head_) < answers_.ring().slots() / 2;
 }
 
 bool AgentEnd::fall_asleep(TimeNs now) {
   if (closed_ || closing_) return false;
   if (now - idle_since_ < idle_before_sleep_ns() || !answers_.empty()) return false;
   if (mapped_ != nullptr) {
-    if (!pulls_.empty()) return false;
+    if (transfers_.pulling()) return false;
     if (sleep_ == Sleep::asleep) return true;
     if (look_out_.looks_at(now)) return false;
     look_out_.end(now, false);
@@ -604,23 +494,23 @@ bool AgentEnd::fall_asleep(TimeNs now) {
     ++counters_.sleeps;
     return true;
   }
-  if (wake_owed_ && flushing_ == 0) return false;  // the next poll pays it
+  if (wakes_.owed() && !writer_.writing()) return false;  // the next poll pays it
   // Over a link with delayed completion: write the flag, wait for the write, look once more, then sleep. The loop may
   // sleep at every stage, because each ends with an event of the link.
   switch (sleep_) {
     case Sleep::awake:
-      if (looking_ || fetching_ || flushing_ > 0) return true;
+      if (looking_ || fetching_ || writer_.writing()) return true;
       if (look_again_) return false;
       sleep_ = Sleep::falling;
-      agent_line_dirty_ = true;
-      flush_remote();
+      writer_.flag_changed();
+      writer_.write(request_head(), true);
       if (link_->traits().ordered) {
         sleep_ = Sleep::looking;
         post_look();
       }
       return true;
     case Sleep::falling:
-      if (flushing_ > 0) return true;
+      if (writer_.writing()) return true;
       sleep_ = Sleep::looking;
       if (!looking_) post_look();
       return true;
@@ -632,25 +522,72 @@ bool AgentEnd::fall_asleep(TimeNs now) {
   return true;
 }
 
+// The loop would sleep on a channel in this state, so an event of the link follows whatever happens to it. While it is
+// held a request may wait in the ring, and its looks are counted.
+bool AgentEnd::rest(TimeNs now) {
+  if (!may_rest_ || held_ || !fall_asleep(now) || sleep_ != Sleep::asleep) return false;
+  rests_ = !looking_ && !fetching_ && !transfers_.under_way() && !wakes_.owed() && !writer_.writing() &&
+           !writer_.due(request_head());
+  return rests_;
+}
+
+// ---- writes to the program's memory
+
+void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
+  end_rest();
+  ++(is_miss(stream, failure.code) ? counters_.misses : counters_.failures);
+  ++counters_.replies;
+  scratch_.clear();
+  encode(wire::Failed{stream, failure.code, failure.message}, scratch_);
+  answers_.add(wire::ReplyKind::failed, ticket, scratch_, stream);
+}
+
+// Reads the host's position only while replies wait for room.
+bool AgentEnd::compose_replies() {
+  if (answers_.empty()) return false;
+  if (mapped_ != nullptr)
+    reply_head_ =
+        word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+  auto wrote = answers_.compose(reply_head_);
+  if (!wrote) close(std::move(wrote).error());
+  return wrote && *wrote;
+}
+
+bool AgentEnd::flush(TimeNs now) {
+  if (mapped_ == nullptr && writer_.writing()) return false;  // later changes go with the next flush
+  bool woke = pay_wake();  // before the next flush: flushes may follow one another without end
+  const bool replied = compose_replies();
+  if (closing_) return true;
+  replies_full_.note(!answers_.empty(), now);
+  const bool changed = replied || writer_.due(request_head());
+  if (changed) writer_.write(request_head(), sleep_ != Sleep::awake);
+  if (mapped_ == nullptr && !answers_.empty()) {  // only a look shows that the host has read replies
+    look_again_ = true;
+    rouse();
+  }
+  wakes_.settle_replies(writer_.replies_written(), !answers_.empty());
+  if (!writer_.writing()) woke |= pay_wake();
+  return woke || (changed && mapped_ != nullptr);
+}
+
 // ---- the end
 
-void AgentEnd::close(Failure why) {
+void AgentEnd::close(Failure why, bool tells) {
   if (closing_ || closed_) return;
+  end_rest();
   closing_ = true;
+  tells_ = tells || (why.code != Error::closed && why.code != Error::peer_lost);
   why_ = std::move(why);
 }
 
 void AgentEnd::end(TimeNs now) {
-  if (why_.code != Error::closed && why_.code != Error::peer_lost) link_->refuse(why_);
+  if (tells_) link_->refuse(why_);
   events_.on_closing(*this);
   link_->close();
   closed_ = true;
   look_out_.end(now, false);
   const Failure gone{why_.code, fmt::format("the channel ended: {}", why_.message)};
-  for (auto pulls = std::exchange(pulls_, {}); const Pull& pull : pulls)
-    events_.on_transfer(*this, pull.token, tl::unexpected(gone), now);
-  for (auto pushes = std::exchange(pushes_, {}); const auto& push : pushes)
-    events_.on_transfer(*this, push.second, tl::unexpected(gone), now);
+  for (const std::uint64_t token : transfers_.abandon()) events_.on_transfer(*this, token, tl::unexpected(gone), now);
   events_.on_closed(*this, why_, now);
 }
 

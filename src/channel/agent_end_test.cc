@@ -1,10 +1,12 @@
 // Looks over a link that maps nothing: one read fetches tail and slots, in no order. Here the test sets what each read
 // returns; tests/sim produces the orders at random.
 #include "channel/agent_end.h"
+#include "testing/channel/fake_agent_link.h"
 #include "wire/messages/replies.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 
@@ -17,7 +19,7 @@ using wire::ChannelLayout;
 constexpr ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 
 // Reads wait until the test completes them; writes complete at once.
-class RemoteLink final : public link::AgentLink {
+class RemoteLink final : public link::FakeAgentLink {
  public:
   explicit RemoteLink(std::vector<std::byte>& memory) : memory_(memory) {}
 
@@ -45,12 +47,6 @@ class RemoteLink final : public link::AgentLink {
     events_.push_back({LinkEvent::Kind::read_done, read_token_, {}, Fd()});
   }
 
-  [[nodiscard]] const link::LinkTraits& traits() const override { return traits_; }
-  Status attach_range(link::RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override {
-    return {};
-  }
-  Status detach_range(link::RegionId, std::uint32_t) override { return {}; }
-  [[nodiscard]] MutableBytes mapped(link::RegionId) override { return {}; }
   void read(std::uint64_t token, std::span<const link::ReadPiece> pieces) override {
     ASSERT_FALSE(read_under_way_) << "one look at a time";
     read_under_way_ = true;
@@ -62,30 +58,23 @@ class RemoteLink final : public link::AgentLink {
     for (const link::WritePiece& piece : pieces) std::memcpy(memory_.data() + piece.offset, piece.from, piece.length);
     events_.push_back({LinkEvent::Kind::write_done, token, {}, Fd()});
   }
-  void wake() override { ++wakes; }
-  Status hand_over(std::uint64_t, int) override { return fail(Error::unsupported, "nothing is handed over here"); }
   std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
     std::size_t count = 0;
     for (; count < events.size() && !events_.empty(); ++count, events_.pop_front())
       events[count] = std::move(events_.front());
     return count;
   }
-  [[nodiscard]] int event_fd() const override { return -1; }
-  void refuse(const Failure& why) override { told = why.message; }
-  void close() override {}
 
   void host_wakes(std::vector<std::byte> requests) {
     events_.push_back({LinkEvent::Kind::woken, 0, {}, Fd(), std::move(requests)});
   }
   // From now on reads and writes take effect in the order of posting.
-  void keep_order() { traits_.ordered = true; }
+  void keep_order() { kind.ordered = true; }
 
-  std::string told;
-  unsigned wakes = 0, writes = 0;
+  unsigned writes = 0;
 
  private:
   std::vector<std::byte>& memory_;
-  link::LinkTraits traits_{.name = "remote", .one_sided = true, .staged = false, .host_threads = 0, .reason = "a test"};
   std::deque<LinkEvent> events_;
   bool read_under_way_ = false;
   std::uint64_t read_token_ = 0;
@@ -101,6 +90,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
     payload.assign(request.payload.begin(), request.payload.end());
   }
   void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs at) override { transferred_at = at; }
+  void on_rest_ended(AgentEnd&) noexcept override { ++rests_ended; }
   void on_offer(AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
 
@@ -120,7 +110,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   void damage(std::uint64_t position) {
     memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
   }
-  // What a program sends with a wake: the slots from `position` on, as they are in memory now.
+  // The slots that a program sends with a wake: from `position` on, as in memory now.
   [[nodiscard]] std::vector<std::byte> sent(std::uint64_t position, std::uint64_t tail, std::uint64_t slots) const {
     std::vector<std::byte> bytes(sizeof(wire::SentRequests) + slots * wire::slot_bytes);
     store(bytes.data(), wire::SentRequests{position, tail, 0});
@@ -161,6 +151,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   std::uint64_t posted = 0;
   TimeNs now = 1000;
   TimeNs transferred_at = 0;
+  unsigned rests_ended = 0;
   std::vector<std::uint64_t> served;
   bool background = false;         // of requests that are served
   bool answers = false;            // at once
@@ -184,7 +175,7 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
   EXPECT_EQ(why, "");
 }
 
-// Pulls may be made by the poll that ends them. What else ends keeps the round's time, which is that of the pollers
+// Pulls may be made by the poll that ends them. Other operations keep the round's time, which is that of the pollers
 // after this one as well: LookTiming compares such times.
 TEST_F(UnmappedLook, PullsEndAtTheTimeAfterThePollThatMadeThemAndPushesAtThatOfTheRound) {
   AgentEndOptions options;
@@ -302,6 +293,20 @@ TEST_F(UnmappedLook, ASlotThatIsNotWholeBelowATailSeenBeforeEndsTheChannel) {
   EXPECT_EQ(link->told, why);
 }
 
+TEST_F(UnmappedLook, AChannelThatEndsInOrderIsToldOfIfTheReasonMatters) {
+  end.close({Error::peer_lost, "another agent of its name took over"}, true);
+  end.poll(now);
+  EXPECT_EQ(why, "another agent of its name took over");
+  EXPECT_EQ(link->told, why);
+}
+
+TEST_F(UnmappedLook, AChannelThatEndsInOrderEndsWithoutAWord) {
+  end.close({Error::closed, "the agent was stopped"});
+  end.poll(now);
+  EXPECT_EQ(why, "the agent was stopped");
+  EXPECT_EQ(link->told, "");
+}
+
 TEST_F(UnmappedLook, ATailThatGoesBackEndsTheChannel) {
   post(3);
   look(3);
@@ -358,6 +363,56 @@ TEST_F(UnmappedLook, MoreThanThereIsOutsideOfTheRingEndsTheChannel) {
 }
 
 // The look after the write of the flag decides about sleeping; slots that it finds without their tail count too.
+TEST_F(UnmappedLook, ItRestsWhenItSleepsAndNothingIsUnderWay) {
+  end.may_rest();
+  bool rests = false;
+  for (unsigned round = 0; round < 1000 && !rests; ++round) {
+    end.poll(now += 10 * microsecond_ns);
+    rests = end.rest(now);
+    if (!link->reads()) continue;
+    ASSERT_FALSE(rests) << "a look is under way";
+    link->end_read(posted);
+    ASSERT_FALSE(end.rest(now));
+  }
+  ASSERT_TRUE(rests);
+  EXPECT_TRUE(end.asleep());
+  EXPECT_TRUE(program_sees_sleep());
+  EXPECT_EQ(rests_ended, 0u);
+
+  end.reply(wire::ReplyKind::probed, 1, wire::Probed{});
+  EXPECT_EQ(rests_ended, 1u);
+  EXPECT_FALSE(end.rest(now)) << "an answer waits";
+  end.poll(++now);
+  EXPECT_FALSE(end.rest(now)) << "it is being written";
+  end.poll(++now);
+  EXPECT_TRUE(end.rest(now));
+
+  std::array<std::byte, 64> bytes;
+  const link::ReadPiece piece{wire::channel_segment, 0, 0, bytes.data(), bytes.size()};
+  end.fetch(7, {&piece, 1});
+  end.poll(++now);
+  EXPECT_FALSE(end.rest(now)) << "a transfer is under way";
+  link->end_read(posted);
+  end.poll(++now);
+  EXPECT_FALSE(end.rest(now)) << "another request may follow soon";
+  end.poll(now += 10 * millisecond_ns);
+  EXPECT_TRUE(end.rest(now));
+
+  end.set_stored(1, 4);
+  EXPECT_EQ(rests_ended, 3u);
+  EXPECT_FALSE(end.rest(now)) << "a line is due";
+}
+
+TEST_F(UnmappedLook, AChannelThatIsHeldOrNotWatchedDoesNotRest) {
+  fall_asleep();
+  EXPECT_FALSE(end.rest(now));
+  end.may_rest();
+  end.hold_requests(true);
+  EXPECT_FALSE(end.rest(now)) << "its full ring is noted by polls";
+  end.hold_requests(false);
+  EXPECT_TRUE(end.rest(now));
+}
+
 TEST_F(UnmappedLook, ASlotFoundByTheLastLookKeepsItAwake) {
   look(0);
   now += second_ns;
@@ -397,7 +452,7 @@ TEST_F(UnmappedLook, RequestsThatDidNotFitIntoAWakeAreReadAfterIt) {
   EXPECT_EQ(why, "");
 }
 
-// A wake that was late, or is repeated, says what is known.
+// A late or repeated wake has known slots.
 TEST_F(UnmappedLook, RequestsThatCameBeforeAreNotServedTwice) {
   fall_asleep();
   post(2);
@@ -492,7 +547,7 @@ TEST_F(UnmappedLook, ARequestAfterWhichNoOtherIsLikelyIsServedAsleepIfItComesWit
     ASSERT_TRUE(end.fall_asleep(now));
     ASSERT_TRUE(end.asleep());
   }
-  // One after which others are likely wakes the channel.
+  // A request after which others are likely wakes the channel.
   background = false;
   post(1);
   wake(sent(200, 201, 1));

@@ -45,7 +45,8 @@ class LookBudget {
   TimeNs left_ = 0, refilled_at_ = 0;
 };
 
-// Of one channel. It follows the streams that posted last; a program with many streams mostly posts them together.
+// The look-out for one channel. It follows the streams that posted last; a program with many streams mostly posts them
+// together.
 class LookOut {
  public:
   // `budget` may be null: it never looks out.

@@ -86,8 +86,8 @@ class Rhythm {
     return (window(interval, percent) - lead(interval, percent)) / 2;
   }
 
-  // Of the interval at `index`, from at most three earlier ones in the same place of the rhythm. The median ignores
-  // one that was disturbed.
+  // The length of the interval at `index`: the median of at most three earlier ones in the same place of the rhythm,
+  // which ignores one that was disturbed.
   [[nodiscard]] TimeNs predicted(std::size_t index, std::size_t lag) const noexcept {
     const TimeNs first = intervals_[index - lag];
     if (index < 2 * lag) return first;

@@ -251,7 +251,7 @@ TEST_P(Waits, WithoutRoomToAskAreWokenWhenThereIs) {
   EXPECT_LT(fabric->now() - began, 3 * millisecond_ns);
 }
 
-// The agent needs no word of the program's to know it: the ring's tail says it, and is checked.
+// The agent needs no message for it: the ring's tail shows it, and is checked.
 TEST_P(Waits, ForRoomAreKnownToTheAgentWithTheTime) {
   holds_after_one = true;
   while (host->has_room(0)) post();
@@ -301,7 +301,7 @@ TEST_P(Waits, ForATicketReturnItsFailureThoughRepliesFoundNoRoom) {
   EXPECT_EQ(why, "");
 }
 
-// Credit is not held back with what waits for the program to read replies, which it does not do to send.
+// Credit is not held back with replies, which a program need not read to send.
 TEST_P(Waits, ForCreditEndThoughFailuresFoundNoRoom) {
   refuses = true;
   while (agent->replies_full().times == 0) {
@@ -333,6 +333,14 @@ TEST_P(Waits, AreWokenWhileOthersPost) {
 }
 
 // No thread sleeps beyond the moment at which its word is reached, for any order of requests.
+TEST_P(Waits, WithoutTimeSayThatTheAgentIsLost) {
+  const std::uint64_t ticket = post();
+  EXPECT_EQ(host->wait(stream, ticket, Progress::pulled, 0).error().code, Error::timeout);
+  agent->close({Error::peer_lost, "the agent stops"}, true);
+  fabric->run_until(in(millisecond_ns), [] { return false; });
+  EXPECT_EQ(host->wait(stream, ticket, Progress::pulled, 0).error().code, Error::peer_lost);
+}
+
 TEST_P(Waits, EndInTimeWhateverElseIsAskedFor) {
   link::SeededRandom random(7);
   std::vector<std::uint64_t> tickets;

@@ -1,360 +1,407 @@
+#include "connections/socket_area.h"
+
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <cstddef>
-#include <new>
+#include <cstring>
 #include <utility>
 
+#include "base/ring_bytes.h"
 #include "base/sleep_flag.h"
-#include "connections/socket_cells.h"
+#include "wire/areas/flow_steering.h"
 
 namespace offpath::channel {
 
-using wire::TcpAreaLayout;
 using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpError;
 using wire::TcpEvent;
 namespace event = wire::tcp_event;
 
-// ---- memory
-
 namespace {
-constexpr std::uint64_t cell_bytes = 128;
-// For a listener: its accept slots on each core.
-constexpr std::uint64_t accept_slots_bytes = 12 * wire::tcp_cores_max;
-[[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
-[[nodiscard]] std::uint64_t accept_slots_at(const TcpAreaLayout& layout) noexcept {
-  return cells_at(layout) + layout.flows * cell_bytes;
+
+tl::unexpected<Failure> failure_of(TcpError error) {
+  switch (error) {
+    case TcpError::refused:
+      return fail(Error::peer_lost, "the connection was refused");
+    case TcpError::reset:
+      return fail(Error::peer_lost, "the connection was reset by its peer");
+    case TcpError::timed_out:
+      return fail(Error::timeout, "the connection timed out");
+    case TcpError::unreachable:
+      return fail(Error::peer_lost, "the peer cannot be reached");
+    case TcpError::address_in_use:
+      return fail(Error::exists, "the address is in use");
+    case TcpError::no_room:
+      return fail(Error::no_space, "the agent has no room for a connection");
+    case TcpError::denied:
+      return fail(Error::denied, "ports below 1024 are for root and the agent's own user");
+    case TcpError::none:
+      break;
+  }
+  return fail(Error::closed, "the connection is closed");
 }
-constexpr std::uint64_t turn_bytes = 64;
-[[nodiscard]] std::uint64_t turns_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(accept_slots_at(layout) + layout.flows * accept_slots_bytes, turn_bytes);
-}
-[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(turns_at(layout) + 2 * layout.flows * turn_bytes, page_bytes);
-}
-constexpr std::uint64_t steps_bytes = 64;
-[[nodiscard]] std::uint64_t steps_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(processes_at(layout) + wire::tcp_processes_max * ProcessTable::process_bytes(layout.flows),
-                  page_bytes);
-}
-// Apart from the cells, which calls on established connections look at.
-[[nodiscard]] std::uint64_t remote_addresses_at(const TcpAreaLayout& layout) noexcept {
-  return steps_at(layout) + layout.flows * steps_bytes;
-}
-constexpr std::uint64_t rest_bytes = 16;
-[[nodiscard]] std::uint64_t rests_at(const TcpAreaLayout& layout) noexcept {
-  return remote_addresses_at(layout) + layout.flows * sizeof(wire::IpAddress);
-}
-[[nodiscard]] std::uint64_t pool_words_at(const TcpAreaLayout& layout) noexcept {
-  return rests_at(layout) + layout.flows * rest_bytes;
-}
-[[nodiscard]] std::uint64_t kept_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
-  return align_up(pool_words_at(layout) + options.pool_bytes / RingPool::word_bytes * sizeof(std::uint64_t),
-                  page_bytes);
-}
-[[nodiscard]] std::uint64_t rings_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
-  return align_up(kept_at(options, layout) + options.kept_bytes, wire::tcp_ring_block_bytes);
-}
-[[nodiscard]] std::uint64_t pool_at(const SocketOptions& options, const TcpAreaLayout& layout) noexcept {
-  const std::uint64_t of_flow = std::uint64_t{options.send_bytes} + options.receive_bytes;
-  return align_up(rings_at(options, layout) + options.flows * of_flow, wire::tcp_ring_block_bytes);
-}
+
 }  // namespace
 
-TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
-  TcpAreaLayout layout;
-  layout.flows = options.flows;
-  layout.bytes = pool_at(options, layout) + options.pool_bytes;
-  return layout;
-}
+// A lock for all processes. A process that dies with it leaves unpublished positions, which count as not written, and
+// counts that its successor takes anew. The agent is told of the commands after the unlock.
+class SocketArea::Lock {
+ public:
+  explicit Lock(SocketArea& area) noexcept : area_(area) { lock(); }
+  ~Lock() { unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void lock() noexcept {
+    if (!area_.records_.shared().lock.take()) area_.recount();
+    posted_ = area_.rings_.posted();
+  }
+  void unlock() noexcept {
+    const bool tells = area_.rings_.posted() != posted_;
+    area_.records_.shared().lock.unlock();
+    if (tells) area_.rings_.tell_agent();
+  }
+
+ private:
+  SocketArea& area_;
+  std::uint64_t posted_ = 0;
+};
+
+// ---- the area
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process)
-    : memory_(memory),
-      layout_(layout_of(options)),
-      send_bytes_(options.send_bytes),
-      receive_bytes_(options.receive_bytes),
-      kept_bytes_(options.kept_bytes),
-      kept_at_(kept_at(options, layout_)),
-      rings_at_(rings_at(options, layout_)),
-      pool_at_(pool_at(options, layout_)),
-      pool_({reinterpret_cast<std::uint64_t*>(memory_.data() + pool_words_at(layout_)),
-             options.pool_bytes / RingPool::word_bytes}),
+    : records_(memory, options),
       process_(process),
-      shared_(std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()))),
-      rings_(memory_, layout_, shared_->rings, std::move(wake)),
-      processes_(memory_.data() + processes_at(layout_), layout_.flows, shared_->rings.processes) {
-  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes &&
-                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes && sizeof(TurnLock) == turn_bytes &&
-                2 * sizeof(Step) == steps_bytes && sizeof(Rest) == rest_bytes);
-  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
-             std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
+      agent_(memory),
+      rings_(memory, records_.layout(), records_.shared().rings, std::move(wake)),
+      processes_(records_.processes(), records_.flows(), records_.shared().rings.processes),
+      memory_holders_(records_),
+      flow_rings_(records_, rings_, memory_holders_),
+      idle_memory_(records_, rings_, memory_holders_, flow_rings_),
+      owed_(records_, rings_, flow_rings_, idle_memory_),
+      handles_(records_, rings_, processes_, memory_holders_, flow_rings_, idle_memory_),
+      backlogs_(records_, rings_, flow_rings_, handles_),
+      holders_(records_, processes_) {
+  OFP_ASSERT(process < wire::tcp_processes_max);
   rings_.learn();
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
     : SocketArea(memory, options, std::move(wake), 0) {
-  shared_ = new (memory_.data() + layout_.own()) Shared{};
-  shared_->lock.init();
-  shared_->options = options;
+  records_.make(options);
   static_cast<void>(processes_.add());  // number 0
   spread();
 }
 
 bool SocketArea::lies_in(MutableBytes memory, const SocketOptions& options) noexcept {
-  return std::launder(reinterpret_cast<Shared*>(memory.data() + layout_of(options).own()))->options == options;
+  return SocketRecords(memory, options).shared().options == options;
 }
 
 void SocketArea::spread() {
   rings_.learn();
-  shared_->first_free.fill(nobody);
-  for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
+  handles_.spread();
 }
 
-// Words that the agent writes once.
-wire::IpAddress SocketArea::own_address(wire::IpFamily family) const noexcept {
-  const auto read = [&]<class Word>(Word, std::size_t offset) {
-    auto* const at = reinterpret_cast<Word*>(memory_.data() + wire::tcp_word::agent_line + offset);
-    return std::atomic_ref<Word>(*at).load(std::memory_order_relaxed);
-  };
-  if (family == wire::IpFamily::v4) return wire::ipv4(read(std::uint32_t{}, offsetof(wire::TcpAgentLine, address4)));
-  constexpr std::size_t first = offsetof(wire::TcpAgentLine, address6), half = sizeof(std::uint64_t);
-  const std::array halves{read(std::uint64_t{}, first), read(std::uint64_t{}, first + half)};
-  return {std::bit_cast<decltype(wire::IpAddress::bytes)>(halves)};
-}
-
-MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at_, kept_bytes_); }
-
-SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
-  return *std::launder(reinterpret_cast<Cell*>(memory_.data() + cells_at(layout_) + handle * cell_bytes));
-}
-
-SocketArea::TurnLock& SocketArea::turn_lock(Handle handle, Way way) const noexcept {
-  return reinterpret_cast<TurnLock*>(memory_.data() + turns_at(layout_))[2 * handle + static_cast<Handle>(way)];
-}
-
-SocketArea::AcceptSlots& SocketArea::accept_slots(Handle listener, std::uint32_t core) const noexcept {
-  return reinterpret_cast<AcceptSlots*>(memory_.data() + accept_slots_at(layout_) +
-                                        listener * accept_slots_bytes)[core];
-}
-
-// Among the first waiting connections of each core, the one that began first: cores report independently, and a program
-// may identify a peer's connections by their order.
-SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
-  Handle oldest = nobody;
-  for (std::uint32_t core = 0; core < cores(); ++core) {
-    const Handle first = accept_slots(listener, core).first_waiting;
-    if (first != nobody && (oldest == nobody || cell(first).begun < cell(oldest).begun)) oldest = first;
-  }
-  return oldest;
-}
-
-// The core whose ring takes commands for the handle.
-std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
-
-std::array<SocketArea::Step, 2>& SocketArea::steps(Handle handle) const noexcept {
-  return reinterpret_cast<std::array<Step, 2>*>(memory_.data() + steps_at(layout_))[handle];
-}
-
-Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
-  const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
-  // A thread that goes on after depart() sends no more: what it offered would keep its process from ending.
-  if (handle >= layout_.flows || cell(handle).is != wanted || !processes_.is_held(process_, handle) ||
+Result<SocketCell*> SocketArea::find(Handle handle, SocketCell::Is wanted) const {
+  // A thread that goes on after depart() sends no more: bytes that it offered would keep its process from ending.
+  if (handle >= records_.flows() || cell(handle).is != wanted || !processes_.is_held(process_, handle) ||
       processes_[process_].is == ProcessTable::Process::Is::leaving)
-    return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
+    return fail(Error::invalid, "handle {} is not a {}", handle,
+                wanted == SocketCell::Is::listener ? "listener" : "connection");
   return &cell(handle);
 }
 
-wire::IpAddress& SocketArea::remote_address(Handle handle) const noexcept {
-  return reinterpret_cast<wire::IpAddress*>(memory_.data() + remote_addresses_at(layout_))[handle];
-}
-
-SocketArea::Rest& SocketArea::rest(Handle handle) const noexcept {
-  return reinterpret_cast<Rest*>(memory_.data() + rests_at(layout_))[handle];
-}
-
-// The next core in turn that has free handles.
-std::uint32_t SocketArea::next_core() noexcept {
-  for (std::uint32_t i = 0; i < cores() - 1; ++i) {
-    const std::uint32_t core = shared_->turn++ % cores();
-    if (shared_->first_free[core] != nobody) return core;
+// After the death of a process under the lock: recomputes all that it may have left half done.
+void SocketArea::recount() noexcept {
+  backlogs_.begin_recount();
+  for (Handle handle = 0; handle < records_.flows(); ++handle) {
+    holders_.recount(handle);
+    backlogs_.recount(handle);
+    owed_.recount(handle);
   }
-  return cores() == 1 ? 0 : shared_->turn++ % cores();
+  flow_rings_.recount();
 }
 
-std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) noexcept {
-  const Handle handle = shared_->first_free[core];
-  if (handle == nobody) return std::nullopt;
-  shared_->first_free[core] = cell(handle).next;
-  clear(handle);
-  processes_.let_all_go(handle);
-  if (!cell(handle).has_turns)
-    for (const Way way : {Way::out, Way::in}) (new (&turn_lock(handle, way)) TurnLock)->init();
-  cell(handle).has_turns = true;
-  cell(handle).allowed = receive_bytes_;
-  set_read(handle, 0);
-  cell(handle).next = nobody;
+// ---- ports and connections
+
+Result<SocketArea::Handle> SocketArea::bind(std::uint16_t port, std::uint16_t flags) {
+  const Lock lock(*this);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::bind;
+  command.port = port;
+  command.flags = flags;
+  return take_port(command, 0);
+}
+
+Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags,
+                                              Handle bound, const FlowSettings* settings) {
+  const Lock lock(*this);
+  if (port == 0) return fail(Error::invalid, "a listener needs a port");
+  TcpCommand command{};
+  command.kind = TcpCommandKind::listen;
+  command.port = port;
+  command.flags = flags;
+  if (settings != nullptr) settings->put(command);
+  command.listener = bound;
+  command.receive_bytes = records_.first_bytes(Way::in);
+  auto handle = take_port(command, std::clamp(backlog, 1u, records_.flows()));
+  if (handle && settings != nullptr) cell(*handle).settings = *settings;
   return handle;
 }
 
-void SocketArea::set_read(Handle handle, std::uint64_t position) noexcept {
-  cell(handle).read = position;
-  auto& shown = *reinterpret_cast<std::uint64_t*>(memory_.data() + layout_.reads() + handle * sizeof(std::uint64_t));
-  std::atomic_ref<std::uint64_t>(shown).store(position, std::memory_order_release);
+// A port that is only bound is a listener without accept slots.
+Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::uint32_t backlog) {
+  if ((asked.flags & wire::tcp_families) == 0) return fail(Error::invalid, "a port of no family");
+  if (!rings_.room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
+  const auto handle = handles_.take(handles_.next_core());
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", records_.flows());
+  cell(*handle).port = asked.port;
+  backlogs_.begin(*handle, backlog);
+  holders_.hold(process_, *handle);
+  TcpCommand command = asked;
+  command.handle = *handle;
+  records_.post(rings_, 0, command);
+  backlogs_.fill(*handle);
+  return *handle;
 }
 
-void SocketArea::free_handle(Handle handle) noexcept {
-  clear(handle);
-  cell(handle).next = std::exchange(shared_->first_free[core_of(handle)], handle);
-}
-
-void SocketArea::clear(Handle handle) noexcept {
-  static_cast<void>(count_used(handle));
-  set_shutting(handle, false);
-  const std::uint32_t used = cell(handle).used;
-  const bool has_turns = cell(handle).has_turns;
-  free_rings(handle);
-  cell(handle) = Cell{};
-  for (const Way way : {Way::out, Way::in})
-    cell(handle).logs[static_cast<int>(way)] = static_cast<std::uint8_t>(std::countr_zero(first_bytes(way)));
-  cell(handle).used = used;
-  cell(handle).has_turns = has_turns;
-  cell(handle).woken = every_process;
-}
-
-// ---- commands
-
-void SocketArea::post(std::uint32_t core, const TcpCommand& command) noexcept {
-  rings_.post(core, command, wire::concerns_flow(command.kind) ? cell(command.handle).read : 0);
-}
-
-void SocketArea::name_rings(Handle handle, TcpCommand& command) const noexcept {
-  command.handle = handle;
-  command.send_at = static_cast<std::uint64_t>(ring(handle, Way::out).data() - memory_.data());
-  command.receive_at = static_cast<std::uint64_t>(ring(handle, Way::in).data() - memory_.data());
-  command.send_bytes = send_bytes_;
-  command.receive_bytes = receive_bytes_;
-}
-
-void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
-  Cell& owing = cell(handle);
-  if (owing.owed == 0) ++shared_->owing;
-  owing.owed |= what;
-  if (settle(handle)) --shared_->owing;
-}
-
-void SocketArea::forgive(Handle handle, std::uint8_t what) noexcept {
-  Cell& owing = cell(handle);
-  if (owing.owed == 0) return;
-  owing.owed &= static_cast<std::uint8_t>(~what);
-  if (owing.owed == 0) --shared_->owing;
-}
-
-// True: no commands are owed any more.
-bool SocketArea::settle(Handle handle) noexcept {
-  Cell& owing = cell(handle);
-  constexpr struct {
-    Owed owed;
-    TcpCommandKind kind;
-  } order[] = {{owed_allow, TcpCommandKind::allow},     {owed_finish, TcpCommandKind::finish},
-               {owed_release, TcpCommandKind::release}, {owed_abort, TcpCommandKind::abort},
-               {owed_holders, TcpCommandKind::holders}, {owed_options, TcpCommandKind::options}};
-  for (const auto& each : order) {
-    if ((owing.owed & each.owed) == 0) continue;
-    const std::uint32_t core = ring_of(handle);
-    if (!rings_.room(core)) return false;
-    TcpCommand command{};
-    command.kind = each.kind;
-    command.handle = handle;
-    if (each.owed == owed_allow) {
-      set_shutting(handle, false);  // first, so that pages are no longer given back
-      command.position = owing.allowed = owing.read + owing.bytes(Way::in);
-    }
-    if (each.owed == owed_holders) {
-      owing.woken = owing.holders == 1 ? owing.holder : every_process;
-      command.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
-    }
-    if (each.owed == owed_options) {
-      command.flags = static_cast<std::uint16_t>((owing.settings.gathers ? 0 : wire::tcp_no_delay) |
-                                                 (owing.settings.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
-      command.keepalive_idle_s = owing.settings.keepalive_idle_s;
-      command.keepalive_interval_s = owing.settings.keepalive_interval_s;
-      command.keepalive_probes = owing.settings.keepalive_probes;
-      command.user_timeout_ms = owing.settings.user_timeout_ms;
-    }
-    post(core, command);
-    owing.owed &= static_cast<std::uint8_t>(~each.owed);
+Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags,
+                                               const FlowSettings* settings) {
+  const Lock lock(*this);
+  if (const std::uint16_t families = agent_.families();
+      families != 0 && (families & wire::tcp_for(remote.address.family())) == 0)
+    return fail(Error::unsupported, "the agent has no address of this family");
+  // If the program chose the port, the connection belongs to the core to which the device steers its frames; otherwise
+  // the core finds a port.
+  const std::uint32_t core = local_port == 0 ? handles_.next_core()
+                                             : wire::core_of_flow(agent_.own_address(remote.address.family()),
+                                                                  local_port, remote.address, remote.port, cores());
+  if (!rings_.room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
+  const auto handle = handles_.take(core);
+  if (!handle) return fail(Error::no_space, "all {} connections are in use", records_.flows());
+  SocketCell& flow = cell(*handle);
+  flow.is = SocketCell::Is::flow;
+  records_.remote_address(*handle) = remote.address;
+  flow.remote_port = remote.port;
+  holders_.hold(process_, *handle);
+  wire::TcpConnect command{};
+  command.kind = TcpCommandKind::connect;
+  command.handle = *handle;
+  command.port = local_port;
+  command.remote_address = remote.address;
+  command.remote_port = remote.port;
+  command.flags = flags;
+  auto entry = std::bit_cast<TcpCommand>(command);
+  if (settings != nullptr) {
+    flow.settings = *settings;
+    settings->put(entry, remote.address.family());
   }
-  return owing.owed == 0 || ask_for_rings(handle);
+  flow_rings_.name(*handle, entry);
+  records_.post(rings_, core, entry);
+  name_holders(*handle);
+  return *handle;
 }
 
-void SocketArea::settle() noexcept {
-  for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && rings_.room_anywhere(); ++handle)
-    if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
-  for (Handle handle = 0; handle < layout_.flows && may_fill_accept_slots(); ++handle)
-    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_accept_slots(handle);
+Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  OFP_ASSIGN(SocketCell* const listener, find(handle, SocketCell::Is::listener));
+  const Handle flow = backlogs_.oldest(handle);
+  if (flow == no_handle) {
+    if ((listener->told & event::closed) != 0) return failure_of(listener->error);
+    return fail(Error::would_block, "no connection is waiting");
+  }
+  backlogs_.accept(handle, flow);
+  holders_.hold(process_, flow);
+  name_holders(flow);
+  // Its connection may have begun with those of another listener that shares the port.
+  if (const FlowSettings& settings = listener->settings; settings != FlowSettings{}) {
+    cell(flow).settings = settings;
+    owed_.owe(flow, owed_options);
+  }
+  backlogs_.fill(handle);
+  return flow;
 }
 
-// Whether a listener lacks accept slots on some core while handles and room are free: only then a look at all cells
-// pays.
-bool SocketArea::may_fill_accept_slots() const noexcept {
-  for (std::uint32_t core = 0; core < cores(); ++core)
-    if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && rings_.room(core)) return true;
-  return false;
+// ---- payload
+
+// How many of the bytes fit; an error if none do.
+Result<std::size_t> SocketArea::room_to_send(Handle handle, std::size_t bytes) {
+  OFP_ASSIGN(SocketCell* const flow, find(handle));
+  if (flow->room_to_send() == 0 || (flow->told & (event::connected | event::accepted)) == 0) take_all();
+  if ((flow->told & event::closed) != 0) return failure_of(flow->error);
+  if (flow->finishing) return fail(Error::closed, "the end of this stream has already been sent");
+  if ((flow->told & (event::connected | event::accepted)) == 0)
+    return fail(Error::would_block, "the connection is not established yet");
+  const std::size_t room = std::min<std::uint64_t>(bytes, flow->room_to_send());
+  if (bytes > 0 && (room == 0 || !rings_.room(core_of(handle))))
+    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
+  return room;
 }
 
-void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept {
-  const auto bit = static_cast<std::uint16_t>(1u << core);
-  if (((listener.lacks & bit) != 0) == lacks) return;
-  listener.lacks ^= bit;
-  if (lacks)
-    ++shared_->lacking[core];
+Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
+  CopyTurn turn(records_, handle, Way::out);
+  Lock lock(*this);
+  auto room = room_to_send(handle, bytes.size());
+  if (room && turn.wait(lock, *room)) room = room_to_send(handle, bytes.size());
+  if (!room || *room == 0) return room;
+  const Bytes taken = bytes.first(*room);
+  SocketCell& flow = cell(handle);
+  const std::uint64_t at = flow.offered;
+  // Meanwhile the flow may end, and the commands may fill their ring: then nothing was sent.
+  if (turn.copy(lock, [&, into = flow_rings_.present(handle, Way::out)] { copy_into_ring(into, at, taken); }))
+    OFP_TRY(room_to_send(handle, taken.size()));
+  flow.offered += taken.size();
+  memory_holders_.note(handle);
+  rings_.post_offer(core_of(handle), handle, flow.offered, taken, flow.read);
+  if ((flow.growths & SocketCell::postponed) != 0) owed_.owe(handle, owed_larger_out);
+  return taken.size();
+}
+
+Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const Reading& reading) {
+  CopyTurn turn(records_, handle, Way::in);
+  Lock lock(*this);
+  std::uint64_t at = 0;
+  std::size_t taken = 0;
+  do {
+    OFP_ASSIGN(SocketCell* const flow, find(handle));
+    if (flow->read + reading.skip >= flow->received) take_all();
+    at = std::min(flow->read + reading.skip, flow->received);  // another process may have read meanwhile
+    taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
+    if (taken == 0 && !bytes.empty()) {
+      if ((flow->told & event::finished) != 0) return 0;
+      if ((flow->told & event::closed) != 0) return failure_of(flow->error);
+      return fail(Error::would_block, "no data has arrived");
+    }
+  } while (turn.wait(lock, taken));
+  const std::uint64_t before = flow_rings_.bytes_before(handle, at, taken);
+  const bool unlocked = !reading.discards && turn.copy(lock, [&, from = flow_rings_.present(handle, Way::in)] {
+    if (before > 0) copy_out_of_ring(flow_rings_.before(handle, Way::in), at, bytes.first(before));
+    copy_out_of_ring(from, at + before, bytes.subspan(before, taken - before));
+  });
+  // This process may have let go of the flow meanwhile: its position is nobody's any more.
+  if (reading.peeks || (unlocked && !find(handle))) return taken;
+  SocketCell& flow = cell(handle);
+  records_.set_read(handle, flow.read + taken);
+  memory_holders_.note(handle);
+  // The agent need not hear of every read: the peer has the rest of the window. But a ring that was left is its.
+  const std::uint32_t size = flow.bytes(Way::in);
+  if (!flow.shutting && (flow.read + size - flow.allowed >= size / 4 || flow_rings_.has_left_ring(handle)))
+    owed_.owe(handle, owed_allow);
+  return taken;
+}
+
+// ---- ends
+
+Status SocketArea::finish(Handle handle) {
+  const Lock lock(*this);
+  OFP_ASSIGN(SocketCell* const flow, find(handle));
+  if (flow->finishing || flow->gone) return {};
+  flow->finishing = true;
+  owed_.owe(handle, owed_finish);
+  return {};
+}
+
+// The last holder waits for its own threads' copies: the handle may be another flow's afterwards.
+void SocketArea::let_go(Handle handle, bool abort) {
+  std::optional<CopyTurn> out, in;
+  Lock lock(*this);
+  if (holders_.is_held(process_, handle) && cell(handle).holders <= 1 && cell(handle).copying != 0) {
+    static_cast<void>(out.emplace(records_, handle, Way::out).wait(lock, ~std::size_t{0}));
+    static_cast<void>(in.emplace(records_, handle, Way::in).wait(lock, ~std::size_t{0}));
+  }
+  if (holders_.is_held(process_, handle)) let_go(process_, handle, abort);
+}
+
+bool SocketArea::stop(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  if (!holders_.is_held(process_, handle)) return false;
+  SocketCell& at = cell(handle);
+  const bool listens = at.is == SocketCell::Is::listener;
+  const std::uint8_t decided = listens ? event::closed : event::closed | event::connected | event::accepted;
+  if ((!listens && at.is != SocketCell::Is::flow) || (at.told & decided) != 0) return false;
+  if (listens)
+    dismiss(handle);
   else
-    --shared_->lacking[core];
+    at.error = TcpError::reset;
+  at.told |= event::closed;
+  holders_.mark_changed(handle, process_);
+  owed_.owe(handle, listens ? owed_release : owed_abort);
+  at.stopped = true;  // last: if this process dies before it, another one repeats the command, which is harmless
+  return true;
 }
 
-// Connections are spread unevenly, so each core gets one and a half times its share.
-std::uint32_t SocketArea::accept_slots_of_core(const Cell& listener) const noexcept {
-  return std::min(listener.backlog, (3 * listener.backlog + 2 * cores() - 1) / (2 * cores()));
+void SocketArea::dismiss(Handle listener) noexcept {
+  backlogs_.dismiss(listener, [this](Handle flow) { end(flow, true); });
 }
 
-// Other cores have the listener once they have its command.
-void SocketArea::fill_accept_slots(Handle handle) noexcept {
-  Cell& listener = cell(handle);
-  const std::uint32_t wanted = accept_slots_of_core(listener);
-  const std::uint32_t listening = (listener.told & event::listening) != 0 ? cores() : 1;
-  for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
-    fill_accept_slots(handle, core);
-    set_lacks(listener, core, accept_slots(handle, core).count < wanted);
+void SocketArea::end(Handle handle, bool abort) noexcept {
+  SocketCell& ends = cell(handle);
+  if (!ends.is_named()) return;
+  if (ends.is == SocketCell::Is::listener) dismiss(handle);
+  ends.is = SocketCell::Is::ending;
+  if (ends.gone) {
+    handles_.give(handle);
+    if (backlogs_.may_fill()) settle();  // no event will come of it
+    return;
   }
+  if (ends.stopped) return;
+  // Data that arrived and was not read is lost, and the peer has to know it (RFC 1122, 4.2.2.13).
+  owed_.owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
 }
 
-void SocketArea::fill_accept_slots(Handle handle, std::uint32_t core) noexcept {
-  const Cell& listener = cell(handle);
-  const std::uint32_t wanted = accept_slots_of_core(listener);
-  while (accept_slots(handle, core).count < wanted && rings_.room(core)) {
-    const auto slot = take_handle(core);
-    if (!slot) break;
-    cell(*slot).is = Cell::Is::accept_slot;
-    cell(*slot).listener = handle;
-    cell(*slot).serial = listener.serial;
-    TcpCommand command{};
-    command.kind = TcpCommandKind::accept_slot;
-    command.listener = handle;
-    name_rings(*slot, command);
-    post(core, command);
-    ++accept_slots(handle, core).count;
-  }
+void SocketArea::set_flow_settings(Handle handle, const FlowSettings& settings) {
+  const Lock lock(*this);
+  const auto flow = find(handle);
+  if (!flow || (*flow)->gone || (*flow)->settings == settings) return;
+  (*flow)->settings = settings;
+  owed_.owe(handle, owed_options);
 }
 
-// ---- events
+// ---- looks
 
-void SocketArea::mark_changed(Handle handle) noexcept {
-  if (cell(handle).holders == 1) return processes_.set_changed(cell(handle).holder, handle, process_);
-  for (std::uint32_t each = 0; each < processes_.count() && cell(handle).holders > 0; ++each)
-    if (processes_.is_held(each, handle)) processes_.set_changed(each, handle, process_);
+Result<SocketArea::Look> SocketArea::look(Handle handle) {
+  const Lock lock(*this);
+  take_all();
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known(Handle handle) {
+  const Lock lock(*this);
+  return known_locked(handle);
+}
+
+Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
+  if (handle >= records_.flows() || !cell(handle).is_named())
+    return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);
+  const SocketCell& at = cell(handle);
+  const bool closed = (at.told & event::closed) != 0;
+  Look look{};
+  look.connected = (at.told & (event::connected | event::accepted | event::listening)) != 0 && !closed;
+  look.closed = closed;
+  look.finished = (at.told & event::finished) != 0;
+  look.unread = at.received - at.read;
+  look.received = at.received;
+  look.unacknowledged = at.unacknowledged();
+  look.send_ring = at.bytes(Way::out);
+  look.receive_ring = at.bytes(Way::in);
+  look.room = at.room_to_send();
+  look.readable = closed || look.finished || look.unread > 0 ||
+                  (at.is == SocketCell::Is::listener && backlogs_.oldest(handle) != no_handle);
+  look.writable =
+      closed || at.finishing ||
+      (at.is == SocketCell::Is::flow && look.connected && !at.is_between_rings() && at.is_writable(at.bytes(Way::out)));
+  look.error = at.error;
+  look.acknowledged = at.acknowledged;
+  look.round_trip_us = at.round_trip_us;
+  look.window = at.window;
+  look.mss = at.mss;
+  look.local.port = at.port;
+  if (at.is == SocketCell::Is::listener) return look;
+  look.remote = {records_.remote_address(handle), at.remote_port};
+  look.local.address = agent_.own_address(look.remote.address.family());
+  return look;
 }
 
 std::optional<SocketArea::Handle> SocketArea::take_changed() {
@@ -362,84 +409,79 @@ std::optional<SocketArea::Handle> SocketArea::take_changed() {
   return processes_.take_changed(process_);
 }
 
-bool SocketArea::has_events() const noexcept { return rings_.has_events() || processes_.was_told(process_); }
-
-bool SocketArea::has_changed() const noexcept { return processes_.has_changed(process_); }
-
 bool SocketArea::undelivered() {
   const Lock lock(*this);
   take_all();
-  for (Handle handle = 0; handle < layout_.flows; ++handle) {
-    const Cell& each = cell(handle);
-    const bool lives =
-        (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & event::closed) == 0;
+  Handle& handle = records_.shared().next_undelivered;
+  for (Handle looked = 0; looked < records_.flows(); ++looked, handle = (handle + 1) % records_.flows()) {
+    const SocketCell& each = cell(handle);
+    const bool lives = (each.is == SocketCell::Is::flow || each.is == SocketCell::Is::ending) && !each.gone &&
+                       (each.told & event::closed) == 0;
     if (lives && each.acknowledged < each.offered) return true;
   }
   return false;
 }
 
-bool SocketArea::is_accept_slot_of(const Cell& slot, const Cell& listener) noexcept {
-  return listener.is == Cell::Is::listener && listener.serial == slot.serial;
-}
+// ---- events
 
 void SocketArea::take(const TcpEvent& told) noexcept {
   if (told.handle == wire::tcp_no_handle && told.listener < processes_.count()) return let_go_of_all(told.listener);
-  if (told.handle >= layout_.flows) return;
-  Cell& about = cell(told.handle);
-  if (about.is == Cell::Is::free) return;
-  mark_changed(told.handle);
+  if (told.handle >= records_.flows()) return;
+  SocketCell& about = cell(told.handle);
+  if (about.is == SocketCell::Is::free) return;
+  holders_.mark_changed(told.handle, process_);
   about.told |= told.what;
   if (told.error != TcpError::none) about.error = told.error;
-  if ((told.what & (event::connected | event::accepted | event::listening)) != 0) {
-    about.port = told.port;
-  }
-  if ((told.what & event::listening) != 0 && cores() > 1 && about.is == Cell::Is::listener)
-    fill_accept_slots(told.handle);
-  if ((told.what & event::accepted) != 0 && about.is == Cell::Is::accept_slot) {
-    about.is = Cell::Is::flow;
-    about.next = nobody;
-    about.begun = told.begun;
-    remote_address(told.handle) = told.remote_address;
-    about.remote_port = told.remote_port;
-    if (!is_accept_slot_of(about, cell(about.listener))) {  // the listener was closed meanwhile
-      end(told.handle, true);
-    } else {
-      mark_changed(about.listener);
-      AcceptSlots& there = accept_slots(about.listener, core_of(told.handle));
-      (there.first_waiting == nobody ? there.first_waiting : cell(there.last_waiting).next) = told.handle;
-      there.last_waiting = told.handle;
-    }
-  }
+  if ((told.what & (event::connected | event::accepted | event::listening)) != 0) about.port = told.port;
+  if ((told.what & event::listening) != 0 && cores() > 1 && about.is == SocketCell::Is::listener)
+    backlogs_.fill(told.handle);
+  if ((told.what & event::accepted) != 0 && about.is == SocketCell::Is::accept_slot) take_accepted(told);
   if (told.mss != 0) {
     about.mss = told.mss;
     about.round_trip_us = told.round_trip_us;
     about.window = told.window;
   }
-  if (told.rings != 0) take_rings(told);
+  if (told.rings != 0) {
+    flow_rings_.take(told);
+    if (about.owed != 0) owed_.owe(told.handle, 0);
+  }
   about.received = std::clamp(told.received, about.received, about.read + about.bytes(Way::in));
   if ((told.what & event::accepted) == 0)
     about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
-  if (about.growth(Way::out) == Growth::taken && about.acknowledged >= steps(told.handle)[0].from)
-    end_step(told.handle, Way::out);
-  if (told.shut != 0 && (told.what & event::gone) == 0) on_shut(told);
+  flow_rings_.note_acknowledged(told.handle);
+  if (told.shut != 0 && (told.what & event::gone) == 0) {
+    idle_memory_.on_shut(told);
+    if (about.owed != 0) owed_.owe(told.handle, 0);
+  }
   if ((told.what & event::gone) == 0) return;
   about.gone = true;
-  set_shutting(told.handle, false);
-  if (about.owed != 0) --shared_->owing;
+  idle_memory_.open_window(told.handle);
   about.owed = 0;
-  if (about.is == Cell::Is::accept_slot && is_accept_slot_of(about, cell(about.listener)) &&
-      !cell(about.listener).gone) {
-    --accept_slots(about.listener, core_of(told.handle)).count;
-    set_lacks(cell(about.listener), core_of(told.handle), true);
-  }
-  if (about.is == Cell::Is::listener) dismiss(told.handle);
-  if (about.is == Cell::Is::accept_slot || about.is == Cell::Is::ending) free_handle(told.handle);
+  if (about.is == SocketCell::Is::accept_slot) backlogs_.returned(told.handle);
+  if (about.is == SocketCell::Is::listener) dismiss(told.handle);
+  if (about.is == SocketCell::Is::accept_slot || about.is == SocketCell::Is::ending) handles_.give(told.handle);
+}
+
+// An accept slot has become a connection.
+void SocketArea::take_accepted(const TcpEvent& told) noexcept {
+  SocketCell& about = cell(told.handle);
+  const bool is_expected = backlogs_.is_expected(told.handle);
+  about.is = SocketCell::Is::flow;
+  about.next = no_handle;
+  about.begun = told.begun;
+  records_.remote_address(told.handle) = told.remote_address;
+  about.remote_port = told.remote_port;
+  if (!is_expected) return end(told.handle, true);  // the listener was closed meanwhile
+  holders_.mark_changed(about.listener, process_);
+  backlogs_.arrived(told.handle);
 }
 
 bool SocketArea::take_all() noexcept {
   bool told = false;
   for (std::uint32_t core = 0; core < cores(); ++core)
     told = rings_.take_all(core, [this](const TcpEvent& event) { take(event); }) || told;
+  // A handle that has become free is a slot for a connection that waits, whichever process takes that event in.
+  if (told && backlogs_.may_fill()) settle();
   return told;
 }
 
@@ -454,22 +496,55 @@ bool SocketArea::take_in() {
   return told;
 }
 
-bool SocketArea::fall_asleep() {
+void SocketArea::settle() noexcept {
+  owed_.settle_some();
+  backlogs_.fill_some();
+  if (backlogs_.all_full() && owed_.empty()) records_.shared().set_unsettled(false);
+}
+
+bool SocketArea::give_back(TimeNs now) {
+  std::optional<IdleMemory::Look> look;
+  {
+    const Lock lock(*this);
+    look = idle_memory_.begin(now);
+    if (!look) return true;
+    take_all();
+  }
+  for (bool more = true; more;) {
+    const Lock lock(*this);
+    more = idle_memory_.look(*look, now);
+  }
+  const Lock lock(*this);
+  return memory_holders_.find_any();
+}
+
+// ---- sleep
+
+SleepWord SocketArea::sleep_word(Handle handle) const noexcept {
+  return SleepWord(records_.memory().data() + records_.layout().sleep_word(handle));
+}
+
+void SocketArea::wake_sleepers(Handle handle) const noexcept {
+  fence_before_look();
+  if (const auto taken = sleep_word(handle).take()) sleep_word(handle).wake(*taken);
+}
+
+bool SocketArea::fall_asleep(Sleep sleep) {
   const Lock lock(*this);
   const auto look = [&] {
     const bool told = processes_.was_told(process_);
     return rings_.look_before_sleep() || told;
   };
   const bool for_room = rings_.waits_for_room();
-  const SleepFlag own(memory_.data() + wire::tcp_word::process_asleep(process_));
-  if (!own.fall_asleep(look, for_room ? 2 : 1)) return false;
+  const SleepFlag own(records_.memory().data() + wire::tcp_word::process_asleep(process_));
+  if (!own.fall_asleep(look, for_room ? 2 : sleep == Sleep::until_full ? 3 : 1)) return false;
   if (!rings_.is_linked() || rings_.post_sleep(process_, for_room, processes_[process_].slept)) return true;
   own.clear();
   return false;
 }
 
 void SocketArea::stay_awake() {
-  const SleepFlag own(memory_.data() + wire::tcp_word::process_asleep(process_));
+  const SleepFlag own(records_.memory().data() + wire::tcp_word::process_asleep(process_));
   if (own.value() != 0) own.clear();
 }
 
@@ -477,28 +552,14 @@ void SocketArea::stay_awake() {
 
 bool SocketArea::holds(Handle handle) {
   const Lock lock(*this);
-  return handle < layout_.flows && processes_.is_held(process_, handle);
+  return holders_.is_held(process_, handle);
 }
 
-void SocketArea::hold(std::uint32_t number, Handle handle) noexcept {
-  processes_.hold(number, handle);
-  Cell& held = cell(handle);
-  ++held.holders;
-  held.holder = static_cast<std::uint16_t>(number);
-}
-
-// The bit is cleared last: if this process dies before, it is still a holder, and ending the handle is repeated.
 void SocketArea::let_go(std::uint32_t number, Handle handle, bool abort) noexcept {
-  Cell& held = cell(handle);
-  if (held.holders <= 1) {
-    held.holders = 0;
-    end(handle, abort);
-  } else if (--held.holders == 1) {
-    for (std::uint32_t each = 0; each < processes_.count(); ++each)
-      if (each != number && processes_.is_held(each, handle)) held.holder = static_cast<std::uint16_t>(each);
-    name_holders(handle);
-  }
-  processes_.let_go(number, handle);
+  const std::uint32_t left = holders_.begin_release(number, handle);
+  if (left == 0) end(handle, abort);
+  if (left == 1) name_holders(handle);
+  holders_.end_release(number, handle);
 }
 
 void SocketArea::let_go_of_all(std::uint32_t number) noexcept {
@@ -506,35 +567,18 @@ void SocketArea::let_go_of_all(std::uint32_t number) noexcept {
   processes_.remove(number);
 }
 
-// Sets the process that the agent wakes for it, or every process.
 void SocketArea::name_holders(Handle handle) noexcept {
-  const Cell& held = cell(handle);
-  const std::uint16_t wanted = held.holders == 1 && processes_.count() > 1 ? held.holder : every_process;
-  if (held.is == Cell::Is::flow && !held.gone && wanted != held.woken) owe(handle, owed_holders);
-}
-
-void SocketArea::count_holders() const noexcept {
-  shared_->lacking.fill(0);
-  for (Handle handle = 0; handle < layout_.flows; ++handle) {
-    Cell& held = cell(handle);
-    held.holders = 0;
-    for (std::uint32_t each = 0; each < processes_.count(); ++each) {
-      if (!processes_.is_held(each, handle)) continue;
-      ++held.holders;
-      held.holder = static_cast<std::uint16_t>(each);
-    }
-    for (std::uint32_t core = 0; core < cores(); ++core) shared_->lacking[core] += held.lacks >> core & 1u;
-  }
+  if (holders_.has_changed(handle)) owed_.owe(handle, owed_holders);
 }
 
 Result<std::uint32_t> SocketArea::new_process() noexcept {
   OFP_ASSIGN(const std::uint32_t number, processes_.add());
-  SleepFlag(memory_.data() + wire::tcp_word::process_asleep(number)).clear();
+  SleepFlag(records_.memory().data() + wire::tcp_word::process_asleep(number)).clear();
   return number;
 }
 
 void SocketArea::hold_with(std::uint32_t number, Handle handle) noexcept {
-  hold(number, handle);
+  holders_.hold(number, handle);
   processes_.set_changed(number, handle, process_);
   name_holders(handle);
 }
@@ -550,9 +594,7 @@ Result<std::uint32_t> SocketArea::add_process(std::span<const Handle> handles) {
   const Lock lock(*this);
   OFP_ASSIGN(const std::uint32_t number, new_process());
   for (const Handle handle : handles) {
-    if (handle >= layout_.flows || !processes_.is_held(process_, handle) || processes_.is_held(number, handle))
-      continue;
-    hold_with(number, handle);
+    if (holders_.is_held(process_, handle) && !processes_.is_held(number, handle)) hold_with(number, handle);
   }
   return number;
 }

@@ -18,35 +18,23 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "connections/area_rings.h"
-#include "connections/process_table.h"
-#include "connections/ring_pool.h"
+#include "connections/area/agent_words.h"
+#include "connections/area/area_rings.h"
+#include "connections/area/backlogs.h"
+#include "connections/area/copy_turn.h"
+#include "connections/area/flow_rings.h"
+#include "connections/area/flow_settings.h"
+#include "connections/area/free_handles.h"
+#include "connections/area/handle_holders.h"
+#include "connections/area/idle_memory.h"
+#include "connections/area/memory_holders.h"
+#include "connections/area/owed_commands.h"
+#include "connections/area/process_table.h"
+#include "connections/area/socket_records.h"
+#include "connections/sleep_word.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::channel {
-
-struct SocketOptions {
-  std::uint32_t flows = 1024;
-  std::uint32_t send_bytes = 256 << 10,
-                receive_bytes = 256 << 10;  // sizes of a flow's rings; powers of two. Memory is taken as it is used
-  // Memory for larger rings, for flows that fill theirs within a round trip; a multiple of RingPool::word_bytes. 0:
-  // rings stay as they are
-  std::uint64_t pool_bytes = 0;
-  std::uint64_t kept_bytes = 0;  // memory that the owner shares between all processes: SocketArea::kept()
-
-  friend bool operator==(const SocketOptions&, const SocketOptions&) = default;
-};
-
-// Options that a program may set for a flow at any time.
-struct FlowSettings {
-  bool gathers = false;  // Nagle's algorithm: no small segment while another is unacknowledged
-  std::uint8_t keepalive_probes = 9;
-  std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
-  std::uint32_t user_timeout_ms = 0;                              // without an acknowledgement; 0: the agent's
-  friend bool operator==(const FlowSettings&, const FlowSettings&) = default;
-};
-
-using Way = wire::TcpWay;  // a direction of a flow
 
 class SocketArea {
  public:
@@ -71,7 +59,9 @@ class SocketArea {
     std::uint16_t mss;                      // 0: unknown
   };
 
-  [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
+  [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept {
+    return SocketRecords::layout_of(options);
+  }
   // `memory` has the layout's length, is zeroed, and outlives this. `wake` makes a sleeping core of the agent look.
   using Wake = AreaRings::Wake;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
@@ -84,24 +74,20 @@ class SocketArea {
   // Called after the agent has opened the area and announced its cores, before the area is used.
   void spread();
   [[nodiscard]] std::uint32_t cores() const noexcept { return rings_.cores(); }
-  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores() == 1 ? 0 : handle % cores(); }
-
-  // The agent's own address; unspecified: it has none of this family. The families of which it has one, as flags.
-  [[nodiscard]] wire::IpAddress own_address(wire::IpFamily family) const noexcept;
-  [[nodiscard]] std::uint16_t families() const noexcept {
-    const auto has = [this](wire::IpFamily family) { return !own_address(family).is_unspecified(); };
-    return static_cast<std::uint16_t>((has(wire::IpFamily::v4) ? wire::tcp_for_ipv4 : 0) |
-                                      (has(wire::IpFamily::v6) ? wire::tcp_for_ipv6 : 0));
-  }
+  [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return rings_.core_of(handle); }
+  [[nodiscard]] const AgentWords& agent() const noexcept { return agent_; }
 
   // look() shows whether the agent granted it, and the port. `flags`: the families, at least one of wire::tcp_for_ipv4
   // and tcp_for_ipv6; tcp_no_delay, tcp_reuse_port, tcp_reuse_address.
   [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = wire::tcp_families);  // 0: any port
-  // `bound`: a handle of bind() that has the port.
+  // `bound`: a handle of bind() that has the port. `settings`: of its connections from their first packet on, in place
+  // of the flag tcp_no_delay.
   [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog,
-                                      std::uint16_t flags = wire::tcp_families, Handle bound = wire::tcp_no_handle);
-  // From the agent's own address of the same family.
-  [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
+                                      std::uint16_t flags = wire::tcp_families, Handle bound = wire::tcp_no_handle,
+                                      const FlowSettings* settings = nullptr);
+  // From the agent's own address of the same family. `settings`: likewise.
+  [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0,
+                                       const FlowSettings* settings = nullptr);
   // These return would_block instead of waiting.
   [[nodiscard]] Result<Handle> accept(Handle listener);
   [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);  // the number of bytes taken
@@ -124,18 +110,18 @@ class SocketArea {
   bool stop(Handle handle);
   [[nodiscard]] Result<Look> look(Handle handle);
   // The state as of the events taken in so far; asking changes nothing.
-  [[nodiscard]] Result<Look> known(Handle handle) const;
+  [[nodiscard]] Result<Look> known(Handle handle);
   void set_flow_settings(Handle flow, const FlowSettings& settings);
 
   // Without the lock, so possibly outdated: whether the agent has sent an event, and whether take_changed() has a
   // result.
-  [[nodiscard]] bool has_events() const noexcept;
-  [[nodiscard]] bool has_changed() const noexcept;
+  [[nodiscard]] bool has_events() const noexcept { return rings_.has_events() || processes_.was_told(process_); }
+  [[nodiscard]] bool has_changed() const noexcept { return processes_.has_changed(process_); }
   // A connection or listener that this process holds and that had an event since its last mention here, whichever
   // process took the event in.
   [[nodiscard]] std::optional<Handle> take_changed();
   // Whether bytes of any connection, including closed ones, are unacknowledged.
-  [[nodiscard]] bool undelivered();
+  [[nodiscard]] bool undelivered();  // asked repeatedly, it looks at each connection once or twice
 
   // Adds a process, which holds everything that this one holds, or only `handles`. Error::no_space: the limit is
   // reached.
@@ -148,119 +134,70 @@ class SocketArea {
   // This process closes everything that it holds, except for flows to or from which a thread copies: these are closed
   // when the process has ended. True: no other process is left.
   bool depart();
-  [[nodiscard]] MutableBytes kept() const noexcept;  // zeroed at the start
+  [[nodiscard]] MutableBytes kept() const noexcept { return records_.kept(); }  // zeroed at the start
 
   // Takes in the agent's events; true if there were any.
   bool take_in();
-  // Gives pages of receive rings back to the machine: of closed connections, and of those that had nothing to read and
-  // received nothing between two calls. Flows whose streams stand still for longer get their first rings again. Call it
-  // about once a second when idle. False: nothing to do until more data is received, or uses_pool().
+  // Gives pages of rings back to the machine: of closed connections, and of those whose streams stand still. Such flows
+  // also get their first rings again. Call it about once a second when idle. False: nothing to do until has_memory().
   bool give_back(TimeNs now);
-  // Without the lock: whether a flow may have a larger ring than its first one.
-  [[nodiscard]] bool uses_pool() const noexcept;
+  // Without the lock: whether commands or accept slots wait until the agent has taken or told something: somebody has
+  // to take its events in.
+  [[nodiscard]] bool is_unsettled() const noexcept { return records_.shared().is_unsettled(); }
+  // Without the lock: whether the rings of a flow may have memory to give back; whether a flow may have a larger ring
+  // than its first one.
+  [[nodiscard]] bool has_memory() const noexcept { return memory_holders_.any(); }
+  [[nodiscard]] bool uses_pool() const noexcept { return flow_rings_.uses_pool(); }
   // The agent is asked for events about pages that go back: until these are taken in, their connections receive
   // nothing.
-  [[nodiscard]] bool is_giving_back() const noexcept;
-  // Before a sleep until the agent wakes this program. False: there are events already.
-  [[nodiscard]] bool fall_asleep();
+  [[nodiscard]] bool is_giving_back() const noexcept { return idle_memory_.is_shutting_any(); }
+  // Before a sleep until the agent wakes this program. False: there are events already. until_full: it only does when
+  // events wait for room in their ring, as nobody takes them in.
+  enum class Sleep { until_events, until_full };
+  [[nodiscard]] bool fall_asleep(Sleep sleep = Sleep::until_events);
   void stay_awake();  // no thread of this process sleeps any more
 
- private:
-  struct Shared;
-  struct Cell;
-  struct Place {
-    std::uint32_t unit;  // of the pool, if the ring is larger than the flow's first one
-    std::uint8_t log2;   // of its bytes
-  };
-  struct Step;
-  struct Rest;
-  enum class Growth : std::uint8_t;
-  struct AcceptSlots;
-  class Lock;
-  struct TurnLock;
-  class Turn;
-  [[nodiscard]] Result<Look> known_locked(Handle handle) const;
+  // A thread that waits for a connection or listener that its process holds sleeps here. The agent wakes it by the next
+  // event of that handle, and so does wake_sleepers(). False: over a link the agent does not.
+  [[nodiscard]] bool has_sleep_words() const noexcept { return !rings_.is_linked(); }
+  [[nodiscard]] SleepWord sleep_word(Handle handle) const noexcept;
+  // After a change that the agent does not know of.
+  void wake_sleepers(Handle handle) const noexcept;
 
-  [[nodiscard]] Cell& cell(Handle handle) const noexcept;
-  [[nodiscard]] Result<Cell*> find(Handle handle, bool listener = false) const;
-  [[nodiscard]] Result<std::uint32_t> new_process() noexcept;
-  void hold(std::uint32_t number, Handle handle) noexcept;
-  void hold_with(std::uint32_t number, Handle handle) noexcept;
+ private:
+  class Lock;
+  [[nodiscard]] SocketCell& cell(Handle handle) const noexcept { return records_.cell(handle); }
+  [[nodiscard]] Result<SocketCell*> find(Handle handle, SocketCell::Is wanted = SocketCell::Is::flow) const;
+  [[nodiscard]] Result<Handle> take_port(const wire::TcpCommand& command, std::uint32_t backlog);
+  [[nodiscard]] Result<std::size_t> room_to_send(Handle flow, std::size_t bytes);
+  [[nodiscard]] Result<Look> known_locked(Handle handle) const;
   void let_go(Handle handle, bool abort);
   void let_go(std::uint32_t number, Handle handle, bool abort) noexcept;
   void let_go_of_all(std::uint32_t number) noexcept;
-  void name_holders(Handle handle) noexcept;
-  void count_holders() const noexcept;
-  [[nodiscard]] std::uint32_t first_bytes(Way way) const noexcept {
-    return way == Way::out ? send_bytes_ : receive_bytes_;
-  }
-  [[nodiscard]] Place first_place(Way way) const noexcept;
-  [[nodiscard]] bool is_of_pool(Place place, Way way) const noexcept { return 1u << place.log2 > first_bytes(way); }
-  [[nodiscard]] std::array<Step, 2>& steps(Handle handle) const noexcept;
-  [[nodiscard]] Rest& rest(Handle handle) const noexcept;
-  [[nodiscard]] wire::IpAddress& remote_address(Handle handle) const noexcept;
-  [[nodiscard]] MutableBytes ring_at(Handle handle, Way way, Place place) const noexcept;
-  [[nodiscard]] MutableBytes ring(Handle handle, Way way) const noexcept;
-  [[nodiscard]] MutableBytes ring_before(Handle handle, Way way) const noexcept;
-  [[nodiscard]] std::uint64_t bytes_before(Handle handle, std::uint64_t at, std::uint64_t count) const noexcept;
-  bool ask_for_rings(Handle handle) noexcept;
-  void ask_for_larger_ring(Handle handle, Way way) noexcept;
-  void leave_ring(Handle handle, Way way) noexcept;
-  void name_ring(Handle handle, Way way, Place next, std::uint64_t position) noexcept;
-  [[nodiscard]] bool may_leave_ring(Handle handle, Way way) const noexcept;
-  [[nodiscard]] Growth before_leaving(Handle handle, Way way) const noexcept;
-  [[nodiscard]] bool fall_back(Handle handle, TimeNs now, TimeNs idle) noexcept;
-  void on_shut(const wire::TcpEvent& event) noexcept;
-  void take_rings(const wire::TcpEvent& event) noexcept;
-  void end_step(Handle handle, Way way) noexcept;
-  void free_ring(Handle handle, Way way, Place place) noexcept;
-  void free_rings(Handle handle) noexcept;
-  void count_rings() const noexcept;
-  void remove_pages(MutableBytes ring) const noexcept;
-  [[nodiscard]] std::uint32_t next_core() noexcept;
-  [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
-  [[nodiscard]] TurnLock& turn_lock(Handle handle, Way way) const noexcept;
-  [[nodiscard]] AcceptSlots& accept_slots(Handle listener, std::uint32_t core) const noexcept;
-  [[nodiscard]] Handle oldest_waiting(Handle listener) const noexcept;
-  [[nodiscard]] std::uint32_t accept_slots_of_core(const Cell& listener) const noexcept;
-  [[nodiscard]] std::optional<Handle> take_handle(std::uint32_t core) noexcept;
-  void free_handle(Handle handle) noexcept;
-  void name_rings(Handle handle, wire::TcpCommand& command) const noexcept;
-  void set_read(Handle handle, std::uint64_t position) noexcept;
-  // A command of a flow or listener; `core` is that of its ring.
-  void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
-  void owe(Handle handle, std::uint8_t what) noexcept;
-  void forgive(Handle handle, std::uint8_t what) noexcept;
-  void settle() noexcept;
-  bool settle(Handle handle) noexcept;
-  [[nodiscard]] Result<std::size_t> room_to_send(Handle flow, std::size_t bytes);
-  [[nodiscard]] Result<Handle> take_port(const wire::TcpCommand& command, std::uint32_t backlog);
-  void fill_accept_slots(Handle listener) noexcept;
-  void fill_accept_slots(Handle listener, std::uint32_t core) noexcept;
-  void set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept;
-  [[nodiscard]] bool may_fill_accept_slots() const noexcept;
-  void dismiss(Handle listener) noexcept;
-  [[nodiscard]] static bool is_accept_slot_of(const Cell& slot, const Cell& listener) noexcept;
-  void mark_changed(Handle handle) noexcept;
-  void clear(Handle handle) noexcept;
-  void take(const wire::TcpEvent& event) noexcept;
-  bool take_all() noexcept;
   void end(Handle handle, bool abort) noexcept;
-  [[nodiscard]] bool count_used(Handle handle) const noexcept;
-  [[nodiscard]] bool give_pages_back(Handle handle) noexcept;
-  void shut(Handle handle) noexcept;
-  void set_shutting(Handle handle, bool shutting) noexcept;
-  void free_pages(Handle handle) noexcept;
+  void dismiss(Handle listener) noexcept;
+  [[nodiscard]] Result<std::uint32_t> new_process() noexcept;
+  void hold_with(std::uint32_t number, Handle handle) noexcept;
+  void name_holders(Handle handle) noexcept;
+  void take(const wire::TcpEvent& event) noexcept;
+  void take_accepted(const wire::TcpEvent& event) noexcept;
+  bool take_all() noexcept;
+  void settle() noexcept;
+  void recount() noexcept;
 
-  MutableBytes memory_;
-  wire::TcpAreaLayout layout_;
-  std::uint32_t send_bytes_, receive_bytes_;
-  std::uint64_t kept_bytes_, kept_at_, rings_at_, pool_at_;
-  mutable RingPool pool_;
+  // Each of these uses those before it.
+  SocketRecords records_;
   std::uint32_t process_ = 0;
-  Shared* shared_;
+  AgentWords agent_;
   AreaRings rings_;
   ProcessTable processes_;
+  MemoryHolders memory_holders_;
+  FlowRings flow_rings_;
+  IdleMemory idle_memory_;
+  OwedCommands owed_;
+  FreeHandles handles_;
+  Backlogs backlogs_;
+  HandleHolders holders_;
 };
 
 }  // namespace offpath::channel

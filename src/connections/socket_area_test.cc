@@ -94,6 +94,30 @@ TEST_F(SocketAreaTest, AConnectionIsACommandWithItsRingsAndAnEvent) {
   EXPECT_EQ(area_->take_changed(), std::nullopt);
 }
 
+TEST_F(SocketAreaTest, SettingsAreInTheCommandThatBeginsAConnection) {
+  const FlowSettings settings{.congestion = wire::TcpCongestion::dctcp,
+                              .keepalive_idle_s = 5,
+                              .traffic_class4 = 0xb8,
+                              .traffic_class6 = 0x20,
+                              .user_timeout_ms = 700};
+  const Handle four = area_->connect({wire::ipv4(0x0a000001), 80}, 0, 0, &settings).value();
+  area_->set_flow_settings(four, settings);  // no news
+  const auto connects = commands(TcpCommandKind::connect);
+  ASSERT_EQ(connects.size(), 1u);
+  EXPECT_EQ(wire::tcp_congestion_of(connects[0].flags), wire::TcpCongestion::dctcp);
+  EXPECT_EQ(wire::tcp_traffic_class_of(connects[0].flags), 0xb8);
+  EXPECT_EQ(connects[0].keepalive_idle_s, 5);
+  EXPECT_EQ(connects[0].user_timeout_ms, 700u);
+  EXPECT_EQ(connects[0].flags & 3, wire::tcp_no_delay | wire::tcp_keepalive);
+  EXPECT_EQ(std::bit_cast<wire::TcpConnect>(connects[0]).remote_port, 80);
+  static_cast<void>(area_->listen(81, 1, wire::tcp_families, wire::tcp_no_handle, &settings));
+  const auto listens = commands(TcpCommandKind::listen);
+  ASSERT_EQ(listens.size(), 1u);
+  EXPECT_EQ(wire::tcp_traffic_class_of(listens[0].flags), 0xb8);
+  EXPECT_EQ(listens[0].traffic_class6, 0x20);
+  EXPECT_EQ(listens[0].flags & wire::tcp_families, wire::tcp_families);
+}
+
 TEST_F(SocketAreaTest, ARefusedConnectionSaysSo) {
   const Handle handle = area_->connect({wire::ipv4(0x0a000001), 80}).value();
   tell(handle, event::closed | event::gone, 0, 0, TcpError::refused);
@@ -172,11 +196,11 @@ TEST_F(SocketAreaTest, ConnectionsAreAcceptedInTheOrderInWhichTheyBegan) {
 // The local address is the agent's own one of the peer's family.
 TEST_F(SocketAreaTest, AddressesAreOfEitherFamily) {
   const wire::IpAddress own{{0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}}, peer{{0xfe, 0x80, 15, 1}};
-  EXPECT_TRUE(area_->own_address(wire::IpFamily::v6).is_unspecified());
+  EXPECT_TRUE(area_->agent().own_address(wire::IpFamily::v6).is_unspecified());
   auto* const line = reinterpret_cast<wire::TcpAgentLine*>(memory().data() + wire::tcp_word::agent_line);
   line->address4 = 0x0a000002;
   line->address6 = own;
-  EXPECT_EQ(area_->own_address(wire::IpFamily::v6), own);
+  EXPECT_EQ(area_->agent().own_address(wire::IpFamily::v6), own);
   const Handle listener = area_->listen(80, 1, wire::tcp_for_ipv4 | wire::tcp_for_ipv6).value();
   TcpEvent told{};
   told.handle = commands(TcpCommandKind::accept_slot).at(0).handle;

@@ -74,6 +74,20 @@ class Rings : public testing::Test {
     read += *taken;
     return *taken;
   }
+  // A process that takes in what was told, and dies at its first command. True: it got so far.
+  bool dies_before_it_posts() {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it in another way
+      const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
+      mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
+      area.take_in();
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status);
+  }
 
   static constexpr SocketOptions options{
       .flows = 4, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = 8 * RingPool::word_bytes};
@@ -196,17 +210,7 @@ TEST_F(Rings, AreAskedForAnewWhenAProcessDiesWhileItAsks) {
   told.rings = tcp_ring::of(Way::out, tcp_ring::advised);
   script.tell(told);
   told.rings = 0;
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it in another way
-    const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
-    mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
-    area.take_in();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFSIGNALED(status)) << "it did not get so far";
+  ASSERT_TRUE(dies_before_it_posts());
   area.take_in();
   const auto again = asked();
   ASSERT_TRUE(again);
@@ -390,17 +394,7 @@ TEST_F(IdleRings, AreAskedForAnewWhenAProcessDiesWhileItAsks) {
   script.tell(told);
   told.shut = 0;
   told.what = 0;
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it in another way
-    const std::uint64_t begin = align_up(wire::TcpAreaLayout::commands, page_bytes);
-    mprotect(memory.data() + begin, layout.events() - begin, PROT_READ);
-    area.take_in();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_TRUE(WIFSIGNALED(status)) << "it did not get so far";
+  ASSERT_TRUE(dies_before_it_posts());
   area.take_in();
   const auto again = asked();
   ASSERT_TRUE(again);

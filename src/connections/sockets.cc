@@ -49,11 +49,15 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   made->opened_ = true;
   made->area_->spread();
   // Over a link they come a moment after the answer.
-  while (made->area_->families() == 0) {
+  while (made->area_->agent().families() == 0) {
     if (end.now() >= deadline) return fail(Error::timeout, "the agent does not say which addresses it has");
     std::this_thread::sleep_for(addresses_look);
   }
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
+  for (std::uint32_t core = 1; core < made->area_->cores(); ++core) {
+    OFP_ASSIGN(Fd doorbell, end.take_descriptor(reply.ticket, deadline));
+    made->doorbells_.push_back(std::move(doorbell));
+  }
   OFP_ASSIGN(Newcomer own, made->introduce(0));  // with a socket for notices, too
   made->join(std::move(own));
   return made;
@@ -61,12 +65,15 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
 
 SocketArea::Wake Sockets::waker() const {
   return [this](std::uint32_t core) {
-    const auto which = static_cast<std::uint8_t>(core);
-    // If the socket is full, the agent has enough wakes to read.
-    if (writes_wakes_.load(std::memory_order_relaxed))
-      static_cast<void>(::write(wake_.get(), &which, sizeof which));
-    else
-      static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));
+    if (core > 0) {
+      // It fails only when the counter is full. That takes a process of this program that wants its wakes lost.
+      constexpr std::uint64_t one = 1;
+      static_cast<void>(::write(doorbells_[core - 1].get(), &one, sizeof one));
+    } else if (writes_wakes_.load(std::memory_order_relaxed)) {
+      static_cast<void>(::write(wake_.get(), "", 1));
+    } else {  // if the socket is full, the agent has enough wakes to read
+      static_cast<void>(::send(wake_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+    }
   };
 }
 
@@ -139,7 +146,12 @@ void Sockets::renumber(int (*move)(int)) noexcept {
   for (Fd* each : {&wake_, &notices_}) *each = Fd(move(each->release()));
 }
 
-Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer, const SocketOptions& options) {
+void Sockets::renumber_doorbells(int (*move)(int)) noexcept {
+  for (Fd& each : doorbells_) each = Fd(move(each.release()));
+}
+
+Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer, const SocketOptions& options,
+                                                  std::vector<Fd> doorbells) {
   if (newcomer.process >= wire::tcp_processes_max)
     return fail(Error::invalid, "process {} of {}", newcomer.process, wire::tcp_processes_max);
   std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));
@@ -149,6 +161,10 @@ Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer,
     return fail(Error::invalid, "inherited connections: their area is laid out for other numbers or sizes");
   made->memory_fd_ = memory;
   made->area_.emplace(made->inherited_.bytes(), options, made->waker(), newcomer.process);
+  made->doorbells_ = std::move(doorbells);
+  if (made->doorbells_.size() + 1 != made->area_->cores())
+    return fail(Error::invalid, "inherited connections: {} doorbells for an agent of {} cores", made->doorbells_.size(),
+                made->area_->cores());
   made->join(std::move(newcomer));
   return made;
 }

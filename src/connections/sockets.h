@@ -1,4 +1,4 @@
-// A program's TCP connections through its agent: the segment for them, and the descriptor by which program and agent
+// A program's TCP connections through its agent: the segment for them, and the descriptors by which program and agent
 // wake each other. Read this first, then socket_area.h, which has the calls.
 //
 // A forked child continues with the same area, as a separate process: call prepare_child() before the fork and join()
@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/fd.h"
 #include "channel/host_end.h"
@@ -37,15 +38,19 @@ class Sockets {
   [[nodiscard]] Result<Newcomer> prepare_child();
   [[nodiscard]] Result<Newcomer> prepare_child(std::span<const SocketArea::Handle> handles);
   void join(Newcomer newcomer) noexcept;
-  // `memory`: a descriptor of the area, see memory_fd().
+  // `memory`: a descriptor of the area, see memory_fd(). `doorbells`: those of the program.
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> inherit(int memory, Newcomer newcomer,
-                                                                const SocketOptions& options);
+                                                                const SocketOptions& options,
+                                                                std::vector<Fd> doorbells = {});
   // From now on the agent is woken by `write`, for processes whose seccomp filter allows no `sendto`. They ignore
   // SIGPIPE, which this raises once the agent is gone.
   void write_wakes() noexcept { writes_wakes_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }
   // Gives the two sockets other numbers, which `move` returns. Before any thread waits for them.
   void renumber(int (*move)(int)) noexcept;
+  void renumber_doorbells(int (*move)(int)) noexcept;
+  // Eventfds that wake the agent's cores, from core 1 on. The processes of the program share them.
+  [[nodiscard]] std::span<const Fd> doorbells() const noexcept { return doorbells_; }
 
   ~Sockets();
   Sockets(const Sockets&) = delete;
@@ -76,6 +81,7 @@ class Sockets {
   bool opened_ = false;
   std::atomic<bool> writes_wakes_ = false;
   Fd wake_, notices_;
+  std::vector<Fd> doorbells_;  // by core, without core 0
   int memory_fd_ = -1;
   link::SegmentMemory inherited_;
   std::optional<SocketArea> area_;

@@ -52,7 +52,8 @@ Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self,
       tag_(tag_of(options_.name)),
       peers_(topology_.size()),
       parts_(topology_.nodes().size()),
-      epoch_(epoch) {
+      epoch_(epoch),
+      leader_(topology_.order().front()) {
   OFP_ASSERT(self < topology_.size() && offpath::exchange::check(options_));
   waits_for_down_ = options_.views_to_all || options_.grants.has_value();
   const std::uint32_t levels = topology_.node(topology_.root()).level;
@@ -74,6 +75,24 @@ MemberIndex Exchange::speaker_of(NodeIndex node) const {
   const bool lately =
       part.speaker != nobody && is_up(part.speaker) && rounds_ - part.speaker_round <= options_.silent_rounds;
   return lately ? part.speaker : leader_of(node);
+}
+
+MemberIndex Exchange::choose_leader(TimeNs now) const {
+  MemberIndex leader = leader_of(topology_.root());
+  Deciding most = Deciding::no;
+  for (const MemberIndex member : topology_.order()) {
+    if (!grants_ || most == Deciding::granting) break;
+    const Deciding deciding = member == self_ || is_up(member) ? grants_->deciding(member, now) : Deciding::no;
+    if (deciding <= most) continue;
+    most = deciding;
+    leader = member;
+  }
+  return leader;
+}
+
+// Whether the leader that this member votes for is one of the node's members.
+bool Exchange::has_granting_leader(NodeIndex node) const {
+  return grants_ && grants_->leader() != nobody && topology_.contains(node, grants_->leader());
 }
 
 std::uint32_t Exchange::depth_of(NodeIndex node) const noexcept {
@@ -132,7 +151,7 @@ void Exchange::start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeE
   next_at_ = options_.interval_ns == 0 ? never : std::max(began_at + options_.interval_ns, now);
   effects.wants_local = true;
   judge(now, effects);
-  if (grants_) grants_->on_round(leader() == self_, now);
+  if (grants_) grants_->on_round(leader_ == self_, now);
   for (auto& [from, bytes] : std::exchange(early_, {})) {
     auto parcel = Parcel::open(std::move(bytes));  // it was checked on arrival
     if (parcel && parcel->header().epoch == epoch_) take(*parcel, now);
@@ -233,7 +252,7 @@ void Exchange::leave_node(TimeNs now, ExchangeEffects& effects) {
   add_entries(writer, node.first, node.last, &Peer::sent_up, now);
   add_partial(writer, at_);
   add_ballots(writer, node.first, node.last);
-  if (at_top && grants_ && grants_->beat().leader == self_) {
+  if (has_granting_leader(at_)) {
     add_grants(writer, 0, node.first);
     add_grants(writer, node.last, static_cast<std::uint32_t>(topology_.size()));
   }
@@ -255,6 +274,8 @@ void Exchange::close(TimeNs now, ExchangeEffects& effects) {
   counters_.round_ns = took;
   counters_.round_ns_max = std::max(counters_.round_ns_max, took);
   counters_.overrun_ns_max = std::max(counters_.overrun_ns_max, took - options_.deadline_ns);
+  if (const NodeIndex parent = topology_.node(at_).parent; parent == nobody || parent == topology_.root())
+    leader_ = choose_leader(now);
   if (grants_) grants_->issue(now);
   ViewPtr view = make_view(now);
   ++(view->present == view->expected ? counters_.complete : counters_.partial);
@@ -267,7 +288,7 @@ void Exchange::close(TimeNs now, ExchangeEffects& effects) {
   }
 }
 
-// Sends to the parts of every node that this member leads: what they lack, or that it is complete.
+// Sends missing data, or the message that it is complete, to the parts of every node that this member leads.
 void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
   if (at_ == topology_.leaf(self_)) return;
   const NodeIndex known = whole_ ? topology_.root() : at_;
@@ -284,10 +305,15 @@ void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
       const Node& part = topology_.node(child);
       ParcelWriter& writer = writer_;
       writer.begin(header(ParcelKind::down, known, now));
-      if (options_.views_to_all) {
+      const bool has_leader = has_granting_leader(child);
+      if (options_.views_to_all || has_leader) {
         add_entries(writer, 0, part.first, &Peer::sent_down, now);
         add_entries(writer, part.last, all, &Peer::sent_down, now);
         add_partial(writer, known);
+      }
+      if (has_leader) {
+        add_ballots(writer, 0, part.first);
+        add_ballots(writer, part.last, all);
       }
       add_grants(writer, part.first, part.last);
       send(to, writer.finish(), effects);
@@ -305,7 +331,6 @@ void Exchange::judge(TimeNs now, ExchangeEffects& effects) {
          leads(topology_.node(node).parent))
     node = topology_.node(node).parent;
   const NodeIndex parent = topology_.node(node).parent;
-  if (parent == nobody || parent == topology_.root()) told_leader_ = nobody;  // it decides itself
   if (parent == topology_.root()) {
     for (const NodeIndex child : topology_.node(parent).children)
       if (child != node) expect_to_hear(speaker_of(child));
@@ -365,7 +390,7 @@ ParcelHeader Exchange::header(ParcelKind kind, NodeIndex node, TimeNs now) const
   header.round_age_ns = std::max<TimeNs>(now - began_at_, 0);
   header.from = self_;
   header.node = node;
-  header.leader = leader();
+  header.leader = leader_;
   header.grant_leader = nobody;
   if (grants_) {
     const Grants::Beat beat = grants_->beat();
@@ -467,6 +492,12 @@ Status Exchange::check(const Parcel& parcel) const {
       return fail(Error::protocol, "a parcel of epoch {} has a record of {} bytes of member {}, of epoch {}",
                   header.epoch, row.length, row.member, row.epoch);
   }
+  for (std::uint32_t i = 0; i < header.ballots; ++i) {
+    const Ballot ballot = parcel.ballot(i);
+    if (ballot.member >= members || ballot.deciding > Deciding::granting)
+      return fail(Error::protocol, "a parcel has ballot {} of member {}", static_cast<unsigned>(ballot.deciding),
+                  ballot.member);
+  }
   Status status;
   parcel.each_partial([&](const PartialRow& row, Bytes bytes) {
     if (!status) return;
@@ -519,10 +550,10 @@ void Exchange::take(const Parcel& parcel, TimeNs now) {
     next_at_ = std::max(
         std::min(next_at_, now - std::min(header.round_age_ns, options_.interval_ns) + options_.interval_ns), now);
   if (header.kind == ParcelKind::down) {
-    if (header.epoch >= epoch_ && header.leader < topology_.size()) told_leader_ = header.leader;
+    if (header.epoch >= epoch_ && header.leader < topology_.size()) leader_ = header.leader;
     if (is_current && open_) {
       whole_there_ = true;
-      whole_ |= options_.views_to_all && header.node == topology_.root();
+      whole_ |= (options_.views_to_all || has_granting_leader(at_)) && header.node == topology_.root();
     } else if (waits_for_down_) {
       ++counters_.late;
     }
@@ -581,7 +612,7 @@ ViewPtr Exchange::make_view(TimeNs now) const {
   view->began_at = began_at_;
   view->given_at = now;
   view->whole = whole_;
-  view->leader = grants_ && grants_->leader() != nobody ? grants_->leader() : leader();
+  view->leader = grants_ && grants_->leader() != nobody ? grants_->leader() : leader_;
   const bool all = whole_ || options_.views_to_all;
   const Node& node = topology_.node(all ? topology_.root() : at_);
   view->expected = node.last - node.first;

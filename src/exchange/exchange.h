@@ -16,6 +16,10 @@
 // Members that are up. The parts of a node pass over a leader that was silent for `silent_rounds`, all of them alike,
 // until it is heard again; it is asked from time to time. A part that was silent for `missed_rounds` is not waited for
 // until its next parcel. The owner reports the members that it knows to be dead (on_member).
+//
+// The leader of everything. Without grants it is the root's leader. With grants it is a member where something decides
+// (grants.h), and may be any: the tree's leaders stay, choose it, and say so downwards. Ballots, and the view, go down
+// into its part of the tree too, and its grants come up from there, so they take a round more.
 #pragma once
 
 #include <cstdint>
@@ -123,9 +127,7 @@ class Exchange {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   // The member that this one takes for the leader of everything.
-  [[nodiscard]] MemberIndex leader() const {
-    return told_leader_ != nobody ? told_leader_ : leader_of(topology_.root());
-  }
+  [[nodiscard]] MemberIndex leader() const noexcept { return leader_; }
   [[nodiscard]] bool is_dead(MemberIndex member) const noexcept { return peers_[member].dead; }  // says its owner
   [[nodiscard]] bool is_up(MemberIndex member) const noexcept { return !peers_[member].dead && !peers_[member].silent; }
 
@@ -156,6 +158,8 @@ class Exchange {
 
   [[nodiscard]] MemberIndex leader_of(NodeIndex node) const;
   [[nodiscard]] MemberIndex speaker_of(NodeIndex node) const;
+  [[nodiscard]] MemberIndex choose_leader(TimeNs now) const;
+  [[nodiscard]] bool has_granting_leader(NodeIndex node) const;
   [[nodiscard]] TimeNs slot(std::uint32_t number) const noexcept;
   [[nodiscard]] std::uint32_t depth_of(NodeIndex node) const noexcept;
   void start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeEffects& effects);  // the caller calls advance()
@@ -210,7 +214,7 @@ class Exchange {
   NodeIndex at_ = nobody;  // the highest node that this member leads and has reached in this round
   bool local_there_ = false, whole_there_ = false, whole_ = false;
   TimeNs began_at_ = 0, next_at_ = 0;
-  MemberIndex told_leader_ = nobody;          // from the member that leads this one, which is closer to that leader
+  MemberIndex leader_;                        // chosen here, or told by the member that leads this one
   MemberIndex probed_ = 0;                    // the last one asked
   std::map<MemberIndex, SharedBytes> early_;  // parcels of the next epoch, the newest of each member
   ExchangeCounters counters_;

@@ -1,13 +1,14 @@
-// Functions that decide on views: their calls, and what their answers change.
+#include "exchange/exchange_decisions.h"
+
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
-#include "exchange/exchange_service.h"
-#include "exchange/one_exchange.h"
 
 namespace offpath::exchange {
 
-void ExchangeService::decide(One& one, const View& view, TimeNs now, service::Effects& out) {
+void ExchangeService::Decisions::decide(One& one, const View& view, TimeNs suspended_ns, TimeNs now,
+                                        service::Effects& out) {
   const Exchange& exchange = *one.exchange;
   const Grants* const grants = exchange.grants();
   std::vector<std::string> members;
@@ -21,20 +22,19 @@ void ExchangeService::decide(One& one, const View& view, TimeNs now, service::Ef
                             .may_grant = grants != nullptr && grants->may_grant(now),
                             .held = grants != nullptr ? grants->held(now) : Grants::Held{},
                             .held_nonce = grants != nullptr ? grants->held_nonce() : 0,
-                            .suspended_ns = suspended_before_};
+                            .suspended_ns = suspended_ns};
   auto call = one.decision->on_view(view, scene, gauges_, now);
   if (!call) return note_failure(one, call.error().message, now);
   if (!*call) return;
-  const std::uint64_t token = next_token();
+  const std::uint64_t token = next_token_();
   calls_.emplace(token, &one);
   out.push_back(service::CallEffect{token, std::move(*call)});
 }
 
-void ExchangeService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects&) {
+void ExchangeService::Decisions::on_called(std::uint64_t token, const Result<plugin::Outputs>& outcome, TimeNs now) {
   const auto node = calls_.extract(token);
   if (!node) return;
   One& one = *node.mapped();
-  notice_suspend();
   const Status carried = outcome ? carry_out_answer(one, *outcome, now) : tl::unexpected(outcome.error());
   if (carried) return;
   one.decision->on_failed();
@@ -42,7 +42,7 @@ void ExchangeService::on_called(std::uint64_t token, Result<plugin::Outputs> out
 }
 
 // An answer is checked as a whole before any of it counts.
-Status ExchangeService::carry_out_answer(One& one, const plugin::Outputs& outputs, TimeNs now) {
+Status ExchangeService::Decisions::carry_out_answer(One& one, const plugin::Outputs& outputs, TimeNs now) {
   if (!one.exchange) return fail(Error::closed, "the exchange does not run here any more");
   const ExchangeOptions& options = one.settings.options;
   OFP_ASSIGN(const DecisionAnswer answer,
@@ -57,12 +57,15 @@ Status ExchangeService::carry_out_answer(One& one, const plugin::Outputs& output
     one.record_made_at = now;
   }
   for (const ofp_grant_target& each : answer.grants) grants->set_target(each.member, each.amount);
+  one.has_granted |= !answer.grants.empty();
+  one.failing_since = never;
+  one.tell_deciding(now);
   take_step(one, one.decision->on_answer(answer, now));
   return {};
 }
 
-void ExchangeService::take_step(One& one, const Decision::Step& step) {
-  // What others get next was used here until now.
+void ExchangeService::Decisions::take_step(One& one, const Decision::Step& step) {
+  // The amount that others get next was used here until now.
   Grants* const grants = one.exchange ? one.exchange->grants() : nullptr;
   if (step.followed && grants != nullptr) grants->on_user_goes_by(step.followed->nonce, step.followed->number);
   for (const Decision::Asked& each : step.asked)
@@ -77,7 +80,9 @@ void ExchangeService::take_step(One& one, const Decision::Step& step) {
                   });
 }
 
-void ExchangeService::note_failure(One& one, std::string_view why, TimeNs now) {
+void ExchangeService::Decisions::note_failure(One& one, std::string_view why, TimeNs now) {
+  one.failing_since = std::min(one.failing_since, now);
+  one.tell_deciding(now);
   if (!is_due(one.failure_logged_at, now)) return;
   log(LogLevel::warning, "exchange {}: a decision failed: {}; further failures are counted (decisions_failed)",
       one.settings.options.name, why);

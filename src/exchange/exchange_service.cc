@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "exchange/exchange_decisions.h"
 #include "exchange/one_exchange.h"
 #include "wire/messages/message_kinds.h"
 
@@ -55,12 +56,27 @@ ExchangeService::One::One(ExchangeSettings given)
       fields(fields_of(settings.options.schema.get())),
       decision(settings.decides ? std::make_unique<Decision>(*settings.decides) : nullptr) {}
 
+Deciding ExchangeService::One::deciding(TimeNs now) const {
+  if (decision) {
+    const bool fails = failing_since != never && now - failing_since >= settings.options.grants->lease_ns;
+    return fails ? Deciding::no : has_granted ? Deciding::granting : Deciding::able;
+  }
+  if (std::ranges::any_of(subscribers, [](const auto& each) { return each.second.sets_targets; }))
+    return Deciding::granting;
+  return publisher != 0 ? Deciding::able : Deciding::no;
+}
+
+void ExchangeService::One::tell_deciding(TimeNs now) {
+  if (exchange && exchange->grants() != nullptr) exchange->grants()->set_deciding(deciding(now), now);
+}
+
 ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)(),
                                  TimeNs (*suspended)())
     : nonce_(nonce),
       clock_(clock),
       suspended_(suspended),
       suspended_before_(suspended != nullptr ? suspended() : 0),
+      decisions_(std::make_unique<Decisions>([this] { return next_token(); })),
       reader_(
           [this](std::uint64_t tag) -> std::uint64_t {
             const auto at = std::ranges::find(exchanges_, tag, [](const auto& each) { return each->tag; });
@@ -132,6 +148,7 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
         std::make_unique<Exchange>(one.settings.options, std::move(*topology),
                                    static_cast<MemberIndex>(self - places.begin()), nonce_, now, one.last_epoch);
     if (Grants* grants = one.exchange->grants(); grants != nullptr && one.decision) grants->set_user(true);
+    one.tell_deciding(now);
     one.interval_watch = IntervalWatch(one.settings.options.interval_ns, one.settings.options.deadline_ns);
     one.interval_held_ns = 0;
     log(LogLevel::info, "exchange {}: {} members, {}", one.settings.options.name, places.size(),
@@ -188,14 +205,14 @@ Result<ExchangeService::Found> ExchangeService::own(std::uint64_t channel, std::
   return found;
 }
 
-void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, service::Effects& effects) {
+void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs now, service::Effects& effects) {
   channels_.erase(channel);
   reader_.on_channel_closed(channel);
   for (auto& one : exchanges_) {
     std::vector<std::uint64_t> gone;
     for (const auto& [number, subscriber] : one->subscribers)
       if (subscriber.channel == channel) gone.push_back(number);
-    for (const std::uint64_t number : gone) remove(*one, number, effects);
+    for (const std::uint64_t number : gone) remove(*one, number, now, effects);
   }
 }
 
@@ -257,7 +274,7 @@ void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, 
     one.view = std::move(view);
     for (auto& [number, subscriber] : one.subscribers) show(one, subscriber, one.view, now, out);
     watch_interval(one, *one.view, now);
-    if (one.decision && set_actuator_) decide(one, *one.view, now, out);
+    if (one.decision && decisions_->is_served()) decisions_->decide(one, *one.view, suspended_before_, now, out);
   }
   if (effects.wants_local) begin_read(one, now, out);
   if (clock_ != nullptr) one.cost_ns += clock_() - began;
@@ -291,6 +308,17 @@ void ExchangeService::take_arrived(TimeNs now, service::Effects& out) {
     if (clock_ != nullptr) one->cost_ns += clock_() - began;
     carry_out(*one, effects, now, out);
   }
+}
+
+// ---- functions
+
+void ExchangeService::serve_decisions(GaugeVisit gauges, SetActuator set) {
+  decisions_->serve(std::move(gauges), std::move(set));
+}
+
+void ExchangeService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects&) {
+  notice_suspend();
+  decisions_->on_called(token, outcome, now);
 }
 
 // ---- members asked
@@ -381,6 +409,7 @@ std::vector<ExchangeService::ExchangeStatus> ExchangeService::status(TimeNs now)
     for (MemberIndex i = 0; i < one->places.size(); ++i) told.up.push_back(i == told.self || exchange.is_up(i));
     if (const Grants* grants = exchange.grants()) {
       told.may_grant = grants->may_grant(now);
+      told.deciding = one->deciding(now);
       told.granted = grants->given_out(now);
       told.grant_total = exchange.options().grants->total;
       told.held = grants->held(now).amount;

@@ -1,7 +1,7 @@
 // The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and
-// views by wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members,
-// requests and rounds are in exchange_service.cc, programs' requests in exchange_programs.cc, records and
-// views in exchange_transfers.cc, functions' decisions in exchange_decisions.cc.
+// views by wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members
+// and rounds are in exchange_service.cc, programs' requests, records and views in exchange_programs.cc. Functions that
+// decide have a class of their own (exchange_decisions.h).
 //
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents a
 //   view         --> pushed into every program's area, the slot first, then the line --> waiting programs are answered
@@ -24,8 +24,9 @@
 
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 #include "exchange/exchange.h"
+#include "exchange/exchange_settings.h"
 #include "exchange/record_reader.h"
 #include "service/service.h"
 #include "wire/areas/exchange_area.h"
@@ -33,16 +34,6 @@
 #include "wire/region.h"
 
 namespace offpath::exchange {
-
-struct ExchangeSettings {
-  ExchangeOptions options;
-  Shape shape;
-  std::string tree_file{};             // of Shape::Kind::file: read before the service is made
-  std::vector<std::string> members{};  // empty: all of the group
-  std::string source{};         // of records: empty: a program publishes them; otherwise the agent's own, by set_record
-  std::optional<uid_t> user{};  // a user whose programs may take part, besides the agent's own user's and root's
-  std::optional<DecisionSettings> decides{};  // none: no function decides
-};
 
 // A member of the group, as on_members reports it.
 struct GroupMember {
@@ -100,10 +91,7 @@ class ExchangeService final : public service::Service {
   // exactly once, perhaps at once. `until` is of CLOCK_BOOTTIME; 0: the actuator is given up.
   using SetDone = std::function<void(Result<std::uint64_t> value, TimeNs now)>;
   using SetActuator = std::function<void(std::uint32_t actuator, std::uint64_t value, TimeNs until, SetDone done)>;
-  void serve_decisions(GaugeVisit gauges, SetActuator set) {
-    gauges_ = std::move(gauges);
-    set_actuator_ = std::move(set);
-  }
+  void serve_decisions(GaugeVisit gauges, SetActuator set);
 
   struct ExchangeStatus {
     std::string name, topology;
@@ -116,6 +104,7 @@ class ExchangeService final : public service::Service {
     ExchangeCounters counters;
     std::size_t programs = 0;
     bool has_publisher = false, leads = false, may_grant = false;
+    Deciding deciding = Deciding::no;  // what is here, though it may not count in the exchange at once
     std::uint64_t granted = 0, grant_total = 0, held = 0;
     std::vector<Reduction> reductions;
     std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0;
@@ -170,6 +159,7 @@ class ExchangeService final : public service::Service {
     RecordReader records;
   };
   struct One;
+  class Decisions;
   struct Transfer {
     enum class Kind : std::uint8_t { read, push, describe } kind;
     std::uint64_t subscriber;  // its number
@@ -203,7 +193,7 @@ class ExchangeService final : public service::Service {
   };
   [[nodiscard]] Found find(std::uint64_t number) const;
   [[nodiscard]] Result<Found> own(std::uint64_t channel, std::uint64_t number) const;
-  void remove(One& one, std::uint64_t number, service::Effects& effects);
+  static void remove(One& one, std::uint64_t number, TimeNs now, service::Effects& effects);
   void rebuild(One& one, const std::vector<GroupMember>& members, TimeNs now);
   void carry_out(One& one, ExchangeEffects& effects, TimeNs now, service::Effects& out);
   void take_arrived(TimeNs now, service::Effects& out);
@@ -213,10 +203,6 @@ class ExchangeService final : public service::Service {
   void take_record(One& one, const Subscriber& subscriber, const RecordReader::Record& record, TimeNs now);
   void give_local(One& one, TimeNs now, service::Effects& out);
   void pull(const Subscriber& subscriber, const RecordReader::Pull& what, service::Effects& out);
-  void decide(One& one, const View& view, TimeNs now, service::Effects& out);
-  [[nodiscard]] Status carry_out_answer(One& one, const plugin::Outputs& outputs, TimeNs now);
-  void take_step(One& one, const Decision::Step& step);
-  void note_failure(One& one, std::string_view why, TimeNs now);
   void watch_interval(One& one, const View& view, TimeNs now);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out);
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
@@ -233,9 +219,7 @@ class ExchangeService final : public service::Service {
   std::uint64_t changes_ = 0;
   std::map<std::uint64_t, Channel> channels_;
   std::map<std::uint64_t, Transfer> transfers_;  // by token
-  std::map<std::uint64_t, One*> calls_;          // of functions, by token
-  GaugeVisit gauges_;
-  SetActuator set_actuator_;
+  std::unique_ptr<Decisions> decisions_;
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
   std::vector<Post> posts_;  // of carriers, within a call

@@ -78,7 +78,7 @@ TEST(Exchange, OneLeaderOfNeighbourhoodsHasTheWholeBeforeItScatters) {
   for (const MemberIndex leader : {3, 6}) EXPECT_EQ(newest(members, leader).expected, 3u);  // its own group
   LoopbackMembers all(options(), shape("neighbourhoods(3)"), 9, 1);
   all.run_for(200 * millisecond_ns);
-  // Up 8, down 8: nobody sends across.
+  // Up 8, down 8: no member sends across.
   std::uint64_t parcels = 0, rounds = 0;
   for (MemberIndex i = 0; i < 9; ++i) parcels += all[i].exchange->counters().parcels_out;
   rounds = all[0].exchange->counters().rounds;
@@ -260,10 +260,47 @@ TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
   for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
   members.kill(0);
   members.run_for(110 * millisecond_ns);
-  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 0u) << i;  // nobody may grant at first
+  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 0u) << i;  // no member may grant at first
   members.run_for(second_ns);
   for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
   EXPECT_EQ(members[5].exchange->grants()->leader(), 1u);
+}
+
+TEST(Exchange, AMemberWithoutAProgramStepsBackForOneThatHasOne) {
+  for (const char* text : {"allgather", "neighbourhoods(3)", "grouped_allgather(3)", "hybrid(2, 3)"}) {
+    SCOPED_TRACE(text);
+    ExchangeOptions granting = options();
+    granting.views_to_all = false;
+    granting.grants = GrantOptions{.total = 90, .lease_ns = 200 * millisecond_ns, .ttl_ns = 100 * millisecond_ns};
+    LoopbackMembers members(granting, shape(text), 9, 1);
+    const auto expect_leader = [&](MemberIndex leader) {
+      members.run_for(second_ns);
+      for (MemberIndex i = 0; i < 9; ++i) {
+        EXPECT_EQ(newest(members, i).leader, leader) << i;
+        EXPECT_EQ(members[i].exchange->grants()->held(members.now()).amount, 10u) << i;
+      }
+      EXPECT_TRUE(newest(members, leader).whole);
+      EXPECT_EQ(newest(members, leader).present, 9u);
+    };
+    const auto set = [&](MemberIndex member, Deciding deciding) {
+      Grants& grants = *members[member].exchange->grants();
+      grants.set_deciding(deciding, members.now());
+      for (MemberIndex i = 0; i < 9; ++i) grants.set_target(i, deciding == Deciding::no ? 0 : 10);
+    };
+    set(0, Deciding::granting);
+    set(4, Deciding::able);
+    set(5, Deciding::granting);
+    set(8, Deciding::granting);
+    expect_leader(0);
+    set(0, Deciding::no);
+    expect_leader(5);
+    set(5, Deciding::no);
+    expect_leader(8);
+    set(8, Deciding::no);
+    expect_leader(4);
+    set(0, Deciding::granting);
+    expect_leader(0);
+  }
 }
 
 TEST(Exchange, ParcelsThatMakeNoSenseAreRefusedAndChangeNothing) {
@@ -278,9 +315,11 @@ TEST(Exchange, ParcelsThatMakeNoSenseAreRefusedAndChangeNothing) {
   good.from = 1;
   good.node = exchange.topology().leaf(1);
   good.grant_leader = nobody;
-  const auto post = [&](const ParcelHeader& header, std::optional<EntryRow> row = {}) {
+  const auto post = [&](const ParcelHeader& header, std::optional<EntryRow> row = {},
+                        std::optional<Ballot> ballot = {}) {
     ParcelWriter writer(header);
     if (row) writer.add_entry(*row, {});
+    if (ballot) writer.add_ballot(*ballot);
     ExchangeEffects effects;
     return exchange.on_parcel(writer.finish(), members.now(), effects);
   };
@@ -304,8 +343,10 @@ TEST(Exchange, ParcelsThatMakeNoSenseAreRefusedAndChangeNothing) {
   refused([](ParcelHeader& h) { h.round_age_ns = -1; }, "-1 ns old");
   EXPECT_FALSE(post(good, EntryRow{7, no_value, 1, 0}));
   EXPECT_FALSE(post(good, EntryRow{2, no_value, good.epoch + 1, 0}));
+  EXPECT_FALSE(post(good, {}, Ballot{3, 0, 0, 0, 0, 0, 0, Deciding::no, 0}));
+  EXPECT_FALSE(post(good, {}, Ballot{1, 0, 0, 0, 0, 0, 0, static_cast<Deciding>(3), 0}));
   EXPECT_EQ(exchange.epoch(), epoch);
-  EXPECT_EQ(exchange.counters().refused, 11u);
+  EXPECT_EQ(exchange.counters().refused, 13u);
 }
 
 TEST(Exchange, OptionsThatCannotWorkAreNamed) {
@@ -328,59 +369,95 @@ TEST(Exchange, OptionsThatCannotWorkAreNamed) {
 
 TimeNs slept_ns = 0;
 
+// The agent of member "a", and its programs.
+struct OneService {
+  static constexpr uid_t user = 1000;
+
+  explicit OneService(const ExchangeOptions& with)
+      : service({{.options = with, .shape = shape("allgather"), .members = {"a"}}}, 1, nullptr,
+                [] { return slept_ns; }) {
+    service.set_self("a", user);
+    service.on_members({{"a", "host", true}}, now, effects);
+  }
+  void request(std::uint64_t program, wire::EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    service.on_request(program, {1, static_cast<std::uint8_t>(kind), payload}, false, now, effects);
+  }
+  // Returns the exchange's number.
+  std::uint64_t open(std::uint64_t program, bool publishes = false) {
+    service.on_channel_open(program, user, true);
+    wire::ExchangeOpen open{};
+    open.name = "load";
+    open.publishes = publishes;
+    open.view_bytes = 4096;
+    open.area = {
+        .region = wire::segment_flag | 1, .generation = 1, .offset = 0, .length = wire::exchange_area_bytes(0, 4096)};
+    effects.clear();
+    request(program, wire::EntryKind::exchange_open, open);
+    const auto* const opened = effects.empty() ? nullptr : std::get_if<service::ReplyEffect>(&effects.front());
+    EXPECT_NE(opened, nullptr);
+    return opened != nullptr ? std::get<wire::Done>(opened->message).value : 0;
+  }
+  void run_for(TimeNs duration) {
+    for (const TimeNs end = now + duration; now < end; now += millisecond_ns)
+      if (service.next_deadline() <= now) service.on_time(now, effects);
+  }
+
+  TimeNs now = second_ns;
+  service::Effects effects;
+  ExchangeService service;
+};
+
 // All grants of the service end, however the agent first learns that its machine was suspended.
 TEST(ExchangeService, GrantsEndForAnAgentWhoseMachineWasSuspended) {
   using wire::EntryKind;
   slept_ns = 7 * second_ns;  // before the agent was started: does not count
   ExchangeOptions granting = options();
   granting.grants = GrantOptions{.total = 100};
-  ExchangeService service({{.options = granting, .shape = shape("allgather"), .members = {"a"}}}, 1, nullptr,
-                          [] { return slept_ns; });
+  OneService one(granting);
+  ExchangeService& service = one.service;
   constexpr std::uint64_t program = 1;
-  constexpr uid_t user = 1000;
-  TimeNs now = second_ns;
-  service::Effects effects;
-  const auto request = [&](EntryKind kind, const auto& message) {
-    std::vector<std::byte> payload;
-    wire::encode(message, payload);
-    service.on_request(program, {1, static_cast<std::uint8_t>(kind), payload}, false, now, effects);
-  };
-  const auto run_for = [&](TimeNs duration) {
-    for (const TimeNs end = now + duration; now < end; now += millisecond_ns)
-      if (service.next_deadline() <= now) service.on_time(now, effects);
-  };
-  service.set_self("a", user);
-  service.on_members({{"a", "host", true}}, now, effects);
-  service.on_channel_open(program, user, true);
-  wire::ExchangeOpen open{};
-  open.name = "load";
-  open.view_bytes = 4096;
-  open.area = {
-      .region = wire::segment_flag | 1, .generation = 1, .offset = 0, .length = wire::exchange_area_bytes(0, 4096)};
-  request(EntryKind::exchange_open, open);
-  ASSERT_EQ(effects.size(), 1u);
-  const auto* const opened = std::get_if<service::ReplyEffect>(&effects.front());
-  ASSERT_NE(opened, nullptr);
-  const std::uint64_t number = std::get<wire::Done>(opened->message).value;
-  request(EntryKind::exchange_grant, wire::ExchangeGrant{number, {{0, 0, 40}}});
+  const std::uint64_t number = one.open(program);
+  one.request(program, EntryKind::exchange_grant, wire::ExchangeGrant{number, {{0, 0, 40}}});
   const std::function<void()> ways[] = {
-      [&] { service.on_time(now, effects); },
-      [&] { request(EntryKind::exchange_wait, wire::ExchangeWait{number, 0, 0}); },
-      [&] { service.on_transfer(12345, {}, now, effects); },
+      [&] { service.on_time(one.now, one.effects); },
+      [&] { one.request(program, EntryKind::exchange_wait, wire::ExchangeWait{number, 0, 0}); },
+      [&] { service.on_transfer(12345, {}, one.now, one.effects); },
   };
   for (const auto& notice : ways) {
-    run_for(5 * second_ns);
-    ASSERT_EQ(service.status(now).front().held, 40u);
-    ASSERT_TRUE(service.status(now).front().may_grant);
+    one.run_for(5 * second_ns);
+    ASSERT_EQ(service.status(one.now).front().held, 40u);
+    ASSERT_TRUE(service.status(one.now).front().may_grant);
     notice();
-    EXPECT_EQ(service.status(now).front().held, 40u) << "it did not sleep";
+    EXPECT_EQ(service.status(one.now).front().held, 40u) << "it did not sleep";
     slept_ns += granting.grants->lease_ns;
     notice();
-    EXPECT_EQ(service.status(now).front().held, 0u);
-    EXPECT_FALSE(service.status(now).front().may_grant) << "others may have another leader by now";
-    run_for(5 * second_ns);
-    EXPECT_EQ(service.status(now).front().held, 40u) << "what was slept counts once";
+    EXPECT_EQ(service.status(one.now).front().held, 0u);
+    EXPECT_FALSE(service.status(one.now).front().may_grant) << "others may have another leader by now";
+    one.run_for(5 * second_ns);
+    EXPECT_EQ(service.status(one.now).front().held, 40u) << "what was slept counts once";
   }
+}
+
+TEST(ExchangeService, WhatDecidesEndsWithItsProgram) {
+  ExchangeOptions granting = options();
+  granting.grants = GrantOptions{.total = 100};
+  OneService one(granting);
+  const auto deciding = [&] { return one.service.status(one.now).front().deciding; };
+  EXPECT_EQ(deciding(), Deciding::no);
+  const std::uint64_t looks = one.open(1);
+  EXPECT_EQ(deciding(), Deciding::no) << "it only looks";
+  const std::uint64_t publishes = one.open(2, true);
+  EXPECT_EQ(deciding(), Deciding::able);
+  one.request(2, wire::EntryKind::exchange_grant, wire::ExchangeGrant{publishes, {{0, 0, 40}}});
+  EXPECT_EQ(deciding(), Deciding::granting);
+  one.service.on_channel_closed(2, one.now, one.effects);
+  EXPECT_EQ(deciding(), Deciding::no);
+  one.request(1, wire::EntryKind::exchange_grant, wire::ExchangeGrant{looks, {{0, 0, 40}}});
+  EXPECT_EQ(deciding(), Deciding::granting);
+  one.request(1, wire::EntryKind::exchange_close, wire::ExchangeClose{looks});
+  EXPECT_EQ(deciding(), Deciding::no);
 }
 
 }  // namespace

@@ -24,9 +24,12 @@ void Grants::on_round(bool would_lead, TimeNs now) {
 }
 
 // A vote stays with its leader for the promised time. While a leader of lower rank is heard, the promise is not
-// renewed.
+// renewed. A beat counts once: members that vote otherwise repeat the last beats of leaders that are long gone.
 void Grants::on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now) {
   if (leader == nobody || leader >= members_.size() || now < votes_from_) return;
+  Beat& newest = members_[leader].newest;
+  if (newest.nonce == nonce && beat <= newest.beat) return;
+  newest = {leader, nonce, beat};
   const bool same = vote_.leader == leader && vote_.nonce == nonce;
   if (same ? beat <= vote_.beat || now < vote_.better_until : now < vote_.promised_until) {
     if (!same && ranks_[leader] < ranks_[vote_.leader]) vote_.better_until = now + options_.lease_ns;
@@ -46,7 +49,14 @@ Ballot Grants::ballot() const noexcept {
   ballot.nonce = nonce_;
   ballot.stamp = stamp_;
   ballot.adopted = held_.leader == vote_.leader && held_nonce_ == vote_.nonce ? adopted() : 0;
+  ballot.deciding = deciding(self_, stamp_at_[stamp_ % remembered]);
   return ballot;
+}
+
+Deciding Grants::deciding(MemberIndex member, TimeNs now) const noexcept {
+  if (member == self_) return now < decides_from_ ? Deciding::no : deciding_;
+  const Member& other = members_[member];
+  return other.has_ballot && now < other.ballot_at + options_.lease_ns ? other.ballot.deciding : Deciding::no;
 }
 
 std::uint64_t Grants::adopted() const noexcept {

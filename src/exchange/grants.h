@@ -18,7 +18,12 @@
 // ballot names the grant that its member follows, and no member returns to an earlier one. The sum of these amounts is
 // at most the total.
 //
-//   up: ballots, each member's own, by the tree       down: the leader's beat and the grants, with the views
+// Who leads. Ballots also say whether anything decides at their member (Deciding). The first member in the tree's order
+// that is up and has granted leads; if none has, the first that is able to; if none is, the first that is up
+// (Exchange::choose_leader). So a leader whose program ends steps back although its agent lives. A program or function
+// counts a lease after it came: those that come and go faster take no votes from the leader.
+//
+//   towards the leader, by the tree: ballots, each member's own        from it: its beat and the grants
 #pragma once
 
 #include <array>
@@ -71,6 +76,13 @@ class Grants {
   [[nodiscard]] const Grant* grant_of(MemberIndex member) const noexcept;    // the newest one of that leader
 
   // ---- deciding
+  // Whether anything at this member makes grants. While the others still vote for it, it need not wait.
+  void set_deciding(Deciding deciding, TimeNs now) noexcept {
+    if (deciding_ == Deciding::no && !is_leading()) decides_from_ = now + options_.lease_ns;
+    deciding_ = deciding;
+  }
+  // As far as this member knows. The word of a member that is not heard counts for a lease.
+  [[nodiscard]] Deciding deciding(MemberIndex member, TimeNs now) const noexcept;
   // The amount that this member grants whenever it leads, until changed. 0: nothing.
   void set_target(MemberIndex member, std::uint64_t amount) { targets_[member] = amount; }
   [[nodiscard]] bool may_grant(TimeNs now) const noexcept { return lease_until(now) > now; }
@@ -113,6 +125,7 @@ class Grants {
     std::vector<Given> given{};  // granted by this process
     Grant grant{};               // the newest, made here or to be passed on
     bool has_grant = false;
+    Beat newest{};  // of this member that arrived
   };
   struct Vote {
     MemberIndex leader = nobody;
@@ -138,6 +151,8 @@ class Grants {
   std::vector<Member> members_;
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint64_t> targets_;
+  Deciding deciding_ = Deciding::no;
+  TimeNs decides_from_ = 0;
   Held held_;
   std::uint64_t held_nonce_ = 0;  // of its leader
   bool has_user_ = false;

@@ -210,6 +210,56 @@ TEST(Grants, ALeaderThatStartsAnewIsAnotherLeader) {
   EXPECT_EQ(members.held(2), 100u);
 }
 
+TEST(Grants, ARepeatedBeatOfAFormerLeaderIsNotASignOfIt) {
+  Members members(5);
+  members.now += 101 * ms;
+  members.set_target(1, 20);
+  members.round(0, everybody);
+  const Grants::Beat last = members.all[0]->beat();
+  members.now += 101 * ms;
+  for (int i = 0; i < 300; ++i) {
+    members.now += ms;
+    members.round(1, {1, 2, 3});
+    for (const MemberIndex each : {1, 2, 3})
+      members.all[each]->on_beat(last.leader, last.nonce, last.beat, members.now);
+    ASSERT_EQ(members.all[1]->leader(), 1u) << i;
+    ASSERT_EQ(members.held(2), 20u) << i;
+  }
+  // A newer beat is.
+  for (int i = 0; i < 101; ++i) {
+    members.now += ms;
+    members.round(1, {1, 2, 3});
+    for (const MemberIndex each : {1, 2, 3})
+      members.all[each]->on_beat(last.leader, last.nonce, last.beat + 1 + i, members.now);
+  }
+  EXPECT_EQ(members.all[2]->leader(), 0u);
+}
+
+TEST(Grants, WhatDecidesCountsALeaseAfterItCameUnlessItsMemberLeads) {
+  Members members(3);
+  members.now += 101 * ms;
+  const auto deciding = [&](MemberIndex member, MemberIndex known_by) {
+    return members.all[known_by]->deciding(member, members.now);
+  };
+  members.all[1]->set_deciding(Deciding::able, members.now);
+  members.round(0, {0, 1, 2});
+  EXPECT_EQ(deciding(1, 1), Deciding::no);
+  members.now += 50 * ms;
+  members.all[1]->set_deciding(Deciding::granting, members.now);  // it was there before
+  members.now += 50 * ms;
+  members.round(0, {0, 1, 2});
+  EXPECT_EQ(deciding(1, 1), Deciding::granting);
+  EXPECT_EQ(deciding(1, 0), Deciding::granting);
+  EXPECT_EQ(deciding(1, 2), Deciding::no) << "its ballots do not reach it";
+  members.all[1]->set_deciding(Deciding::no, members.now);
+  EXPECT_EQ(deciding(1, 1), Deciding::no);
+  EXPECT_EQ(deciding(1, 0), Deciding::granting);
+  members.now += 100 * ms;
+  EXPECT_EQ(deciding(1, 0), Deciding::no) << "it was not heard for a lease";
+  members.all[0]->set_deciding(Deciding::able, members.now);
+  EXPECT_EQ(deciding(0, 0), Deciding::able);
+}
+
 TEST(Grants, WithoutALimitAnythingCanBeGranted) {
   Members members(3, GrantOptions::unlimited);
   members.now += 101 * ms;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t newest_eight = 0xFF;
 constexpr std::size_t open_max = 4 * IntervalWatch::views;
 
-// Without the views at the beginning and at the end in which nothing new came: it was not there yet, or had gone.
+// Without the views at the beginning and at the end without new records: the member was not there yet, or had gone.
 std::uint64_t while_there(std::uint64_t late, std::uint64_t silent) {
   const int newest = std::countr_one(silent), oldest = std::countl_one(silent);
   if (newest + oldest >= static_cast<int>(IntervalWatch::views)) return 0;

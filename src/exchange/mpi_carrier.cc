@@ -334,7 +334,7 @@ struct MpiCollectives::State {
     MPI_Comm communicator = MPI_COMM_NULL;
     bool is_top = false;
     int rank = 0, size = 0;
-    std::vector<int> bytes, offsets;  // of each of its ranks: what they bring
+    std::vector<int> bytes, offsets;  // bytes of each of its ranks
   };
   std::vector<Level> levels;  // in which this rank takes part, from below
   std::uint64_t record_bytes = 0;

@@ -1,5 +1,5 @@
 // One exchange of the service (exchange_service.h) and the programs that take part in it. For exchange_service.cc,
-// exchange_programs.cc, exchange_transfers.cc and exchange_decisions.cc.
+// exchange_programs.cc and exchange_decisions.h.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace offpath::exchange {
 
-// Of lines of the log about one thing: at most one a minute.
+// At most one line of the log a minute about one condition.
 [[nodiscard]] inline bool is_due(TimeNs& logged_at, TimeNs now) noexcept {
   if (logged_at != never && now - logged_at < 60 * second_ns) return false;
   logged_at = now;
@@ -21,6 +21,11 @@ namespace offpath::exchange {
 
 struct ExchangeService::One {
   explicit One(ExchangeSettings given);
+
+  // In an exchange with grants: what makes them here. If a function is to, programs do not count. Its grants stay when
+  // a call fails; if its calls fail for a lease, another member is to lead.
+  [[nodiscard]] Deciding deciding(TimeNs now) const;
+  void tell_deciding(TimeNs now);  // to the exchange, whenever it may have changed
 
   ExchangeSettings settings;
   std::uint64_t tag;
@@ -38,6 +43,8 @@ struct ExchangeService::One {
   TimeNs cost_ns = 0;
   std::uint64_t last_epoch = 0;
   std::unique_ptr<Decision> decision;  // null: no function decides
+  bool has_granted = false;            // that function
+  TimeNs failing_since = never;        // its calls; never: the last one did not fail
   TimeNs failure_logged_at = never, refusal_logged_at = never;
   IntervalWatch interval_watch;
   TimeNs interval_logged_at = never, interval_held_ns = 0;

@@ -5,7 +5,7 @@ namespace offpath::exchange {
 namespace {
 
 constexpr std::uint32_t magic = 0x5058464F;  // "OFXP"
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
 constexpr std::uint32_t partial_bytes_max = 1 << 20;
 
 template <class Row>

@@ -65,7 +65,10 @@ struct PartialRow {
 };
 static_assert(sizeof(PartialRow) == 16);
 
-// The member that another one takes for the granting leader (grants.h).
+// What makes grants at a member: nothing, a program or function that has made none so far, or one that has.
+enum class Deciding : std::uint32_t { no = 0, able = 1, granting = 2 };
+
+// The member that another one takes for the granting leader (grants.h), and whether it could lead itself.
 struct Ballot {
   MemberIndex member;
   MemberIndex leader;  // nobody: none
@@ -74,8 +77,10 @@ struct Ballot {
   std::uint64_t nonce;    // of the member's own process
   std::uint64_t stamp;    // counts the member's rounds
   std::uint64_t adopted;  // the newest grant of that leader that the member follows
+  Deciding deciding;
+  std::uint32_t reserved;
 };
-static_assert(sizeof(Ballot) == 48);
+static_assert(sizeof(Ballot) == 56);
 
 struct Grant {
   MemberIndex member;

@@ -1,4 +1,4 @@
-// Arbitrary bytes as a parcel: whatever opens is read to its end, and given to a member.
+// Arbitrary bytes as a parcel: a valid one is read to its end, and given to a member.
 #include <cstddef>
 #include <cstdint>
 

@@ -22,7 +22,7 @@ SharedBytes parcel() {
   writer.add_entry({5, 0, 8, 7}, record_of(0, std::byte{0}));
   const std::vector<std::byte> partial(17, std::byte{2});
   writer.add_partial(1, 9, partial);
-  writer.add_ballot({3, 0, 11, 12, 13, 14, 15});
+  writer.add_ballot({3, 0, 11, 12, 13, 14, 15, Deciding::able, 0});
   writer.add_grant({5, 0, 21, 22, 23, 24, 25});
   return writer.finish();
 }
@@ -44,6 +44,7 @@ TEST(Parcel, WhatWasPutInComesOut) {
     EXPECT_EQ(bytes[16], std::byte{2});
   });
   EXPECT_EQ(opened->ballot(0).stamp, 14u);
+  EXPECT_EQ(opened->ballot(0).deciding, Deciding::able);
   EXPECT_EQ(opened->grant(0).amount, 25u);
   EXPECT_LE(opened->header().entries, 3u);
 }

@@ -2,8 +2,8 @@
 // not grow with the members.
 //
 //   sum(F) min(F) max(F) mean(F)    of one field
-//   top(F, K)                       the K largest values and whose they are
-//   histogram(F, LOW, HIGH, N)      N bins of equal width; what is outside counts in the first or last one
+//   top(F, K)                       the K largest values and their members
+//   histogram(F, LOW, HIGH, N)      N bins of equal width; values outside count in the first or last one
 //
 // A record has 8 bytes for each field of its schema, in their order; presence bits may follow (u64 for each 64 fields).
 // A field that is not present, and an f64 that is NaN, do not count.

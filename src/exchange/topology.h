@@ -7,17 +7,17 @@
 //
 //   up       the leader of a node sends what it gathered to the leader of the node's parent
 //   across   the children of the root send to each other: all of their leaders have the whole
-//   down     from the leader of a node to those of its children: what all are to know
+//   down     from the leader of a node to those of its children: data for all members
 //
-//   allgather             the root's children are the members                     everybody sends to everybody
+//   allgather             the root's children are the members                     all members send to all
 //   neighbourhoods(s)     groups of at most s, and groups of groups, up to one    the root has one child: nothing is
 //                         group of all: its leader has the whole, and scatters    sent across
 //   grouped_allgather(s)  groups of at most s members below the root              hybrid of depth 2
 //   hybrid(s, d)          groups of groups, d levels in all; depth 1 is allgather
 //   file                  any tree, its groups named (node, rack, row)
 //
-// Read this first in src/exchange, then parcel.h (what travels), exchange.h (one member), reduction.h and grants.h
-// (what it computes and gives), carrier.h with its three kinds, and exchange_service.h (how programs take part).
+// Read this first in src/exchange, then parcel.h (messages), exchange.h (one member), reduction.h and grants.h (figures
+// and shares), carrier.h with its three kinds, and exchange_service.h (programs' part).
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ void shift_bits(std::byte* bits, unsigned bit_offset, std::uint64_t count) noexc
   const std::uint64_t source_bytes = bitmap_bytes(count + bit_offset);
   if (bit_offset != 0) {
     std::uint64_t at = 0;
-    // Nine bytes make eight; what a step reads lies at or after what it writes.
+    // Nine bytes make eight; a step reads at or after the place where it writes.
     for (; at + 9 <= source_bytes; at += 8) {
       const auto low = load<std::uint64_t>(bits + at);
       const auto high = std::to_integer<std::uint64_t>(bits[at + 8]);

@@ -7,7 +7,7 @@
 //
 // It takes two passes, because compressed lengths are known only afterwards, and a frame's memory cannot shrink:
 //
-//   pack           every buffer through the codec into scratch memory, then the layout of what came out
+//   pack           every buffer through the codec into scratch memory, then the layout of the result
 //   write_packed   messages and buffers into memory of exactly that size
 //
 // Nothing in a compressed frame is page aligned or keeps its place: its reader decompresses it into memory of its own.
@@ -20,7 +20,7 @@
 
 namespace offpath::frame {
 
-// A codec, and what runs it. One frame's buffers are handed over together, so that an engine beside the processor can
+// A codec and its executor. One frame's buffers are handed over together, so that an engine beside the processor can
 // have them under way at once; src/mover/body_compressor.h chooses.
 class BodyCompressor {
  public:

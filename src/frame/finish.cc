@@ -43,7 +43,7 @@ Status finish_null_count(const Template& form, Plan& plan, const Step& step, Mut
   const std::uint32_t node = form.layout.buffers[step.buffer].node;
   const std::uint64_t nulls = count_zero_bits(frame.data() + plan.buffers[step.buffer].offset, step.count);
   if (nulls > 0 && !form.layout.nodes[node].nullable) {
-    return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path_of(form.layout, node), nulls);
+    return fail(Error::schema, "'{}' has {} nulls, its schema allows none", path_of(form.layout, node), nulls);
   }
   plan.nodes[node].null_count = static_cast<std::int64_t>(nulls);
   const std::uint32_t part = part_of(form.layout, node);

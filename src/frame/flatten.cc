@@ -147,7 +147,7 @@ class Flattener final : private Gatherer::InPlace {
     const bool all = array.null_count == array.length;
     shape.null_count = whole ? array.null_count : all ? slice.length : unknown_nulls;
     if (!node.nullable && shape.null_count > 0) {
-      return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path(index), shape.null_count);
+      return fail(Error::schema, "'{}' has {} nulls, its schema allows none", path(index), shape.null_count);
     }
     bits(source, bitmap, slice);
     return {};
@@ -263,6 +263,16 @@ Status plain_column(const Layout& layout, std::uint32_t index, std::int64_t rows
   }
   const NodeLayout& leaf = layout.nodes[index];
   const bool boolean = leaf.type == Type::boolean;
+  if (column.data != 0 && index == top && leaf.dictionary == 0 && leaf.children == 0 && leaf.buffers == 3) {
+    const std::uint64_t width = layout.buffers[leaf.buffer + 1].kind == BufferKind::offsets32 ? 4 : 8;
+    view.buffers[leaf.buffer + 1] = {};
+    view.buffers[leaf.buffer + 2] = {};
+    if (rows == 0) return {};
+    view.buffers[leaf.buffer + 1] = {
+        .address = column.address, .bytes = (static_cast<std::uint64_t>(rows) + 1) * width, .memory = column.memory};
+    view.buffers[leaf.buffer + 2] = {.address = column.data, .bytes = column.data_bytes, .memory = column.memory};
+    return {};
+  }
   if (leaf.buffers != 2 || leaf.dictionary != 0 || leaf.children != 0) {
     return fail(Error::unsupported, "'{}' is not of a fixed width; a plain array cannot be given for {}",
                 path_of(layout, top), type_name(leaf.type));

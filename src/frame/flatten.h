@@ -43,9 +43,9 @@ struct BatchView {
 };
 
 // `batch` is a struct array with the layout's columns (a record batch as Arrow libraries export it).
-// It may be sliced, and so may any of its children: bytes are trimmed to what the slice shows,
-// bitmaps keep a bit offset, and offsets their values, which finish() (plan.h) makes begin at 0.
-// A mismatch with the layout is Error::schema, with the path and both values.
+// It may be sliced, and so may any of its children: bytes are trimmed to the slice, bitmaps keep a bit offset, and
+// offsets keep their values, which finish() (plan.h) shifts to begin at 0. A mismatch with the layout is Error::schema,
+// with the path and both values.
 [[nodiscard]] Status flatten(const Layout& layout, const ArrowArray& batch, BatchView& view);
 
 // The same for a layout that is `gathered`, whose views and runs are laid out in `memory` (gather.h).
@@ -59,10 +59,14 @@ struct PlainColumn {
   std::uint64_t validity = 0;      // address of its bitmap; 0: no nulls
   std::int64_t null_count = 0;     // read only with a bitmap; -1: not known
   std::uint32_t memory = 0;        // as in BufferSource
+  // For binary and utf8, whose `address` is that of the offsets: the address of their bytes, required even without
+  // bytes.
+  std::uint64_t data = 0;
+  std::uint64_t data_bytes = 0;
 };
 
-// Columns of fixed width, boolean, or fixed_list of fixed width (whose values lie one list after
-// the other): rows and addresses tell everything. One entry in `columns` for each column.
+// Columns of fixed width, boolean, fixed_list of fixed width (whose values lie one list after the other), or of binary
+// and utf8: rows and addresses are sufficient. One entry in `columns` for each column.
 [[nodiscard]] Status flatten_plain(const Layout& layout, std::int64_t rows, std::span<const PlainColumn> columns,
                                    BatchView& view);
 

@@ -21,7 +21,7 @@ const Field number{.name = "n", .type = Type::int32};
 
 class Flatten : public ::testing::Test {
  protected:
-  // Flattens, and says what went wrong or "".
+  // Flattens; returns the error or "".
   std::string run(const Layout& layout, const ArrowArray* batch) {
     const Status status = flatten(layout, *batch, view);
     return status ? "" : status.error().message;
@@ -55,7 +55,7 @@ TEST_F(Flatten, ASliceOfTheBatchSlicesItsColumns) {
   const Layout layout = layout_of({number});
   ArrowArray* column = arrays.add({90, 7, 3}, {bitmap.data(), values.data()});
   ASSERT_EQ(run(layout, arrays.batch(20, {column}, 10)), "");
-  EXPECT_EQ(view.nodes[0], (NodeShape{20, unknown_nulls}));  // 7 of 90, but of these 20 nobody knows
+  EXPECT_EQ(view.nodes[0], (NodeShape{20, unknown_nulls}));  // 7 of 90, but of these 20 the null count is unknown
   EXPECT_EQ(view.buffers[0], (BufferSource{at(bitmap.data()) + 1, 4, 0, 5}));
   EXPECT_EQ(view.buffers[1], (BufferSource{at(values.data() + 13), 80}));
 }
@@ -188,8 +188,7 @@ TEST_F(Flatten, WhatDoesNotFitIsNamed) {
             "'s.i' has 9 values from offset 0 on, its parent shows 10 from 0 on");
   EXPECT_EQ(run(layout, with(arrays.add({10, 11}, {bitmap.data(), data}))), "'s.i' has 11 nulls in 10 values");
   EXPECT_EQ(run(layout, with(arrays.add({10, 1}, {nullptr, data}))), "'s.i' has 1 nulls, but no validity bitmap");
-  EXPECT_EQ(run(layout, with(arrays.add({10, 1}, {bitmap.data(), data}))),
-            "'s.i' has 1 nulls, its schema says it has none");
+  EXPECT_EQ(run(layout, with(arrays.add({10, 1}, {bitmap.data(), data}))), "'s.i' has 1 nulls, its schema allows none");
   EXPECT_EQ(run(layout, with(arrays.add({10}, {nullptr, nullptr}))), "'s.i' has 10 values, but no buffer of values");
   ArrowArray* released = with(arrays.add({10}, {nullptr, data}));
   released->children[0]->release = nullptr;

@@ -297,7 +297,7 @@ Status Gatherer::validity(std::uint32_t index, const ArrowArray& array, const Sp
   if (to == nullptr) return {};
   const std::uint64_t nulls = copy_bits(bitmap, spans, length(index), to);
   if (nulls > 0 && !node.nullable)
-    return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path(index), nulls);
+    return fail(Error::schema, "'{}' has {} nulls, its schema allows none", path(index), nulls);
   view_.nodes[index].null_count = static_cast<std::int64_t>(nulls);
   if (nulls == 0) view_.buffers[node.buffer] = {};
   return {};

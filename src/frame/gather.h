@@ -1,5 +1,5 @@
 // Views and runs (string_view, binary_view, list_view, large_list_view, run_end_encoded) laid out as frames have them:
-// their values one behind the other, in memory of the caller's own. Everything beneath them is laid out anew with them,
+// their values one after the other, in memory of the caller's own. Everything nested in them is laid out with them,
 // unless its values lie side by side already; then they are shown where they are, as flatten() shows all others.
 //
 // It takes two passes over a batch, because only the values tell how many bytes it takes:

@@ -46,7 +46,7 @@ const std::string long_one = "longer than twelve", long_two = "even longer than 
 
 class Gather : public ::testing::Test {
  protected:
-  // Counts, then lays out in exactly so many bytes. "" or what went wrong.
+  // Counts, then lays out in exactly so many bytes. Returns the error or "".
   std::string run(std::vector<Field> fields, const ArrowArray* batch, std::uint64_t bytes_max = 1 << 20,
                   std::uint64_t spans_max = OwnMemory::spans_max_default) {
     auto made = make_layout({.fields = std::move(fields)});

@@ -284,8 +284,7 @@ class SchemaReader {
 
   // Streams store such columns in other layouts, but a program may put messages that another library has written.
   static Status refuse(std::string_view type, const Field& to) {
-    return fail(Error::unsupported, "schema message: field '{}' is a {}, which is read as it is by Arrow alone",
-                to.name, type);
+    return fail(Error::unsupported, "schema message: field '{}' is a {}, which only Arrow can read", to.name, type);
   }
 
   // Without codes the children count from 0.

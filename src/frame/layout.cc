@@ -63,7 +63,7 @@ class Builder {
     end_part();
     for (const Field* values : dictionaries) {
       begin_part();
-      // Where the dictionary is used tells a reader of an error more than a number would.
+      // Errors name the dictionary's use, which is clearer than a number.
       const std::uint32_t node = add(*values, none, "dictionary");
       layout_.nodes[node].nullable = true;
       end_part();

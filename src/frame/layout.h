@@ -48,7 +48,7 @@ struct NodeLayout {
   bool view = false;                         // as in Field
   std::vector<std::uint8_t> run_ends{};      // as in Field
 
-  // The number of the child that a type code of a union stands for; -1: of none.
+  // The number of a union's child by its type code; -1 if there is none.
   [[nodiscard]] int child_of(std::int8_t code) const noexcept {
     const auto at = static_cast<std::size_t>(static_cast<std::uint8_t>(code));
     return at < child_of_code.size() ? child_of_code[at] : -1;
@@ -85,10 +85,10 @@ struct Layout {
 
 [[nodiscard]] Result<Layout> make_layout(const Schema& schema);
 
-// "pos.item": what an error calls a node.
+// "pos.item": the name of a node in errors.
 [[nodiscard]] std::string path_of(const Layout& layout, std::uint32_t node);
 
-// "'pos', row 3", or "'pos.item', value 7": what it calls one of its values.
+// "'pos', row 3", or "'pos.item', value 7": the name of a value in errors.
 [[nodiscard]] std::string place_of(const Layout& layout, std::uint32_t node, std::uint64_t value);
 
 }  // namespace offpath::frame

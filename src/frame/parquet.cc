@@ -15,7 +15,7 @@ namespace offpath::frame {
 namespace {
 
 constexpr std::string_view magic = "PAR1";
-constexpr std::size_t widened_values = 4096;  // at a time
+constexpr std::size_t put_at_once_bytes = 16 << 10;  // of values that are stored in another form
 
 // ---- Thrift's compact protocol
 
@@ -83,15 +83,15 @@ class Struct {
   int last_ = 0;
 };
 
-// ---- what types are in Parquet
+// ---- types of Parquet
 
-enum Physical : std::int32_t { int32 = 1, int64 = 2, floating = 4, doubled = 5, fixed = 7 };
+enum Physical : std::int32_t { int32 = 1, int64 = 2, floating = 4, doubled = 5, byte_array = 6, fixed = 7 };
 enum Repetition : std::int32_t { required = 0, optional = 1, repeated = 2 };
 constexpr std::int32_t plain = 0, rle = 3;
 
 struct Stored {
   Physical physical;
-  std::uint32_t bytes;     // of a value in the file
+  std::uint32_t bytes;     // of a value in the file; of text and binary 0
   std::int32_t converted;  // ConvertedType; -1: none
 };
 
@@ -133,6 +133,16 @@ std::optional<Stored> stored_of(const Field& field) {
       return std::nullopt;
     case Type::fixed_binary:
       return Stored{fixed, static_cast<std::uint32_t>(field.width), -1};
+    case Type::decimal128:
+      return Stored{fixed, 16, 5};
+    case Type::decimal256:
+      return Stored{fixed, 32, 5};
+    case Type::utf8:
+    case Type::large_utf8:
+      return Stored{byte_array, 0, 0};
+    case Type::binary:
+    case Type::large_binary:
+      return Stored{byte_array, 0, -1};
     default:
       return std::nullopt;
   }
@@ -219,7 +229,8 @@ struct Bounds {
   std::array<std::byte, 8> least{}, largest{};
 };
 
-template <class Value>
+// `InFile` is the form in the file: integers of less than four bytes have four there.
+template <class Value, class InFile = Value>
 Bounds bounds_in(const std::byte* from, std::uint64_t count) {
   Value least = std::numeric_limits<Value>::max(), largest = std::numeric_limits<Value>::lowest();
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -228,27 +239,46 @@ Bounds bounds_in(const std::byte* from, std::uint64_t count) {
     largest = std::max(largest, value);
   }
   Bounds bounds;
-  store(bounds.least.data(), least);
-  store(bounds.largest.data(), largest);
+  store(bounds.least.data(), static_cast<InFile>(least));
+  store(bounds.largest.data(), static_cast<InFile>(largest));
   return bounds;
 }
 
 Bounds bounds_of(Type type, const std::byte* from, std::uint64_t count) {
   switch (type) {
+    case Type::int8:
+      return bounds_in<std::int8_t, std::int32_t>(from, count);
+    case Type::int16:
+      return bounds_in<std::int16_t, std::int32_t>(from, count);
     case Type::int32:
       return bounds_in<std::int32_t>(from, count);
+    case Type::int64:
+      return bounds_in<std::int64_t>(from, count);
+    case Type::uint8:
+      return bounds_in<std::uint8_t, std::int32_t>(from, count);
+    case Type::uint16:
+      return bounds_in<std::uint16_t, std::int32_t>(from, count);
     case Type::uint32:
       return bounds_in<std::uint32_t>(from, count);
     case Type::uint64:
       return bounds_in<std::uint64_t>(from, count);
     default:
-      return bounds_in<std::int64_t>(from, count);
+      OFP_ASSERT(!"only integers order the rows of a file");
   }
 }
 
-// Small integers have four bytes in the file.
-void widen(Type type, const std::byte* from, std::byte* to) noexcept {
+bool is_reversed(Type type) noexcept { return type == Type::decimal128 || type == Type::decimal256; }
+
+// How a value is stored that has another form there. Small integers have four bytes, and decimals their highest byte
+// first.
+void change(Type type, const std::byte* from, std::byte* to) noexcept {
   switch (type) {
+    case Type::decimal128:
+      std::reverse_copy(from, from + 16, to);
+      return;
+    case Type::decimal256:
+      std::reverse_copy(from, from + 32, to);
+      return;
     case Type::int8:
       return store(to, std::int32_t{load<std::int8_t>(from)});
     case Type::uint8:
@@ -294,7 +324,12 @@ Status ParquetForm::add(const Field& field, Column column) {
   if (!stored)
     return fail(Error::unsupported, "column '{}' has the type {}, for which Parquet files have no form here",
                 column.path.front(), describe(field));
+  if (stored->physical == byte_array && column.row_values != 1)
+    return fail(Error::unsupported, "column '{}' has lists of the type {}, for which Parquet files have no form here",
+                column.path.front(), describe(field));
   column.value_bytes = value_bytes_of(field);
+  if (stored->physical == byte_array)
+    column.value_bytes = field.type == Type::utf8 || field.type == Type::binary ? 4u : 8u;  // of an offset
   column.stored_bytes = stored->bytes;
   column.physical = stored->physical;
   column.type = field.type;
@@ -303,6 +338,10 @@ Status ParquetForm::add(const Field& field, Column column) {
   element.number(3, repetition);
   element.text(4, field.name);
   if (stored->converted >= 0) element.number(6, stored->converted);
+  if (is_reversed(field.type)) {
+    element.number(7, field.scale);
+    element.number(8, field.precision);
+  }
   put_logical(element, field);
   element.end();
   columns_.push_back(std::move(column));
@@ -333,20 +372,60 @@ Status ParquetFile::put(Bytes bytes) {
 Status ParquetFile::begin() { return bytes_ == 0 ? put(bytes_of(magic)) : Status{}; }
 
 Status ParquetFile::put_values(const ParquetForm::Column& column, std::uint64_t values, const std::byte* from) {
-  if (column.stored_bytes == column.value_bytes) return put({from, values * column.value_bytes});
-  std::array<std::byte, widened_values * sizeof(std::int32_t)> wide{};
+  if (column.stored_bytes == column.value_bytes && !is_reversed(column.type))
+    return put({from, values * column.value_bytes});
+  return put_changed(column, values, from);
+}
+
+namespace {
+
+// The value of this number.
+Bytes text_at(const ParquetForm::Column& column, const ParquetFile::Values& from, std::uint64_t number) noexcept {
+  const std::byte* const at = from.values + number * column.value_bytes;
+  const bool is_short = column.value_bytes == 4;
+  const std::uint64_t begin = is_short ? load<std::uint32_t>(at) : load<std::uint64_t>(at);
+  const std::uint64_t end =
+      is_short ? load<std::uint32_t>(at + column.value_bytes) : load<std::uint64_t>(at + column.value_bytes);
+  return {from.text + begin, end - begin};
+}
+
+std::uint64_t text_bytes_in(const ParquetForm::Column& column, const ParquetFile::Values& from,
+                            std::uint64_t values) noexcept {
+  std::uint64_t bytes = 0;
+  for (std::uint64_t i = 0; i < values; ++i) bytes += sizeof(std::uint32_t) + text_at(column, from, i).size();
+  return bytes;
+}
+
+}  // namespace
+
+Status ParquetFile::put_texts(const ParquetForm::Column& column, std::uint64_t values, const Values& from) {
+  std::vector<std::byte> some;
+  for (std::uint64_t i = 0; i < values; ++i) {
+    const Bytes value = text_at(column, from, i);
+    const auto length = static_cast<std::uint32_t>(value.size());
+    put_bytes(some, std::as_bytes(std::span(&length, 1)));
+    put_bytes(some, value);
+    if (some.size() < put_at_once_bytes && i + 1 < values) continue;
+    OFP_TRY(put(some));
+    some.clear();
+  }
+  return {};
+}
+
+Status ParquetFile::put_changed(const ParquetForm::Column& column, std::uint64_t values, const std::byte* from) {
+  std::array<std::byte, put_at_once_bytes> changed{};
   while (values > 0) {
-    const std::uint64_t some = std::min<std::uint64_t>(values, widened_values);
+    const std::uint64_t some = std::min<std::uint64_t>(values, changed.size() / column.stored_bytes);
     for (std::uint64_t i = 0; i < some; ++i)
-      widen(column.type, from + i * column.value_bytes, wide.data() + i * column.stored_bytes);
-    OFP_TRY(put(Bytes(wide).first(some * column.stored_bytes)));
+      change(column.type, from + i * column.value_bytes, changed.data() + i * column.stored_bytes);
+    OFP_TRY(put(Bytes(changed).first(some * column.stored_bytes)));
     from += some * column.value_bytes;
     values -= some;
   }
   return {};
 }
 
-Status ParquetFile::add_group(std::uint64_t rows, std::span<const std::byte* const> columns) {
+Status ParquetFile::add_group(std::uint64_t rows, std::span<const Values> columns) {
   OFP_TRY(begin());
   const std::uint64_t group_at = bytes_;
   std::vector<std::byte> chunks, levels, head;
@@ -356,7 +435,9 @@ Status ParquetFile::add_group(std::uint64_t rows, std::span<const std::byte* con
     levels.clear();
     if (!column.list_sizes.empty()) put_repetition_levels(levels, rows, column);
     if (column.definition_max > 0) put_same_levels(levels, values, column.definition_max);
-    const std::uint64_t page_size = levels.size() + values * column.stored_bytes;
+    const bool is_text = column.physical == byte_array;
+    const std::uint64_t page_size =
+        levels.size() + (is_text ? text_bytes_in(column, columns[i], values) : values * column.stored_bytes);
     constexpr std::uint64_t page_size_max = std::numeric_limits<std::int32_t>::max();
     if (page_size > page_size_max)
       return fail(Error::too_large, "column '{}' has {} bytes in a page, at most {} are possible", column.path.front(),
@@ -375,7 +456,7 @@ Status ParquetFile::add_group(std::uint64_t rows, std::span<const std::byte* con
     page.end();
     OFP_TRY(put(head));
     OFP_TRY(put(levels));
-    OFP_TRY(put_values(column, values, columns[i]));
+    OFP_TRY(is_text ? put_texts(column, values, columns[i]) : put_values(column, values, columns[i].values));
 
     Struct chunk(chunks);
     chunk.long_number(2, at);
@@ -392,7 +473,7 @@ Status ParquetFile::add_group(std::uint64_t rows, std::span<const std::byte* con
     about.long_number(7, bytes_ - at);
     about.long_number(9, at);
     if (std::ranges::find(form_->ordered_, i) != form_->ordered_.end()) {
-      const Bounds bounds = bounds_of(column.type, columns[i], values);
+      const Bounds bounds = bounds_of(column.type, columns[i].values, values);
       Struct statistics = about.structure(12);
       statistics.long_number(3, 0);  // nulls
       statistics.bytes(5, Bytes(bounds.largest).first(column.stored_bytes));

@@ -1,5 +1,6 @@
-// Rows of fixed size as a Parquet file: one row group after another, then the footer. Written without libparquet
-// (docs/internals/decisions.md says why): values are stored plainly, one page for each column of a group, uncompressed.
+// Rows of fixed size, but for text and binary, as a Parquet file: row groups, then the footer. Written without
+// libparquet (docs/internals/decisions.md says why): values are stored plainly, one page for each column of a group,
+// uncompressed.
 //
 //   "PAR1" | group: column's page, column's page ... | group ... | footer | u32 footer bytes | "PAR1"
 //
@@ -27,9 +28,9 @@ namespace offpath::frame {
 // The columns as Parquet stores them; the same for all files of a schema.
 class ParquetForm {
  public:
-  // Of columns without nulls, whose rows have a fixed size. `ordered`: integer columns by which rows are sorted, in
-  // this order; the file has their smallest and largest value in each group, so that readers skip groups.
-  // Error::unsupported names the column whose type has no form here.
+  // For columns without nulls, whose rows have a fixed size, or are text or binary. `ordered`: integer columns by which
+  // rows are sorted, in this order; the file has their smallest and largest value in each group, so that readers skip
+  // groups. Error::unsupported names the column whose type has no form here.
   [[nodiscard]] static Result<std::shared_ptr<const ParquetForm>> make(const Schema& schema,
                                                                        std::vector<std::uint32_t> ordered);
 
@@ -55,15 +56,18 @@ class ParquetForm {
   std::string arrow_schema_;  // base64 of the IPC message
 };
 
-// One file. After a failure it is not to be used any more.
+// One file. After a failure it must not be used any more.
 class ParquetFile {
  public:
   using Put = std::function<Status(Bytes)>;  // appends to the file
 
   ParquetFile(std::shared_ptr<const ParquetForm> form, Put put) : form_(std::move(form)), put_(std::move(put)) {}
 
-  // `columns`: rows x bytes of a row each, densely.
-  [[nodiscard]] Status add_group(std::uint64_t rows, std::span<const std::byte* const> columns);
+  // Rows x bytes of a row each, densely. Of text and binary their offsets, of which there is one more, and their bytes.
+  struct Values {
+    const std::byte *values = nullptr, *text = nullptr;
+  };
+  [[nodiscard]] Status add_group(std::uint64_t rows, std::span<const Values> columns);
   [[nodiscard]] Status end();
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::uint64_t rows() const noexcept { return rows_; }
@@ -72,6 +76,8 @@ class ParquetFile {
   [[nodiscard]] Status put(Bytes bytes);
   [[nodiscard]] Status begin();
   [[nodiscard]] Status put_values(const ParquetForm::Column& column, std::uint64_t values, const std::byte* from);
+  [[nodiscard]] Status put_changed(const ParquetForm::Column& column, std::uint64_t values, const std::byte* from);
+  [[nodiscard]] Status put_texts(const ParquetForm::Column& column, std::uint64_t values, const Values& from);
 
   std::shared_ptr<const ParquetForm> form_;
   Put put_;

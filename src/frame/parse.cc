@@ -367,7 +367,7 @@ Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std:
     const auto id = std::ranges::find(ids, message.dictionary);
     const std::size_t part = static_cast<std::size_t>(id - ids.begin()) + 1;
     if (message.kind != MessageKind::dictionary || id == ids.end() || read[part])
-      return fail(Error::protocol, "message {} of the frame is {} {}, expected a dictionary that was not there yet", i,
+      return fail(Error::protocol, "message {} of the frame is {} {}, expected a new dictionary", i,
                   message.kind == MessageKind::batch ? "batch" : "dictionary", message.dictionary);
     read[part] = true;
     OFP_TRY(read_part(layout, frame, message, static_cast<std::uint32_t>(part), nodes.data(), buffers.data()));

@@ -32,11 +32,11 @@ struct FrameView {
 };
 
 // `frame` begins at an address that is a multiple of 8. Types of message that are not written here are
-// Error::unsupported, everything else that is wrong Error::protocol. What is in a compressed body is not looked at.
+// Error::unsupported, everything else that is wrong Error::protocol. Compressed bodies are not looked into.
 [[nodiscard]] Result<FrameView> parse_frame(Bytes frame);
 
 // Rows of all batches of an Arrow IPC stream at such an address, whatever the types of its columns. Reads the messages'
-// metadata alone. Error::protocol or Error::version where the bytes are none.
+// metadata alone. Error::protocol or Error::version for other bytes.
 [[nodiscard]] Result<std::uint64_t> count_rows(Bytes stream);
 
 // The metadata of the schema message that such a stream begins with. Streams of one writer have equal columns if these
@@ -52,7 +52,7 @@ struct FrameView {
 [[nodiscard]] Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std::int64_t& rows,
                                 std::vector<NodeShape>& nodes, std::vector<BufferPlace>& buffers);
 
-// One message in a stream file: written in this order at the position asked for.
+// One message in a stream file: written in this order at the given position.
 struct MessagePiece {
   std::array<std::byte, message_prefix_bytes> prefix{};
   Bytes metadata;

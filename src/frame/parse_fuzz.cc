@@ -1,4 +1,4 @@
-// parse_frame, read_schema and read_batch take any bytes. What they accept may be read in full.
+// parse_frame, read_schema and read_batch take any bytes. Accepted frames may be read in full.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <random>
@@ -46,7 +46,7 @@ void read_all(Bytes frame) {
   array.release(&array);
 }
 
-// One that says it is compressed is read up to its bodies.
+// A frame that declares compression is read up to its bodies.
 std::vector<std::byte> some_frame(unsigned seed, wire::Compression compression) {
   std::mt19937 random(seed);
   auto pick = [&](std::uint64_t low, std::uint64_t high) { return low + random() % (high - low + 1); };

@@ -107,7 +107,7 @@ class Planner {
                     shape.null_count);
       }
       if (shape.null_count > 0 && !node.nullable && node.type != Type::null) {
-        return fail(Error::schema, "'{}' has {} nulls, its schema says it has none", path_of(layout_, index),
+        return fail(Error::schema, "'{}' has {} nulls, its schema allows none", path_of(layout_, index),
                     shape.null_count);
       }
     }
@@ -290,7 +290,7 @@ class Planner {
     return {};
   }
 
-  // Everything from filled_ to `end` is padding; what comes next begins at `next`.
+  // Everything from filled_ to `end` is padding; the next part begins at `next`.
   void gap(std::uint64_t end, std::uint64_t next) {
     if (end > filled_ && filled_ != 0) plan_.gaps.push_back({filled_, end - filled_});
     filled_ = next;
@@ -331,7 +331,7 @@ class Planner {
     return {};
   }
 
-  // Lanes share a block's rows where reading what lies between them costs little.
+  // Lanes share a block's rows if reading the gaps between them costs little.
   static bool may_share(const Block& block, const BufferSource& source, std::uint64_t begin, std::uint64_t end) {
     const std::uint64_t behind = source.address - std::min(source.address, block.address + block.row_bytes);
     const std::uint64_t before = block.address - std::min(block.address, source.address);
@@ -381,7 +381,7 @@ class Planner {
   Plan& plan_;
   const std::int64_t rows_max_;
   const std::uint64_t bytes_max_;
-  std::uint64_t at_ = 0;      // the end of what is laid out so far
+  std::uint64_t at_ = 0;      // the end of the layout so far
   std::uint64_t filled_ = 0;  // up to here a read or a message fills it; 0: nothing yet
 };
 

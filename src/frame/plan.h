@@ -1,6 +1,6 @@
-// Where each part of a batch goes in the frame. One plan serves Arrow IPC and C structs (c_arrays.h) alike.
+// The place of each part of a batch in the frame. One plan serves Arrow IPC and C structs (c_arrays.h) alike.
 //
-//   make_plan    checks what the other process said about the batch, then lays the frame out
+//   make_plan    checks the other process's description of the batch, then lays the frame out
 //   (the caller reads: each Pull into the frame, each Block into scratch)
 //   write_head   messages, end marker, zeros in every gap; before, during or after the reads
 //   finish       after the reads: splits blocks, then the steps that change bytes
@@ -60,7 +60,7 @@ struct Block {
 enum class StepKind : std::uint8_t {
   shift_bits,   // a bitmap that began within a byte
   count_nulls,  // the null count was not known
-  offsets32,    // compare the last offset with what was pulled; subtract the first if it is not 0
+  offsets32,    // compare the last offset with the pulled bytes; subtract the first if it is not 0
   offsets64,
   union_codes,  // each names a child, and in a dense union each offset a value of it
 };
@@ -71,7 +71,7 @@ struct Step {
   std::uint8_t bit_offset = 0;  // shift_bits
   std::uint32_t buffer = 0;     // in Layout::buffers
   std::uint64_t count = 0;      // bits, offsets, or codes
-  std::uint64_t last = 0;       // offsets: what the last one has to be, counted from the first
+  std::uint64_t last = 0;       // offsets: the expected last one, counted from the first
 };
 
 // A buffer in the frame.
@@ -128,8 +128,8 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
 void split_blocks(const Plan& plan, Bytes scratch, MutableBytes frame);
 
 // The steps, in place; also writes null counts into the head, so write_head comes before.
-// Fails with Error::schema if offsets contradict what was announced (memory changed meanwhile), or if a union shows a
-// value that it does not have: Arrow's libraries read beyond memory for such.
+// Fails with Error::schema if offsets contradict the announced bytes (memory changed meanwhile), or if a union refers
+// to a missing value, for which Arrow's libraries would read beyond memory.
 [[nodiscard]] Status finish(const Template& form, Plan& plan, MutableBytes frame);
 
 // Walks every offset and every dictionary index, which finish() does not: for code that computes on frames of programs

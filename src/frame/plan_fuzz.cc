@@ -1,5 +1,5 @@
 // make_plan takes any numbers. First a batch that is sound must give a plan that is, and a frame that
-// reads back; then a few numbers are changed at random, and whatever is still accepted must be sound.
+// reads back; then a few numbers are changed at random, and every accepted batch must be sound.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>

@@ -15,7 +15,7 @@ namespace {
 std::atomic<long> allocations{0};
 }
 
-// Counts what the program allocates, for the tests that say: nothing. Not inlined, or GCC takes free for a mismatch.
+// Counts the program's allocations, for tests that expect none. Not inlined, or GCC takes free for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
@@ -218,7 +218,7 @@ TEST(Plan, NumbersThatContradictEachOtherAreNamed) {
   add("the batch has 101 rows, 0 to 100 are allowed", [](BatchView& v) { v.rows = 101; });
   add("the batch has 1 nodes and 5 buffers, its schema 2 and 5", [](BatchView& v) { v.nodes.pop_back(); });
   add("'a' has length 9, expected 10", [](BatchView& v) { v.nodes[0].length = 9; });
-  add("'a' has 1 nulls, its schema says it has none", [](BatchView& v) { v.nodes[0].null_count = 1; });
+  add("'a' has 1 nulls, its schema allows none", [](BatchView& v) { v.nodes[0].null_count = 1; });
   add("'t' has 11 nulls in 10 values", [](BatchView& v) { v.nodes[1].null_count = 11; });
   add("'t' has -2 nulls in 10 values", [](BatchView& v) { v.nodes[1].null_count = -2; });
   add("'t' has 3 nulls, but no validity bitmap", [](BatchView& v) { v.buffers[2] = {}; });
@@ -281,7 +281,7 @@ TEST(Plan, MemoryThatChangedAfterItWasAnnouncedIsSeen) {
   EXPECT_EQ(build_frame(*form, plan, frame).error().message,
             "the offsets of 't' run from 1 to 7, but 5 bytes were announced: the memory has changed");
   offsets[2] = 6;
-  EXPECT_EQ(build_frame(*form, plan, frame).error().message, "'n' has 1 nulls, its schema says it has none");
+  EXPECT_EQ(build_frame(*form, plan, frame).error().message, "'n' has 1 nulls, its schema allows none");
 }
 
 TEST(Plan, ContentsOfStrangersCanBeChecked) {

@@ -1,10 +1,10 @@
 // A schema as plain values: read from the Arrow C data interface, sent between processes as a few bytes, written as an
 // IPC schema message (template.h).
 //
-// Read this first in src/frame (what the columns are), then layout.h (the nodes and buffers they are stored in),
-// flatten.h (where one batch's buffers lie), gather.h (views and runs), template.h (a stream's constant bytes), plan.h
-// (where everything goes in a frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs),
-// parse.h (a frame read back), parquet.h (rows as a Parquet file).
+// Read this first in src/frame (the columns), then layout.h (the nodes and buffers they are stored in), flatten.h
+// (where one batch's buffers lie), gather.h (views and runs), template.h (a stream's constant bytes), plan.h (places in
+// a frame), adjust.h (the steps that change bytes), c_arrays.h (the same as C structs), parse.h (a frame read back),
+// parquet.h (rows as a Parquet file).
 #pragma once
 
 #include <cstdint>
@@ -103,7 +103,7 @@ struct Schema {
   bool operator==(const Schema&) const = default;
 };
 
-// Bounds of a schema: they limit what another process can make this one build.
+// Bounds of a schema: they limit the memory that another process can make this one use.
 inline constexpr int depth_max = 32;                          // nesting of fields
 inline constexpr std::size_t fields_max = 4096;               // in the whole tree
 inline constexpr std::size_t type_codes_max = 128;            // of a union

@@ -1,5 +1,5 @@
-// The bytes a schema crosses processes in. decode() reads whatever it is given: every length is
-// compared with what is left before it is used, and the tree's depth and size before it grows.
+// The bytes a schema crosses processes in. decode() reads arbitrary bytes: every length is compared with the remaining
+// bytes before its use, and the tree's depth and size with their bounds before it grows.
 #include "frame/schema.h"
 
 namespace offpath::frame {

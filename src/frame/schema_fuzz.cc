@@ -1,4 +1,4 @@
-// decode and read_schema_metadata take any bytes; what they accept is a schema that goes every way round.
+// decode and read_schema_metadata take any bytes; accepted ones are a schema that survives every conversion.
 #include <cstdlib>
 #include <vector>
 

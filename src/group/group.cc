@@ -11,8 +11,8 @@ namespace offpath::group {
 namespace {
 
 constexpr std::size_t page_of_reply_bytes = 16 * 1024;
-// Then the receiver is slow, and gets the next table instead. One that may wait is read with the receiver's next beat,
-// and its answer with this member's.
+// After this time the receiver is slow, and gets the next table instead. A table that may wait is read with the
+// receiver's next beat, and its answer with this member's.
 constexpr TimeNs beats_of_a_post = 2, beats_of_a_waiting_post = 3;
 
 // Work that ends when a member's state changes, and the reason.
@@ -23,7 +23,7 @@ Failure end_of(const Change& change) {
                       change.why.empty() ? "" : ": ", change.why)};
 }
 
-// A channel that carries beats outlasts the longest wait between two, however slow these are.
+// A channel that carries beats outlasts the longest wait between two, at any rate of beats.
 ReachOptions with_channels_of_beats(ReachOptions options, TimeNs beat_ns) {
   options.channel_idle_ns = std::max(options.channel_idle_ns, beats_of_a_waiting_post * beat_ns);
   return options;
@@ -142,19 +142,20 @@ void Group::follow(const Change& change, TimeNs now) {
   log(bad ? LogLevel::warning : LogLevel::info, "{} {} (incarnation {}, {}): {}{}{}", self ? "this member," : "member",
       change.member.name, change.member.incarnation, change.member.address, state_name(change.state),
       change.why.empty() ? "" : ", ", change.why);
+  if (bad && !self) ++(change.state == MemberState::dead ? counters_.deaths : counters_.suspicions);
   if (!self && (change.state == MemberState::left || change.state == MemberState::dead))
     reach_.drop(change.member.address, end_of(change));
   else if (change.instead_of && change.instead_of->process != change.member.process)
     reach_.drop(change.instead_of->address,
-                {Error::peer_lost, fmt::format("member {} has started anew, as incarnation {}", change.member.name,
+                {Error::peer_lost, fmt::format("member {} has restarted, as incarnation {}", change.member.name,
                                                change.member.incarnation)});
   for (const auto& tell : listeners_) tell(change, now);
 }
 
 void Group::post_table(const MembershipEffects::Post& post, const Table& table, TimeNs now) {
-  // A table that may wait for the member's next beat does not delay one that may not.
+  // A table that may wait for the member's next beat does not delay an urgent one.
   const auto [under_way, begins] = posting_.try_emplace({post.address, post.can_wait});
-  if (!begins) {  // a beat may be lost, what the member lacks may not
+  if (!begins) {  // a beat may be lost, but not entries that the member lacks
     if (post.whole) under_way->second = post;
     return;
   }

@@ -29,6 +29,7 @@ struct GroupOptions {
 struct GroupCounters {
   std::uint64_t tables_posted = 0, tables_failed = 0, tables_taken = 0, tables_refused = 0;
   std::uint64_t table_bytes_posted = 0;
+  std::uint64_t suspicions = 0, deaths = 0;  // of other members, noticed here or elsewhere
 };
 
 class Group final : public loop::Poller {
@@ -39,7 +40,7 @@ class Group final : public loop::Poller {
   // Asks a member by name. The answer is a failure that names the member if no process of that name is alive, if the
   // member dies or restarts before it has answered, and at the deadline.
   void post(const std::string& member, Request request);
-  // Whenever the state of a member changes, this member included.
+  // Called when the state of a member changes, this member included.
   void on_change(std::function<void(const Change& change, TimeNs now)> tell) { listeners_.push_back(std::move(tell)); }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
   void set_flight(std::string address, TimeNs now) { membership_.set_flight(std::move(address), now); }
@@ -52,7 +53,7 @@ class Group final : public loop::Poller {
   }
   void on_channel_closed(std::uint64_t channel) { reader_.on_channel_closed(channel); }
 
-  // Tells others that this member leaves. Poll it a while longer, until has_told().
+  // Announces that this member leaves. Keep polling until has_told().
   void leave(TimeNs now);
   [[nodiscard]] bool has_told() const noexcept;
 
@@ -81,10 +82,10 @@ class Group final : public loop::Poller {
   Reach reach_;
   TableReader reader_;
   MembershipEffects effects_;
-  // Addresses to which a table is under way, whether it may wait there, and what is to follow it: the whole table.
+  // Addresses to which a table is under way, whether it may wait there, and whether the whole table has to follow it.
   std::map<std::pair<std::string, bool>, std::optional<MembershipEffects::Post>> posting_;
-  std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
-  std::vector<Refused> refused_;                    // to be told by the next poll
+  std::map<std::string, std::uint64_t> processes_;  // processes that were found at addresses
+  std::vector<Refused> refused_;                    // reported by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
   bool expects_more_ = false;
   TimeNs polled_before_ = 0;  // the round before this one

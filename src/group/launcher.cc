@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t line_bytes_max = 4096;
 constexpr int size_max = 65536;
 
-Result<int> number_of(const char* variable) {
+Result<int> environment_number(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) {
     return fail(Error::not_found,
@@ -52,7 +52,7 @@ Status await(int fd, short events, TimeNs deadline) {
   for (;;) {
     const TimeNs left = deadline - monotonic_ns();
     if (left <= 0)
-      return fail(Error::timeout, "the launcher did not answer: not all agents it started have told their address");
+      return fail(Error::timeout, "the launcher did not answer: some of its agents have not published their address");
     pollfd one{fd, events, 0};
     const int ready = poll(&one, 1, static_cast<int>(std::min<TimeNs>(left / millisecond_ns + 1, 1000)));
     if (ready > 0) return {};
@@ -63,9 +63,9 @@ Status await(int fd, short events, TimeNs deadline) {
 }  // namespace
 
 Result<Launcher> Launcher::from_environment() {
-  OFP_ASSIGN(const int fd, number_of("PMI_FD"));
-  OFP_ASSIGN(const int rank, number_of("PMI_RANK"));
-  OFP_ASSIGN(const int size, number_of("PMI_SIZE"));
+  OFP_ASSIGN(const int fd, environment_number("PMI_FD"));
+  OFP_ASSIGN(const int rank, environment_number("PMI_RANK"));
+  OFP_ASSIGN(const int size, environment_number("PMI_SIZE"));
   if (size < 1 || size > size_max || rank >= size)
     return fail(Error::protocol, "PMI_RANK is {}, PMI_SIZE is {}", rank, size);
   if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)

@@ -22,8 +22,8 @@ class Launcher {
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  // Tells the others `own`, without spaces, and returns the addresses of all, by rank. May be called once.
-  // Error::timeout: not all had told theirs in time. Error::protocol: the launcher's answer is invalid.
+  // Publishes `own`, without spaces, and returns the addresses of all, by rank. May be called once. Error::timeout: an
+  // address was missing at the deadline. Error::protocol: the launcher's answer is invalid.
   [[nodiscard]] Result<std::vector<std::string>> exchange(const std::string& own, TimeNs deadline);
 
  private:

@@ -15,10 +15,10 @@ using wire::MemberTable;
 
 namespace {
 
-// Posts of changes within a beat, so that an event spreads fast and many events cause no storm.
+// Bound of posts of changes within a beat: an event spreads fast, and many events cause no storm.
 constexpr TimeNs posts_of_a_beat = 8;
-constexpr TimeNs beats_lately = 3;  // so long a change is part of all posts
-// Digests that have differed for so long are compared by whole tables, whatever else changes.
+constexpr TimeNs beats_lately = 3;  // all posts contain a change for so long
+// Digests that have differed for so long are compared by whole tables, regardless of other changes.
 constexpr TimeNs beats_of_difference = 4;
 constexpr TimeNs beats_between_posts_max = 8;                       // to a member whose table differs
 constexpr std::uint64_t beats_between_dead = 4;                     // of posts to the dead, in turns
@@ -46,7 +46,7 @@ std::uint64_t hash_of(std::string_view text) noexcept {
   return hash;
 }
 
-// The same for the same entry on every machine: it is compared between them.
+// Equal for equal entries on every machine, because machines compare it.
 std::uint64_t digest_of(const Member& member) noexcept {
   std::uint64_t digest = hash_of(member.id.name);
   for (const std::uint64_t part :
@@ -268,9 +268,9 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   const auto sender = std::ranges::find(table.entries, table.sender, &MemberEntry::name);
   if (sender == table.entries.end())
     return fail(Error::protocol, "a table of members without its sender, \"{}\"", table.sender);
-  if (alone()) last_time_ = next_beat_ = now;  // there was no member to judge, or to tell beats
+  if (alone()) last_time_ = next_beat_ = now;  // there was no member to judge or to send beats to
   notice_standstill(now);
-  if (sender->process == self_.id.process) return {};  // one's own address was among those given
+  if (sender->process == self_.id.process) return {};  // this member's own address was among those given
   bool is_as_new = true;
   for (const MemberEntry& entry : table.entries) {
     const bool as_new = merge(entry, now, effects);
@@ -283,7 +283,7 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   return {};
 }
 
-// Besides its entries, a post shows that its sender lives, and whether it lacks entries.
+// Besides its entries, a post shows that its sender lives, and by its digest whether it lacks entries.
 void Membership::hear_sender(const MemberTable& table, const MemberEntry& sender, bool is_as_new, TimeNs now) {
   const std::string name(table.sender), address(sender.address);
   if (const auto known = others_.find(name); known != others_.end() && known->second.id.process == sender.process) {
@@ -362,7 +362,7 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
                std::string(entry.host),    std::string(entry.rack), entry.role};
   member.refuted = entry.refuted;
   member.heard_at = now;
-  const char* const why = !before ? "" : same_process ? "it goes on" : "it started anew";
+  const char* const why = !before ? "" : same_process ? "it goes on" : "it restarted";
   if (entry.state == MemberEntry::State::suspect)
     suspect(member, why, now, effects);
   else
@@ -390,14 +390,16 @@ bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffe
     go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
     return false;
   }
-  // The larger entry is of an earlier process with this name, or of a process that has the same name now.
-  if (!known_ || !is_live(entry.state) || entry.process == self_.id.process) {
+  // The larger entry belongs to an earlier process of this name, or to another present one. Two cannot listen at one
+  // address.
+  if (!known_ || !is_live(entry.state) || entry.process == self_.id.process || entry.address == self_.id.address) {
     go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
     return false;
   }
   self_.state = MemberState::dead;
   self_.since = now;
-  self_.why = fmt::format("another process took its name: incarnation {} at {}", entry.incarnation, entry.address);
+  self_.why =
+      fmt::format("another agent of its name took over: incarnation {} at {}", entry.incarnation, entry.address);
   effects.changes.push_back({self_.id, self_.state, self_.why});
   return true;
 }
@@ -448,14 +450,14 @@ void Membership::choose_neighbours(TimeNs now) {
     if (std::ranges::find(chosen, member) == chosen.end()) member->is_neighbour = false;
   for (Member* const member : chosen) {
     if (std::exchange(member->is_neighbour, true)) continue;
-    // It has been silent for others to hear, and is asked from now on.
+    // It has been silent, so it is asked from now on.
     member->heard_at = std::max(member->heard_at, now - beat_ns_);
   }
   neighbours_ = std::move(chosen);
 }
 
-// Those at the distances of neighbours among all live members, and among those that are not quiet. So members behind
-// one that has failed are judged at the same time, and not after its death.
+// The members at neighbours' distances among all live members, and among those that are not silent. So members behind a
+// failed one are judged at the same time, not after its death.
 void Membership::choose_neighbours(Side side, TimeNs now, std::vector<Member*>& chosen) {
   const std::size_t steps = std::min(order_.size(), steps_to_neighbours_max);
   std::size_t heard_of = 0;
@@ -500,10 +502,10 @@ void Membership::post_to_successors(MembershipEffects& effects) {
   }
 }
 
-// Where there is nobody to post to, the table is not searched: that is most of an idle beat's memory.
+// Without a receiver the table is not searched, which is most of an idle beat's work.
 void Membership::post_in_turns(MembershipEffects& effects) {
   if (suspects_ > 0) post_to_next(last_suspect_, MemberState::suspect, effects);
-  // Not all members with the same beat.
+  // Spreads posts to all members over several beats.
   if (beats_++ % beats_between_dead == self_.place % beats_between_dead && dead_ > 0)
     post_to_next(last_dead_, MemberState::dead, effects);
   if (found_seeds_at_ != changes_) post_to_next_seed(effects);

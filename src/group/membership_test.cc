@@ -17,7 +17,7 @@ Identity identity(const std::string& name, std::uint64_t incarnation, std::uint6
   return {name, incarnation, process, "unix:/" + name, "", "", ""};
 }
 
-// One member and what it said since it was last asked.
+// One member, and its posts and changes since the last call.
 struct Speaker {
   explicit Speaker(Identity id, TimeNs now = 0, std::vector<std::string> seeds = {})
       : membership(std::move(id), {dead_after_ns, std::move(seeds)}, now) {}
@@ -80,7 +80,7 @@ TEST(Membership, AloneItNeedsNoTimeUntilItHearsOfAnother) {
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
   a.pass(later + dead_after_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::dead);
-  // A seed is somebody to look for, until it turns out to be oneself.
+  // A seed is searched, unless it turns out to be this member.
   Speaker c(identity("c", 1, 33), 0, {"unix:/other-name-of-c"});
   EXPECT_EQ(c.membership.next_deadline(), 0);
   c.membership.on_answered("unix:/other-name-of-c", 33);
@@ -95,7 +95,7 @@ TEST(Membership, RoleAndRackAreKnownToOthers) {
   const std::uint64_t changes = a.membership.changes();
   ASSERT_TRUE(a.hear(b, 0));
   EXPECT_GT(a.membership.changes(), changes);
-  ASSERT_TRUE(c.hear(a, 0));  // who passes it on
+  ASSERT_TRUE(c.hear(a, 0));  // which passes it on
   for (const Speaker* each : {&a, &c}) {
     EXPECT_EQ(each->membership.find("b")->id.role, Role::dpu);
     EXPECT_EQ(each->membership.find("b")->id.rack, "r7");
@@ -149,7 +149,7 @@ TEST(Membership, ABeatIsSmallAndGoesToThreeWhateverTheSizeOfTheGroup) {
   EXPECT_GE(a.effects.posts.size(), 8u) << "to the members at 1, 2, 4, … 128 places: there are new ones";
   EXPECT_GT(a.membership.table(false, 0).size(), 200u * 33);
   a.effects = {};
-  a.pass(50 * millisecond_ns);  // an answer to the one that told it
+  a.pass(50 * millisecond_ns);  // an answer to the sender
   for (std::size_t i = 0; i < names.size(); ++i) a.membership.on_taken(100 + i, 300 * millisecond_ns);
   a.membership.on_time(300 * millisecond_ns, a.effects);
   a.effects = {};
@@ -170,7 +170,7 @@ TEST(Membership, ASuspicionIsToldAndRefuted) {
   EXPECT_TRUE(a.posted_to("unix:/c"));
   ASSERT_TRUE(c.hear(a, 1));
   EXPECT_EQ(c.state_of("b"), MemberState::suspect);
-  ASSERT_TRUE(a.hear(b, 2));  // it knows nothing of that yet
+  ASSERT_TRUE(a.hear(b, 2));  // it does not know of that yet
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
   ASSERT_TRUE(b.hear(a, 2));
   EXPECT_EQ(b.membership.self().refuted, 1u);
@@ -334,8 +334,18 @@ TEST(Membership, ASecondProcessOfOneNameReplacesTheFirst) {
   ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 5, 11)}), 0));  // it is known
   ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 9, 99)}), 1));
   EXPECT_EQ(a.membership.self().state, MemberState::dead);
-  EXPECT_NE(a.effects.changes.back().why.find("another process took its name"), std::string::npos);
+  EXPECT_NE(a.effects.changes.back().why.find("another agent of its name took over"), std::string::npos);
   EXPECT_EQ(a.membership.next_deadline(), never);
+}
+
+TEST(Membership, AnEarlierProcessAtTheSameAddressDoesNotReplaceIt) {
+  Speaker a(identity("a", 5, 11));
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), entry("a", 5, 11)}), 0));  // it is known
+  MemberEntry earlier = entry("a", 9, 99);
+  earlier.address = "unix:/a";
+  ASSERT_TRUE(a.hear(table_of("b", {entry("b", 1, 22), earlier}), 1));
+  EXPECT_EQ(a.membership.self().state, MemberState::alive);
+  EXPECT_EQ(a.membership.self().id.incarnation, 10u);
 }
 
 TEST(Membership, WhoWasStoppedJudgesNobodyByTheTimeItMissed) {
@@ -364,7 +374,7 @@ TEST(Membership, LeavingIsToldAndIsNoDeath) {
 
 TEST(Membership, SeedsAreTriedInTurnUntilSomebodyLivesThere) {
   Speaker a(identity("a", 1, 11), 0, {"unix:/b", "unix:/c", "unix:/a"});
-  EXPECT_EQ(a.membership.waiting_seeds(), 2u) << "its own address is none to wait for";
+  EXPECT_EQ(a.membership.waiting_seeds(), 2u) << "it does not wait for its own address";
   a.pass(100 * millisecond_ns);
   EXPECT_TRUE(a.posted_to("unix:/b"));
   EXPECT_TRUE(a.posted_to("unix:/c"));

@@ -69,7 +69,7 @@ Result<Value> value_of(const Library& pmix, const pmix_proc_t& process, const ch
   return Value(value);
 }
 
-// Everything that was put is everybody's afterwards. The promise outlives a wait that is given up.
+// Afterwards all processes see all values. The promise outlives an abandoned wait.
 Status fence(const Library& pmix, const pmix_proc_t& all, TimeNs deadline) {
   using Told = std::promise<pmix_status_t>;
   auto told = std::make_unique<Told>();
@@ -85,7 +85,7 @@ Status fence(const Library& pmix, const pmix_proc_t& all, TimeNs deadline) {
   static_cast<void>(told.release());  // `tell` frees it
   const TimeNs left = std::max<TimeNs>(deadline - monotonic_ns(), 0);
   if (status.wait_for(std::chrono::nanoseconds(left)) != std::future_status::ready)
-    return fail(Error::timeout, "the launcher did not answer: not all agents it started have told their address");
+    return fail(Error::timeout, "the launcher did not answer: some of its agents have not published their address");
   return pmix.check(status.get(), "PMIx_Fence_nb");
 }
 
@@ -112,7 +112,7 @@ Result<std::vector<std::string>> exchange_by_pmix(const std::string& own, TimeNs
     OFP_ASSIGN(const Value told, value_of(pmix, other, address_key));
     if (told->type != PMIX_STRING || told->data.string == nullptr ||
         strnlen(told->data.string, address_bytes_max) == address_bytes_max)
-      return fail(Error::protocol, "process {} of the launcher told no address", other.rank);
+      return fail(Error::protocol, "process {} of the launcher published no address", other.rank);
     all.emplace_back(told->data.string);
   }
   OFP_TRY(pmix.check(pmix.finalize(nullptr, 0), "PMIx_Finalize"));

@@ -1,6 +1,5 @@
-// The exchange of launcher.h by PMIx, with launchers that speak nothing else: mpirun of Open MPI, srun --mpi=pmix.
-// Their protocol is described by its library alone, libpmix, which is loaded when it is needed: an agent depends on no
-// MPI.
+// The exchange of launcher.h by PMIx, for launchers without PMI-1: mpirun of Open MPI, srun --mpi=pmix. PMIx is defined
+// by its library, libpmix, which is loaded on demand: an agent depends on no MPI.
 #pragma once
 
 #include <cstdlib>
@@ -17,10 +16,9 @@ namespace offpath::group {
   return std::getenv("PMIX_NAMESPACE") != nullptr && std::getenv("PMI_FD") == nullptr;
 }
 
-// Tells the other processes that the launcher started `own`, and returns the addresses of all, by rank. Called once,
-// at start: libpmix has a thread meanwhile.
-// Error::timeout: not all had told theirs in time. Error::unsupported: there is no libpmix. Error::protocol: what the
-// launcher or another process says is invalid.
+// Publishes `own` to the other processes of the launcher, and returns the addresses of all, by rank. Called once, at
+// start: libpmix has a thread meanwhile. Error::timeout: an address was missing at the deadline. Error::unsupported:
+// there is no libpmix. Error::protocol: an answer of the launcher or a value of another process is invalid.
 [[nodiscard]] Result<std::vector<std::string>> exchange_by_pmix(const std::string& own, TimeNs deadline);
 
 }  // namespace offpath::group

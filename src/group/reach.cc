@@ -72,7 +72,7 @@ void Reach::refuse(const Peer& peer, Request request, const Failure& why) {
 }
 
 void Reach::finish(Request request, Result<Answer> answer, TimeNs now) {
-  if (!request.answer) return;  // it was told already that this came too late
+  if (!request.answer) return;  // its deadline has passed, which was reported
   ++(answer ? counters_.answered : counters_.failed);
   request.answer(std::move(answer), now);
 }
@@ -115,7 +115,7 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   peer.used_at = now;
   peer.stays = false;
   watch(peer);
-  peer.fresh = !peer.queued.empty();  // what it was made for may have ended meanwhile
+  peer.fresh = !peer.queued.empty();  // the request that needed it may have ended meanwhile
   peer.failures = 0;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
@@ -127,7 +127,7 @@ void Reach::watch(Peer& peer) {
       surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
 }
 
-// Makes the outbox that a request waits for, or gives back one that nothing uses. True if that has begun.
+// Makes the outbox that a request waits for, or gives back an unused one. True if that has begun.
 bool Reach::change_outbox(Peer& peer, TimeNs now) {
   if (peer.copied != 0) peer.outbox_used_at = now;
   const bool makes = peer.outbox == 0;
@@ -168,14 +168,14 @@ void Reach::give_back(const std::string& address, std::uint64_t number, Attempt 
   attention_ = true;
   const std::uint64_t waiting = std::exchange(peer.outbox_for, 0);
   if (status) return;
-  // That the channel has ended shows the next look. Otherwise only this request has failed.
+  // If the channel has ended, the next look shows it. Otherwise only this request has failed.
   auto failed = peer.queued.extract(waiting);
   if (!failed) return;
   peer.deadlines.erase(waiting);
   refuse(peer, std::move(failed.mapped()), status.error());
 }
 
-// A wrong key, certificate or version does not mend itself. That nobody answers is usual: members start and stop.
+// A wrong key, certificate or version is permanent. A missing answer is usual: members start and stop.
 void Reach::log_refusal(Peer& peer, const Failure& why) {
   if (why.code == Error::peer_lost || why.code == Error::timeout || why.code == Error::would_block) return;
   if (std::exchange(peer.logged, why.message) != why.message)
@@ -201,7 +201,7 @@ bool Reach::is_idle(const Peer& peer, TimeNs now) const noexcept {
          peer.retiring.empty() && now - peer.used_at >= options_.channel_idle_ns;
 }
 
-// The end waits for nothing, but a connection over a network may be stuck: a job closes it.
+// Closing is normally immediate, but a connection over a network may be stuck: a job closes it.
 void Reach::end_idle(Peer& peer) {
   if (peer.watched) surroundings_.unwatch(peer.end->event_fd());
   --counters_.channels;
@@ -219,7 +219,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   peer.last_failure = naming(text_of(peer), why);
   disconnect(peer);
   peer.retry_at = now + options_.retry_min_ns;
-  // It is unknown whether these were served before the end, so they are not asked again.
+  // These may have been served before the end, so they are not repeated.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
   peer.urgent = peer.copied = 0;
   for (const auto& [number, each] : asked) peer.deadlines.erase(number);
@@ -276,6 +276,7 @@ bool Reach::work(Peer& peer, TimeNs now) {
     if (!peer.asked.empty()) did |= take_answers(peer, now);
     if (!peer.retiring.empty()) did |= withdraw(peer, looked);
     if (!peer.queued.empty()) did |= ask_queued(peer, now);
+    peer.end->withdraw_outside(now - options_.outbox_idle_ns);
     did |= change_outbox(peer, now);
   } else if (!peer.queued.empty() && !peer.connecting && !peer.lent && now >= peer.retry_at) {
     connect(peer, now);
@@ -316,7 +317,7 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
   return !taken.empty();
 }
 
-// True if something is gone. The member confirms by an event what it was told, so only then is each asked again.
+// True if some were removed. The member confirms by an event, and only then is each checked again.
 bool Reach::withdraw(Peer& peer, bool looked) {
   if (!looked && peer.retiring.back().told) return false;
   return std::erase_if(peer.retiring, [&](Retiring& each) {
@@ -349,7 +350,7 @@ std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t le
   return from;
 }
 
-// How the member reaches an object that is not copied.
+// The member's access to an object that is not copied.
 Status Reach::name_object(Peer& peer, const Request& request, Named& named, HostEnd::RangeName& range) {
   if (!peer.end->traits().staged) {
     if (peer.retiring.size() >= retiring_max)
@@ -452,10 +453,10 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
 bool Reach::fall_asleep(TimeNs) {
   if (!dropped_.empty()) return false;
   for (auto& [address, peer] : peers_) {
-    if (!peer->end) continue;  // next_deadline tells when to try again; a job's end wakes the loop
+    if (!peer->end) continue;  // next_deadline has the next attempt; a job's end wakes the loop
     // Queued requests that are not fresh wait for room, which an answer makes.
     if (!peer->watched || peer->readable || peer->fresh) return false;
-    // The member confirms what it was told by an event.
+    // The member confirms by an event.
     if (!peer->retiring.empty() && !peer->retiring.back().told) return false;
     if (!peer->queued.empty() && peer->urgent == 0 && peer->retiring.empty()) return false;
     if (peer->urgent != 0 && !peer->end->arm_replies()) return false;

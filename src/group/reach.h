@@ -1,15 +1,15 @@
-// From this agent to others: one channel to each member that was asked something, with this agent as its host. So
-// agents communicate as a program does with its agent: the sender posts, the receiver pulls, one-sided.
+// Requests from this agent to others: one channel to each asked member, with this agent as its host. So agents
+// communicate like a program and its agent: the sender posts, the receiver pulls, one-sided.
 //
 //   post --> queued --> (connect, in a job) --> asked: in the request ring --> answer
 //                 `--> no connection, deadline, the other one's end: answer, a failure that names the member
 //
-// What is copied for a member lies in its outbox, which it may read and write. The outbox is made for the first request
-// that needs it, and given back when none has for a while, so a member that is asked for little costs its rings only.
-// Both wait for the member: a job does it, to which the channel belongs meanwhile.
+// Bytes that are copied for a member lie in its outbox, which it may read and write. The outbox is made for the first
+// request that needs it, and given back when none has for a while, so a rarely asked member costs only its rings. Both
+// wait for the member, so a job does it, to which the channel belongs meanwhile.
 //
-// A channel that was used for tables of members alone is closed when it has been idle for a while. While a group forms,
-// every member tells most others something; afterwards only a few neighbours.
+// A channel that was used only for tables of members is closed when it has been idle for a while. While a group forms,
+// every member posts to most others; afterwards only to a few neighbours.
 //
 // It has no socket, thread or clock of its own: Surroundings are given, so that a simulation can replace them. Belongs
 // to one loop.
@@ -50,11 +50,11 @@ struct Request {
   std::function<int()> object_fd{};  // asks for the descriptor only if the descriptor is passed
   std::shared_ptr<const void> owner{};
   std::uint64_t payload_bytes = 1024;  // of the request itself, approximately
-  // Its answer does not wake this agent, but is taken when something else does.
+  // Its answer does not wake this agent, and is taken at the next wake.
   bool answer_can_wait = false;
   // It does not wake the member either, over a link on which the member then sees it in its next round.
   bool can_wait = false;
-  // When the member has answered, it keeps nothing that would end with the channel.
+  // After its answer the member keeps no state that depends on the channel.
   bool leaves_nothing = false;
   std::uint32_t inbox_bytes = 0;  // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
@@ -74,7 +74,7 @@ struct ReachOptions {
 
 struct ReachCounters {
   std::uint64_t channels = 0, connects = 0, connect_failures = 0, lost = 0, asked = 0, answered = 0, failed = 0;
-  std::uint64_t outboxes = 0;  // there are now
+  std::uint64_t outboxes = 0;  // now
 };
 
 class Reach {
@@ -110,7 +110,7 @@ class Reach {
   // Whether an answer that wakes this agent is likely to come soon, or has just come.
   [[nodiscard]] bool expects_more() const noexcept { return urgent_; }
 
-  // The process that was found at an address, or that the channel to it was lost.
+  // A process was found at an address, or the channel to it was lost.
   std::function<void(const std::string& address, std::uint64_t process)> on_connected;
   std::function<void(const std::string& address, std::uint64_t process, const Failure& why, TimeNs now)> on_lost;
 
@@ -129,25 +129,25 @@ class Reach {
   struct Retiring {
     channel::HostEnd::RangeName range;
     std::shared_ptr<const void> owner;
-    bool told = false;  // there was room to say so
+    bool told = false;  // the withdrawal was sent
   };
   struct Peer {
     std::string name, address;
-    std::uint64_t number = 0;  // of the attempt, so that a late result of an earlier one is known
+    std::uint64_t number = 0;  // number of the attempt, to recognise late results of earlier ones
     bool connecting = false, readable = false, watched = false;
     bool lent = false;                      // connected, and a job that changes its outbox has the end
-    bool fresh = false;                     // something is queued that was not tried yet
+    bool fresh = false;                     // some queued request was not tried yet
     std::unique_ptr<channel::HostEnd> end;  // null: not connected, or lent
     wire::RegionId outbox = 0;              // 0: none
-    std::uint64_t outbox_for = 0;           // the queued request that waits for one; 0: none does
+    std::uint64_t outbox_for = 0;           // the queued request that waits for one, or 0
     std::size_t copied = 0;                 // asked requests with memory there
     TimeNs outbox_used_at = 0, used_at = 0;
-    bool stays = false;                       // the member may keep something that would end with the channel
+    bool stays = false;                       // the member may keep state that depends on the channel
     std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
     std::map<std::uint64_t, Asked> asked;
     std::size_t urgent = 0;             // of these, those whose answer wakes this agent
     DueTimes<std::uint64_t> deadlines;  // of both
-    std::list<Retiring> retiring;       // those that were told come first
+    std::list<Retiring> retiring;       // withdrawn ones first
     std::uint32_t failures = 0;         // to connect, in a row
     TimeNs retry_at = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
@@ -186,8 +186,8 @@ class Reach {
   std::map<std::string, std::unique_ptr<Peer>> peers_;  // by address
   std::vector<std::pair<Request, Failure>> dropped_;    // to be told by the next poll
   std::uint64_t attempts_ = 0, posted_ = 0;
-  bool urgent_ = false;     // the last poll had to do with requests whose answer wakes this agent
-  bool attention_ = false;  // a peer may have something to do: otherwise a round costs one look at this
+  bool urgent_ = false;     // the last poll handled requests whose answer wakes this agent
+  bool attention_ = false;  // a peer may have work: otherwise a round costs one look at this
   ReachCounters counters_;
 };
 

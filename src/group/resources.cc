@@ -40,7 +40,8 @@ void Resources::add(ResourceSection section) {
   sections_.insert(at, std::move(section));
 }
 
-// Not 0, which stands for nothing seen. It begins anew with each process: a version of an earlier one is seldom equal.
+// Not 0, which means "no version seen". It starts at another value in each process, so versions of an earlier process
+// are seldom equal.
 std::uint64_t Resources::version(bool of_member) const {
   std::uint64_t sum = process_;
   for (const ResourceSection& each : sections_)
@@ -152,7 +153,7 @@ void Resources::give_room(const Limits& limits) {
     if (const auto known = counts_.find(each.counted); --known->second == 0) counts_.erase(known);
 }
 
-// Nobody waits for its answer any more, which has been sent or is not wanted.
+// Its answer was sent, or is not wanted any more.
 void Resources::drop(std::uint64_t number) {
   const auto node = waiting_.extract(number);
   const Question& question = node.mapped();
@@ -187,7 +188,7 @@ void Resources::cancel(service::ChannelNumber channel, std::uint64_t ticket, Tim
                           fail(Error::cancelled, "the question for the directory is not wanted any more"));
 }
 
-// A page of what comes behind `after`. Nothing but the version, if that was seen: the wait is over without a change.
+// A page of entries behind `after`. Only the version, if that was seen: the wait is over without a change.
 Resources::Page Resources::page_of(const Question& question) const {
   const auto kept = std::make_shared<std::vector<Resource>>();
   wire::Listed listed{false, {}, version(question.of_member)};
@@ -242,13 +243,13 @@ void Resources::on_answer(std::uint64_t token, Result<service::Answer> answer, T
 
 // ---- time, and ends
 
-// While somebody waits, each round compares a sum of a few counters.
+// While a question waits, each round compares a sum of a few counters.
 bool Resources::on_round(TimeNs now, service::Effects&) {
   if (waiting_.empty()) return false;
   const std::uint64_t current = version(false);
   if (std::exchange(known_, current) != current && gathers_until_ == never)
     gathers_until_ = deadline_after(now, gather_ns);
-  return false;  // nothing more is likely to follow at once
+  return false;  // further changes are not likely to follow at once
 }
 
 void Resources::on_time(TimeNs now, service::Effects& effects) {

@@ -1,16 +1,16 @@
-// The directory of a group: what its agents have, by path. Each agent knows its own part, and asks another one for that
-// one's part when a program wants it. Nothing is copied between agents in advance.
+// The directory of a group: its agents' resources, by path. Each agent knows its own part, and asks another agent for
+// its part when a program wants it. No entry is copied in advance.
 //
-//   /members/NAME         all members, /racks/RACK/NAME and /roles/ROLE/NAME those that live: told by the agent itself
+//   /members/NAME         all members; /racks/RACK/NAME and /roles/ROLE/NAME the living ones: from the agent itself
 //   /exchanges/NAME       /functions/PLUG-IN/NAME       /pools/NAME       /sift/NAME
 //
 // A part is made of sections, which the services of the agent give (services/resource_sections.h in src/agent). A
-// question may wait: until the part has another version than the one that was seen. So a program watches without asking
-// again and again. After a change further ones are gathered for a moment, so that many changes cause few answers.
+// question may wait until the part has another version than the one seen, so a program watches without polling. After a
+// change the answer is delayed a little, so that many changes cause few answers.
 //
-// Work and memory are bounded. A round answers so many bytes, and the next one goes on; questions that are alike share
-// a page. What waits is counted for the program, for the user (whom a member names, if it asks for a program of its
-// own), and for the member; a question to a member counts until that has answered, whether its program is there or not.
+// Work and memory are bounded. A round answers so many bytes, and the next one continues; equal questions share a page.
+// Waiting questions are counted for the program, for the user (whom a member names, if it asks for a program of its
+// own), and for the member. A question to a member counts until that has answered, even if its program is gone.
 //
 // A state machine like the other services.
 #pragma once
@@ -41,21 +41,21 @@ struct Resource {
 
 // One folder of the directory.
 struct ResourceSection {
-  using Take = std::function<bool(std::string_view name, std::string about)>;  // false: that is enough
+  using Take = std::function<bool(std::string_view name, std::string about)>;  // false: stop
 
   std::string root;  // "/pools"
-  // Another agent knows it as well: it is not asked for this.
+  // All agents know it, so other agents are not asked for it.
   bool of_group = false;
-  // Grows whenever `visit` would tell something else.
+  // Grows whenever the result of `visit` changes.
   std::function<std::uint64_t()> changes;
-  // In the order of names, those behind `after` that this user may see.
+  // Visits entries behind `after` that this user may see, in the order of names.
   std::function<void(uid_t user, std::string_view after, const Take& take)> visit;
 };
 
 class Resources final : public service::Service {
  public:
-  // Questions that wait: of all, of a user, of a program (a watch has one at each member), and of a program at one
-  // member. Of another agent: all, and those of one user.
+  // Bounds of waiting questions: in all, of a user, of a program (a watch has one at each member), and of a program at
+  // one member; of another agent in all, and of one of its users.
   static constexpr std::size_t waiting_max = 65536, user_waiting_max = 8192, program_waiting_max = 2048,
                                program_member_max = 64, member_waiting_max = 16384, member_user_max = 1024;
   static constexpr std::size_t page_bytes = 16 * 1024;
@@ -133,7 +133,7 @@ class Resources final : public service::Service {
   std::map<Counted, std::size_t> counts_;                                                // of both
   std::uint64_t next_ = 1;
   std::uint64_t known_ = 0;       // the version of the last round
-  TimeNs gathers_until_ = never;  // then those that wait are answered
+  TimeNs gathers_until_ = never;  // the time at which waiting questions are answered
 };
 
 }  // namespace offpath::group

@@ -78,7 +78,7 @@ class ResourcesTest : public testing::Test {
     const std::string program = "test";
     resources.on_request({channel, entry, program, user, is_member}, now, effects);
   }
-  // The time goes on to the next deadline, as a loop does.
+  // Advances the time to the next deadline, like a loop.
   void pass() {
     resources.on_round(now, effects);
     ASSERT_NE(resources.next_deadline(), never);
@@ -249,7 +249,7 @@ TEST_F(ResourcesTest, AProgramsQuestionsAreBoundedAndEndWithIt) {
   EXPECT_TRUE(effects.empty());
 }
 
-// A program that connects, asks and goes, again and again, has what it asked counted until the member has answered.
+// The questions of a program that connects, asks and leaves repeatedly are counted until the member has answered.
 TEST_F(ResourcesTest, WhatAMemberHasNotAnsweredCountsForTheUser) {
   std::vector<std::uint64_t> tokens;
   service::ChannelNumber channel = 10;
@@ -279,7 +279,7 @@ TEST_F(ResourcesTest, WhatAMemberHasNotAnsweredCountsForTheUser) {
   EXPECT_EQ(take_asks().size(), 1u);
 }
 
-// Of another agent all come by one channel: one user leaves room for others.
+// All questions of another agent come by one channel: one user leaves room for others.
 TEST_F(ResourcesTest, AMembersQuestionsCountForTheirUsers) {
   ask_as_member({user, 1, "", "", 0, 0});
   const std::uint64_t seen = page().version;

@@ -1,6 +1,5 @@
-// Tables of members that other agents post: read from the request, or pulled from the poster's memory, decoded, passed
-// on, answered. A state machine: it takes requests and completions, and fills effects that the owner of the channels
-// carries out.
+// Reads tables of members that other agents post: takes them from the request or pulls them from the poster's memory,
+// decodes, forwards and answers them. A state machine: requests and completions go in, effects come out.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ using channel::HostEnd;
 // Ranges announced by sends (OFP_SEND_ANNOUNCE) that are kept; beyond these the oldest ones that nothing uses go.
 inline constexpr std::size_t own_ranges_max = 4096;
 
-// Whoever has the agent pull from ranges by requests that are of no stream.
+// An owner of requests, of no stream, by which the agent pulls from ranges.
 class RangeUser {
  public:
   virtual ~RangeUser() = default;
@@ -52,7 +52,7 @@ struct Connection {
   }
   [[nodiscard]] TimeNs deadline(std::int64_t wait_ns) const { return deadline_after(end.now(), wait_ns); }
 
-  // Closes what streams are still open, so that their names are free when this returns; then the channel.
+  // Closes open streams, so that their names are free when this returns; then the channel.
   void close(std::int64_t wait_ns);
   void add_stream(std::uint32_t number);
   void remove_stream(std::uint32_t number);

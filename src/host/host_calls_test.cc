@@ -1,4 +1,4 @@
-// The C interface against an agent that shows what it was asked for.
+// The C interface against an agent that records its requests.
 #include <numeric>
 
 #include "frame/c_data.h"
@@ -88,7 +88,7 @@ TEST_F(HostCalls, ColumnsSentAgainAreNamedByNumber) {
   EXPECT_EQ(third.set, second.set);
   EXPECT_FALSE(third.named);
   EXPECT_EQ(third.charge, second.charge);
-  EXPECT_EQ(values_of<double>(third.bytes[0]), x);  // the same place, what lies there now
+  EXPECT_EQ(values_of<double>(third.bytes[0]), x);  // the same place, with its present content
   EXPECT_EQ(values_of<double>(third.bytes[1]), y);
   // Other rows, and the same columns in another order, are something else.
   EXPECT_TRUE(send(x.data(), y.data(), 99).named);
@@ -175,7 +175,7 @@ TEST_F(HostCalls, AsManySetsAsThereAreNumbersAreAllRemembered) {
   const void* data[] = {array.data()};
   for (int round = 0; round < 4; ++round) {
     for (std::uint64_t rows = 1; rows <= wire::sets_max; ++rows) {
-      // One of them between any two others, as a benchmark of all sizes has it.
+      // One of them between any two others, as in a benchmark of all sizes.
       for (const std::uint64_t each : {std::uint64_t{1}, rows}) {
         std::uint64_t ticket = 0;
         ASSERT_EQ(ofp_send_columns(stream, data, each, "a", "", OFP_SEND_WAIT, &ticket, &error), OFP_OK) << said();
@@ -236,6 +236,39 @@ TEST_F(HostCalls, WrongArgumentsAreNamed) {
   EXPECT_NE(said().find("column \"v\""), std::string::npos) << said();
   EXPECT_TRUE(agent->batches.empty());
   (void)ofp_stream_close(stream, 0, nullptr);
+}
+
+TEST_F(HostCalls, AStreamGrowsWhenTheAgentAgrees) {
+  std::vector<double> values(20, 1.5);
+  ofp_stream* stream = open({{"v", "g", 0}}, 10);
+  const void* data[] = {values.data()};
+  const auto send = [&](std::uint64_t rows) {
+    return ofp_send_columns(stream, data, rows, "a", "", usual, nullptr, &error);
+  };
+  EXPECT_EQ(send(11), OFP_TOO_LARGE);
+  agent->pulls = false;
+  ASSERT_EQ(send(10), OFP_OK) << said();  // and stays under way
+  agent->refusal = fail(Error::too_large, "no room for more");
+  EXPECT_EQ(ofp_stream_grow(stream, 20, second_ns, &error), OFP_TOO_LARGE);
+  EXPECT_EQ(said(), "no room for more");
+  EXPECT_EQ(send(11), OFP_TOO_LARGE) << "the limit is as it was";
+  agent->refusal = {};
+  ASSERT_EQ(ofp_stream_grow(stream, 20, second_ns, &error), OFP_OK) << said();
+  ASSERT_EQ(ofp_stream_grow(stream, 20, second_ns, &error), OFP_OK) << said();
+  ASSERT_EQ(ofp_stream_grow(stream, 5, second_ns, &error), OFP_OK) << said();
+  ASSERT_EQ(agent->grown.size(), 1u) << "there is nothing to ask for";
+  EXPECT_EQ(agent->grown[0].second, 20u);
+  ASSERT_EQ(send(20), OFP_OK) << said();
+  EXPECT_EQ(send(21), OFP_TOO_LARGE);
+  EXPECT_NE(said().find("rows_max 20"), std::string::npos) << said();
+  EXPECT_EQ(ofp_stream_grow(stream, 1ull << 41, second_ns, &error), OFP_TOO_LARGE);
+  EXPECT_NE(said().find("column \"v\": 2199023255552 rows of 8 bytes"), std::string::npos) << said();
+  EXPECT_EQ(ofp_stream_grow(nullptr, 20, second_ns, &error), OFP_INVALID);
+  (void)ofp_stream_close(stream, 0, nullptr);
+  ofp_stream* bytes = open({}, 0, "native");
+  EXPECT_EQ(ofp_stream_grow(bytes, 20, second_ns, &error), OFP_OK) << said();
+  EXPECT_EQ(agent->grown.size(), 1u) << "it has no limit";
+  (void)ofp_stream_close(bytes, 0, nullptr);
 }
 
 TEST_F(HostCalls, WrongStreamsAreNamed) {
@@ -444,7 +477,7 @@ TEST_F(HostCalls, MemoryThatCouldVanishIsNotMapped) {
   EXPECT_NE(said().find("5000"), std::string::npos) << said();
   EXPECT_NE(said().find("9000"), std::string::npos) << said();
   EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
-  EXPECT_EQ(agent->released.size(), 2u);  // the leases are given back all the same
+  EXPECT_EQ(agent->released.size(), 2u);  // the leases are still returned
 }
 
 TEST_F(HostCalls, ListingsComeInPieces) {
@@ -538,7 +571,7 @@ TEST_F(RemoteCalls, FramesArePushedWherePagesCannotBeShared) {
   ASSERT_EQ(ofp_frame_bytes(frame), 5000u);
   EXPECT_EQ(std::memcmp(ofp_frame_data(frame), agent->objects["a"].bytes.data(), 5000), 0);
   ofp_frame_release(frame);
-  agent->objects["long"] = {std::vector<std::byte>(100), 0, 9000};  // said to be longer than what comes
+  agent->objects["long"] = {std::vector<std::byte>(100), 0, 9000};  // declared longer than the arriving bytes
   EXPECT_EQ(ofp_pool_get(channel, "local:/p", "long", "", second_ns, &frame, &error), OFP_PROTOCOL) << said();
   EXPECT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
   EXPECT_TRUE(agent->released.empty());  // pushed objects have no lease

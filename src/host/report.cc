@@ -39,7 +39,7 @@ int report(const Failure& failure, ofp_error* error) noexcept {
 }
 
 Status check_struct_bytes(std::uint32_t given, std::size_t known, const char* name) {
-  // Fields come in eights: a size that cuts one cannot be anybody's.
+  // Fields have eight bytes each: a size that cuts one is invalid.
   if (given < 8 || given % 8 != 0)
     return fail(Error::invalid, "{}.struct_bytes is {}; set it to sizeof({}), {} in this version", name, given, name,
                 known);

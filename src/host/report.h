@@ -13,7 +13,7 @@ namespace offpath::host {
 // Fills `error` if there is one, cutting a long message between characters; returns the code.
 int report(const Failure& failure, ofp_error* error) noexcept;
 
-// Runs what implements a call of the C interface. `call` returns a Status.
+// Runs the implementation of a call of the C interface. `call` returns a Status.
 template <class Call>
 int guarded(ofp_error* error, Call&& call) noexcept {
   try {
@@ -35,7 +35,7 @@ int guarded(ofp_error* error, Call&& call) noexcept {
   return {};
 }
 
-// Of the structs that carry their own size: what an older or newer program has of ours. `known` is our size.
+// Checks the size that a struct carries, of an older or newer program. `known` is our size.
 [[nodiscard]] Status check_struct_bytes(std::uint32_t given, std::size_t known, const char* name);
 
 }  // namespace offpath::host

@@ -43,7 +43,7 @@ struct Address {
 // The next connection, non-blocking; an empty Fd if none waits.
 [[nodiscard]] Result<Fd> accept_from(int listener);
 
-// A connected, non-blocking socket. If nobody listens, the error says what to do.
+// A connected, non-blocking socket. Without a listener the error names the remedy.
 [[nodiscard]] Result<Fd> dial(const Address& address, TimeNs deadline);
 
 // Disables Nagle's algorithm, and ends a connection whose other machine does not answer.

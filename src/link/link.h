@@ -112,9 +112,9 @@ class AgentLink {
   // stays readable. -1: wakes come by event_fd().
   [[nodiscard]] virtual int wake_fd() const { return -1; }
   virtual void on_wake() {}
-  // A second descriptor to sleep on (local: the program has ended, or reads again what it left unread); -1 if none.
+  // A second descriptor to sleep on (local: the program has ended, or has read its socket again); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
-  // Tells the host the reason for the channel's end, if the link can. Then call close().
+  // Tells the host the reason for the channel's end, if the link can: its calls fail with it. Then call close().
   virtual void refuse(const Failure& why) = 0;
   virtual void close() = 0;
 };
@@ -166,6 +166,12 @@ class HostLink {
   // time, the event descriptor announces it.
   virtual void withdraw_range(RegionId range, std::uint32_t generation) { retire_range(range, generation); }
   [[nodiscard]] virtual bool is_withdrawn(RegionId /*range*/, std::uint32_t /*generation*/) { return true; }
+
+  // Before a request is stored outside of the rings: lets the agent read that part of the channel segment, if it is not
+  // announced. Does not wait.
+  [[nodiscard]] virtual Status offer_outside() { return {}; }
+  // No request is stored there: the part is withdrawn until the next offer, where that spares memory.
+  virtual void withdraw_outside() {}
 
   virtual void wake() = 0;  // makes a sleeping agent look
   // The same, with wire::SentRequests. A link that has no room for them only wakes.

@@ -65,14 +65,14 @@ template <class Work>
 
 class JobPool {
  public:
-  using Run = std::function<Status()>;                   // on a worker; touches nothing but what it captured
+  using Run = std::function<Status()>;                   // on a worker; uses only its captures
   using Done = std::function<void(Status, TimeNs now)>;  // on the loop's thread
 
   // Adds its mailbox to the loop as a poller. Belongs to the loop's thread. Threads that cannot be started now are
   // started when there is a job for them; without any, jobs fail with Error::no_memory.
   JobPool(Loop& loop, const JobPoolOptions& options);
   // Waits for running jobs as long as its patience allows. Queued jobs are dropped, and no `done` is called any more.
-  // With such a patience a worker drops them: what they own may wait for another process as well.
+  // With such a patience a worker drops them, because destroying their captures may also wait for another process.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;

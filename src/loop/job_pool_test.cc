@@ -168,7 +168,7 @@ TEST(JobPoolTest, EndsWithJobsUnderWayAndWaiting) {
   EXPECT_FALSE(loop->round(monotonic_ns()));  // the loop polls nothing of the pool any more
 }
 
-// A job that ends when it is told to, like a write to a file whose lock another process holds.
+// A job that ends on request, like a write to a file whose lock another process holds.
 class Held {
  public:
   JobPool::Run job() {
@@ -202,7 +202,6 @@ constexpr JobPatience patience{.stand_in_after_ns = 5 * millisecond_ns,
 TEST(JobPoolTest, JobsThatAreHeldFailAndOthersRun) {
   Held held;
   auto loop = make_loop();
-  TimeNs now = monotonic_ns();
   JobPool jobs(*loop, {.threads = 2, .patience = patience});
   int failed = 0, served = 0;
   for (int i = 0; i < 2; ++i) {
@@ -213,6 +212,7 @@ TEST(JobPoolTest, JobsThatAreHeldFailAndOthersRun) {
     });
   }
   while (held.begun() < 2) std::this_thread::yield();
+  TimeNs now = monotonic_ns();  // the pool has planned its first look at its threads, by this clock
   const auto serve = [&](int count) {
     served = 0;
     for (int i = 0; i < count; ++i) {
@@ -297,7 +297,7 @@ TEST(JobPoolTest, EndsThoughAJobNeverComesBack) {
   held->await_back(1);
 }
 
-// What they own may be files of a server that hangs: the thread that ends the pool does not wait for those.
+// They may own files of a server that hangs: the thread that ends the pool does not wait for those.
 TEST(JobPoolTest, JobsThatDidNotBeginAreDroppedByAWorker) {
   struct Owned {
     explicit Owned(std::atomic<int>& gone) : gone_(gone) {}

@@ -109,7 +109,7 @@ bool Loop::look(TimeNs now, TimeNs wait) {
     counters_.asleep_ns += woken - now;
     now = woken;
   }
-  // Interrupted, as after SIGCONT: the next round finds what is ready.
+  // Interrupted, as after SIGCONT: the next round finds ready descriptors.
   next_look_ = ready < 0 ? now : now + options_.look_every_ns;
   bool worked = false;
   for (int i = 0; i < ready; ++i) {
@@ -175,7 +175,7 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
 }
 
 // Gives the core to other threads, perhaps to the one that this loop waits for. A yield to a computing thread takes its
-// whole time slice, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So the loop sleeps while
+// whole time slice, milliseconds, even if work arrives meanwhile; a short sleep ends on time. So the loop sleeps while
 // there is such a thread, and an occasional yield shows whether it still computes. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
   if (now < shared_until_) {

@@ -5,13 +5,13 @@
 //   1. descriptors   a look at epoll, at most every `look_every` while busy, because it is the one system call of a
 //                    busy round; nothing urgent arrives this way (rings are polled)
 //   2. pollers       in the order they were added; the program that adds them writes down why (src/agent/agent.cc)
-//   3. timers        last, so that what arrived before a deadline passed is served before the deadline is judged,
-//                    also after the process was stopped for a while and everything is late at once
+//   3. timers        last, so that events before a deadline are served before the deadline is judged,
+//                    also after the process was stopped for a while and everything is late at the same time
 //
-// A round that did something is followed by the next one at once. After `spin` without any work (less after a few
-// rounds of work, which are rarely the first of many; at once if no poller expects more) each poller is asked to fall
-// asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor
-// is ready, a Waker wakes it, or the next deadline has come.
+// A round that did something is immediately followed by the next one. After `spin` without any work (less after a few
+// rounds of work, which are rarely the first of many; immediately if no poller expects more) each poller is asked to
+// fall asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a
+// descriptor is ready, a Waker wakes it, or the next deadline has come.
 //
 // Read this first in src/loop, then timers.h, job_pool.h, mailbox.h and waker.h.
 #pragma once

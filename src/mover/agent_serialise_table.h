@@ -1,4 +1,4 @@
-// What the module of libarrow exports for streams (arrow_modules.h).
+// The exports of the libarrow module for streams (arrow_modules.h).
 #pragma once
 
 #include "mover/agent_serialise.h"

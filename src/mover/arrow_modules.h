@@ -6,7 +6,7 @@
 //                            ofp_query       queries                  pool/query/query_table.h
 //   liboffpath_flight-ID.so  ofp_flight      the Flight endpoint      pool/flight/flight_table.h
 //
-// ID is a sum over the sources of both sides (OffpathLayout.cmake). An agent that goes on after an upgrade looks for
+// ID is a sum over the sources of both sides (OffpathLayout.cmake). An agent that runs on after an upgrade looks for
 // the files that it was built with, and never loads others.
 //
 // A target with the property OFFPATH_LOADS_ARROW, the agent, has *_loaded.cc of these folders. All others, tests among
@@ -17,7 +17,7 @@
 
 namespace offpath::mover {
 
-// `purpose`: what needs libarrow, for errors.
+// `purpose`: the user of libarrow, for errors.
 [[nodiscard]] constexpr Module arrow_module(std::string_view purpose) {
   return {"liboffpath_arrow-" OFFPATH_MODULE_ID ".so", OFFPATH_MODULES_FROM_BIN, OFFPATH_MODULE_ID, purpose,
           "offpath-agent"};

@@ -24,16 +24,24 @@ Credit::Credit(const MoverOptions& options, BufferCache& cache, RequestQueues& q
 
 // ---- streams
 
+void Credit::open(Stream& stream, std::uint64_t largest, Effects& effects) {
+  stream.account = &accounts_[stream.channel->client.user];
+  ++stream.account->streams_open;
+  stream.window = window_of(stream, largest);
+  extend(stream, effects);
+}
+
+void Credit::widen(Stream& stream, std::uint64_t largest, Effects& effects) {
+  stream.window = std::max(stream.window, window_of(stream, largest));
+  if (!stream.hungry) extend(stream, effects);
+}
+
 // Room for two of the stream's largest batches, but at most an eighth of the free memory, so that later streams find
 // room too. If idle streams have all of it, the window can still grow to a part of what they would return.
-void Credit::open(Stream& stream, std::uint64_t largest, Effects& effects) {
-  const uid_t user = stream.channel->client.user;
-  stream.account = &accounts_[user];
-  ++stream.account->streams_open;
-  stream.window =
-      std::min(std::max(options_.window_bytes, 2 * (largest + stream.charge_base)),
-               std::max(memory_free_for(user) / 8, reach_of(stream, set_aside_left() + kept_bytes_) / reach_share));
-  extend(stream, effects);
+std::uint64_t Credit::window_of(const Stream& stream, std::uint64_t largest) const {
+  return std::min(std::max(options_.window_bytes, 2 * (largest + stream.charge_base)),
+                  std::max(memory_free_for(stream.channel->client.user) / 8,
+                           reach_of(stream, set_aside_left() + kept_bytes_) / reach_share));
 }
 
 void Credit::close(Stream& stream, TimeNs now) {
@@ -82,7 +90,7 @@ std::uint64_t Credit::memory_free_for(uid_t user) const {
   return left_of(user, own == accounts_.end() ? 0 : own->second.promised_bytes, memory_free_for_programs());
 }
 
-// Of `all`, the part that the user's share allows beside `promised` and what the user's batches take.
+// The part of `all` that the user's share allows beside `promised` and the memory of the user's batches.
 std::uint64_t Credit::left_of(uid_t user, std::uint64_t promised, std::uint64_t all) const {
   if (!cache_.has_place_for(user)) return 0;
   if (options_.user_bytes_max >= options_.memory_bytes_max) return all;
@@ -91,7 +99,7 @@ std::uint64_t Credit::left_of(uid_t user, std::uint64_t promised, std::uint64_t 
   return std::min(all, less(options_.user_bytes_max, promised + claimed + cache_.used_bytes_of(user)));
 }
 
-// What a stream can get if all other streams' promises are taken back, of the user's share and of all memory.
+// The bytes that a stream can get if all other streams' promises are taken back, of the user's share and of all memory.
 std::uint64_t Credit::reach_of(const Stream& stream, std::uint64_t reserved) const {
   return left_of(stream.channel->client.user, stream.promised, less(memory_without(stream.promised), reserved));
 }
@@ -191,7 +199,7 @@ void Credit::end_claim(Operation& operation) noexcept {
   operation.stream->account->claimed_bytes -= operation.charge;
 }
 
-// ---- what a stream waits for
+// ---- the reason of a stream's wait
 
 bool Credit::is_served(const Stream& stream) noexcept {
   return stream.lacking.empty() && stream.wanted <= stream.granted;
@@ -209,7 +217,8 @@ bool Credit::serve(Stream& stream, Effects& effects) {
   if (required > memory_free_for(user)) {
     std::uint64_t reserved = set_aside_left() + kept_bytes_;
     if (required > reach_of(stream, reserved)) {
-      // More than programs may ever have beside what is kept for members: it may use that, or it would wait for ever.
+      // More than programs may ever have beside the members' share: it may use that share, otherwise it would wait
+      // forever.
       reserved = set_aside_left();
       if (required <= less(memory_max_for_programs(), stream.promised) || required > reach_of(stream, reserved))
         return false;
@@ -242,8 +251,8 @@ bool Credit::waits_for_all(const Stream& stream) const {
          required <= left_of(stream.channel->client.user, stream.promised, any);
 }
 
-// Whether the stream has to wait behind the first one. A batch on credit does not, nor does an ask after a while: what
-// they complete may be what frees memory for the first, as the last part of a step does.
+// Whether the stream has to wait behind the first one. A batch on credit does not, nor does a request after a while:
+// their completion may free memory for the first, as the last part of a step does.
 bool Credit::is_behind(const Stream& stream, TimeNs now) const {
   return is_queue_blocked_ && hungry_.front() != &stream && stream.lacking.empty() &&
          now < deadline_after(hungry_.front()->hungry_since, WaitsTold::silent_ns);

@@ -1,7 +1,7 @@
 // The credit of streams: memory promised to programs, which bounds what they may send.
 //
 // A stream's credit is a position that only grows, because its program may be using it at any moment. The memory behind
-// it need not stay promised. Memory for which no batch has arrived is taken back when something else asks for it: first
+// it need not stay promised. Memory for which no batch has arrived is taken back when other streams ask for it: first
 // from streams of the user that asks, then from the user with the largest promises, and there from streams that sent
 // nothing lately. A batch that arrives on credit without memory waits unpulled, with its arrays in its program's
 // memory, in one queue with the streams that ask for credit. So a promise holds up others only until its batch arrives.
@@ -23,7 +23,7 @@
 
 namespace offpath::mover {
 
-// Of one user, as long as there are streams.
+// One user's account, for as long as the user has streams.
 struct Account {
   std::uint32_t streams_open = 0;
   std::uint64_t promised_bytes = 0, claimed_bytes = 0;  // as in the counters
@@ -47,6 +47,8 @@ class Credit {
   // ---- streams
   // Sets its account and its window for batches of `largest` bytes (0: unknown), and promises it memory.
   void open(Stream& stream, std::uint64_t largest, Effects& effects);
+  // Its largest batch is now one of `largest` bytes: its window grows as when it is opened.
+  void widen(Stream& stream, std::uint64_t largest, Effects& effects);
   // All its promises return. Its operations have no claims left.
   void close(Stream& stream, TimeNs now);
   [[nodiscard]] std::uint32_t streams_of(uid_t user) const;
@@ -61,7 +63,7 @@ class Credit {
   void serve_or_queue(Stream& stream, TimeNs now, Effects& effects);
   // Memory has become free: serves streams that wait for it. Returns the channels of those that got some.
   [[nodiscard]] std::vector<ChannelNumber> serve_queue(TimeNs now, Effects& effects);
-  // The window beyond what was asked for, as far as there is free memory.
+  // The window beyond the request, as far as there is free memory.
   void extend(Stream& stream, Effects& effects);
 
   // ---- memory
@@ -94,7 +96,7 @@ class Credit {
   [[nodiscard]] bool is_time_to_pass(TimeNs now) const noexcept { return now >= pass_at_; }
 
  private:
-  // Which waits the log has told of: one line names the longest, and the next one comes later.
+  // Which waits the log has reported: one line names the longest, and the next one comes later.
   struct WaitsTold {
     static constexpr TimeNs silent_ns = second_ns;        // a longer wait is reported
     static constexpr TimeNs between_ns = 10 * second_ns;  // at least, from one line to the next
@@ -105,6 +107,7 @@ class Credit {
   [[nodiscard]] std::uint64_t memory_without(std::uint64_t promised) const noexcept;
   [[nodiscard]] std::uint64_t left_of(uid_t user, std::uint64_t promised, std::uint64_t all) const;
   [[nodiscard]] std::uint64_t reach_of(const Stream& stream, std::uint64_t reserved) const;
+  [[nodiscard]] std::uint64_t window_of(const Stream& stream, std::uint64_t largest) const;
   [[nodiscard]] bool make_free(std::uint64_t bytes, std::uint64_t reserved);
   void take_from_all(std::uint64_t unused, const Account* except);
   std::uint64_t take_from(Account& account, std::uint64_t bytes, std::uint64_t wished, const Stream* except);

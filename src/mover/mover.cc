@@ -72,6 +72,8 @@ Status Mover::serve(Channel& channel, const channel::Entry& request, TimeNs now,
   switch (static_cast<EntryKind>(request.kind)) {
     case EntryKind::open_stream:
       return open_stream(channel, request, now, effects);
+    case EntryKind::grow_stream:
+      return grow_stream(channel, request, effects);
     case EntryKind::close_stream:
       return close_stream(channel, request, now, effects);
     case EntryKind::send:
@@ -112,6 +114,7 @@ Operation& Mover::begin(Stream& stream, std::uint64_t ticket, TimeNs now) {
   operation.form = stream.form;
   operation.serialiser = stream.serialiser;
   operation.packing = stream.packing;
+  operation.planned_with_set = false;
   operation.began = now;
   stream.operations.push_back(&operation);
   ++counters_.operations;
@@ -185,7 +188,7 @@ Status Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs n
   return {};
 }
 
-// Tickets are stored in order, so it waits for what the oldest remaining ticket waits for.
+// Tickets are stored in order, so its reason is that of the oldest remaining ticket.
 Status Mover::why_waits(Channel& channel, const channel::Entry& request, Effects& effects) {
   wire::WhyWaits asked{};
   OFP_TRY(wire::decode(request.payload, asked));

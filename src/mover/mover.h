@@ -4,8 +4,8 @@
 // `pulled` and `stored` never pass an operation that is under way. A failed operation is reported by a reply and then
 // passed.
 //
-// Read this first in src/mover, then operation.h (the state of a request), planner.h (what a request reads), credit.h
-// (what programs may send), store.h (where frames go) and agent_serialise.h (destinations that need libarrow).
+// Read this first in src/mover, then operation.h (the state of a request), planner.h (the reads of a request), credit.h
+// (credit of streams), store.h (destinations of frames) and agent_serialise.h (destinations that need libarrow).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Mover final : public service::Service {
                        std::uint64_t pull_ahead_bytes);
   // Ends all operations of the channel; its credit returns. Effects for other channels may follow.
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
-  // Requests open_stream, close_stream, send, move, step_end and need_credit.
+  // Requests open_stream, grow_stream, close_stream, send, move, step_end, need_credit and why_waits.
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_request(const service::Request& asked, TimeNs now, Effects& effects) override {
     on_request(asked.channel, asked.entry, now, effects);
@@ -117,6 +117,7 @@ class Mover final : public service::Service {
   [[nodiscard]] Status open_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream,
                                       Effects& effects);
+  [[nodiscard]] Status grow_stream(Channel& channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);

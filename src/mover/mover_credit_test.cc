@@ -35,7 +35,7 @@ class KeptFrames final : public Store {
   std::deque<std::pair<std::string, FramePtr>> frames;  // with their row keys
 };
 
-// Programs with one stream each, as the mover sees them. A program posts only what it has credit for.
+// Programs with one stream each, as the mover sees them. A program posts only within its credit.
 class Programs {
  public:
   struct Program {
@@ -128,7 +128,7 @@ class Programs {
     for (const auto& [number, program] : all) sum += program.posted.size();
     return sum;
   }
-  // Nothing is promised twice, and nobody has more than its share.
+  // No memory is promised twice, and no user has more than its share.
   void check() {
     const MoverCounters& counters = mover->counters();
     ASSERT_LE(cache->used_bytes() + counters.claimed_bytes + counters.promised_bytes, options_.memory_bytes_max);
@@ -229,7 +229,7 @@ TEST(Credit, ThatWasTakenBackIsStillGoodWhenItIsUsed) {
   const ChannelNumber one = programs.open(0);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(programs.post(one, 5 * mebibyte));
   programs.end_pulls();
-  // All of them post what their credit says, three batches each if it is enough, and most of them find no memory.
+  // All of them post within their credit, up to three batches each, and most of them find no memory.
   std::size_t posted = 0;
   for (int round = 0; round < 3; ++round)
     for (const ChannelNumber number : idle)
@@ -263,7 +263,7 @@ TEST(Credit, IsTakenBackFromTheUserThatAsksFirst) {
                       before = programs.mover->counters().promised_bytes;
   ASSERT_EQ(credit, before) << "all of it is promised";
   ASSERT_TRUE(programs.post(programs.open(1), free + 2 * mebibyte));
-  // What the others of user 2 have been promised is there: they send without a wait.
+  // The memory promised to the others of user 2 is there: they send without a wait.
   for (const ChannelNumber number : of_other) {
     if (const auto& program = programs.all[number]; program.credit < programs.charge_of(number, 64 << 10)) continue;
     ASSERT_TRUE(programs.post(number, 64 << 10));
@@ -317,7 +317,7 @@ TEST(Credit, ABatchOnCreditPassesAnAskThatIsTooLargeForNow) {
   programs.check();
 }
 
-// What the ranks of a job hold may be freed only when the last of them has sent its part of the step.
+// Memory that ranks of a job hold may be freed only when the last of them has sent its part of the step.
 TEST(Credit, AnAskHoldsUpOthersForAWhileOnly) {
   Programs programs({.memory_bytes_max = 16 * mebibyte});
   const ChannelNumber first = programs.open(0), second = programs.open(0);
@@ -349,7 +349,7 @@ TEST(Credit, ABatchThatNeedsWhatIsKeptForMembersMayUseIt) {
   const std::uint64_t promised = programs.mover->counters().promised_bytes;
   ASSERT_GT(promised, 2 * mebibyte / 8);
   EXPECT_TRUE(programs.post(one, programs.mover->credit().memory_max_for_programs() + promised / 2))
-      << "else it waits for ever";
+      << "else it waits forever";
 }
 
 TEST(Credit, ManyBatchesThatFailAtOnceNeedNoStack) {

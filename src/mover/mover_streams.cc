@@ -1,4 +1,4 @@
-// The mover's streams: opening and closing.
+// The mover's streams: opening, growing and closing.
 #include <algorithm>
 #include <utility>
 
@@ -108,6 +108,23 @@ Status Mover::open_stream(Channel& channel, const channel::Entry& request, TimeN
       service::ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
   Stream& opened = *(channel.streams[stream->id] = std::move(stream));
   if (opened.form) prepare_buffer(opened, largest, effects);
+  return {};
+}
+
+// Batches that wait to be planned are planned with the new limit. Those under way have their plans and buffers.
+Status Mover::grow_stream(Channel& channel, const channel::Entry& request, Effects& effects) {
+  wire::GrowStream grow{};
+  OFP_TRY(wire::decode(request.payload, grow));
+  Stream* stream = stream_of(channel, grow.stream, request.ticket, effects);
+  if (stream == nullptr) return {};
+  // Streams of plain bytes that were opened with rows_max 0 have no limit.
+  if (stream->rows_max != 0 && grow.rows_max > stream->rows_max) {
+    stream->rows_max = grow.rows_max;
+    const std::uint64_t largest = stream->form ? planner_.largest_frame_bytes(*stream) : 0;
+    credit_.widen(*stream, largest, effects);
+    if (stream->form) prepare_buffer(*stream, largest, effects);
+  }
+  effects.push_back(service::ReplyEffect{channel.number, request.ticket, wire::Done{stream->rows_max}});
   return {};
 }
 

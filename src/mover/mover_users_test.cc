@@ -1,4 +1,4 @@
-// Several users of one mover: what each of them may have, and that none is in another's way.
+// Several users of one mover: the bounds of each, and their independence.
 #include "base/log.h"
 #include "testing/mover/mover_fixture.h"
 
@@ -204,7 +204,7 @@ TEST_F(TwoUsers, ABatchLargerThanAllThatProgramsMayHaveBesideItTakesWhatIsForMem
   const std::uint64_t total = mover->counters().promised_bytes + (2 << 20) + page_bytes;
   ASSERT_LE(total - mover->counters().promised_bytes, mover->credit().memory_free());
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
-  EXPECT_GE(credit[channel], total) << "else it would wait for ever";
+  EXPECT_GE(credit[channel], total) << "else it would wait forever";
 }
 
 TEST_F(TwoUsers, FramesCountForWhoseTheyAre) {

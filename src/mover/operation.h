@@ -105,7 +105,8 @@ struct Operation {
   State state = State::queued;
   bool failed = false;
   bool arrow = false;
-  bool is_claimed = false;  // its charge counts as claimed
+  bool is_claimed = false;        // its charge counts as claimed
+  bool planned_with_set = false;  // `set` has its plan
   std::string row_key, column_key;
   std::uint64_t rows = 0, bytes = 0, charge = 0;
   uid_t user = 0;
@@ -138,7 +139,8 @@ struct Operation {
 
   // Laid out as Arrow, not as plain bytes.
   [[nodiscard]] bool placed() const noexcept { return kind == Kind::send && form != nullptr; }
-  [[nodiscard]] const frame::Plan& plan() const noexcept { return set && set->planned ? set->plan : own_plan; }
+  // A later request may plan the set meanwhile: that plan has another layout.
+  [[nodiscard]] const frame::Plan& plan() const noexcept { return planned_with_set ? set->plan : own_plan; }
   [[nodiscard]] bool has_more_rows() const noexcept { return placed() && next_block < plan().blocks.size(); }
   // The pieces of the next slices, as many as fit into scratch.
   void next_slices();

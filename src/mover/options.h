@@ -1,4 +1,4 @@
-// What the mover is configured with, and what it counts.
+// The mover's configuration and counters.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct MoverOptions {
   // The same for those that wait for memory. It is larger because a channel at this bound is not read until memory is
   // freed, and its program may be the one that frees some.
   std::uint64_t lacking_bytes_max = 16 << 20;
-  // Of all channels: beyond it each has a sixteenth of that. It is memory beside memory_bytes_max.
+  // The bound for all channels together; beyond it each channel has a sixteenth of its own bound. It is memory beside
+  // memory_bytes_max.
   std::uint64_t all_lacking_bytes_max = 256 << 20;
   TimeNs (*clock)() = nullptr;  // when work that is done at once ends; null: the time argument
 };

@@ -91,7 +91,7 @@ Status Planner::view_of(const Stream& stream) {
   const frame::Layout& layout = stream.form->layout;
   const auto rows = static_cast<std::int64_t>(send_.rows);
   if (send_.rows > stream.rows_max)
-    return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
+    return fail(Error::too_large, "{} rows; the stream has rows_max {}", send_.rows, stream.rows_max);
   for (std::size_t i = 0; i < send_.buffers.size(); ++i) OFP_TRY(check_ref(send_.buffers[i], i));
   if (!send_.nodes.empty()) {
     view_.rows = rows;
@@ -191,6 +191,7 @@ Status Planner::plan_send(const Stream& stream, Operation& operation) {
       set->planned = true;
     }
   }
+  operation.planned_with_set = operation.set != nullptr && operation.set->planned;
   operation.bytes = operation.plan().pulled_bytes;
   OFP_TRY(take_buffer(stream, operation, operation.plan().frame_bytes, send_.charge));
   return pieces_of(operation, operation.set ? operation.set->buffers : send_.buffers);
@@ -200,7 +201,7 @@ Status Planner::plan_send(const Stream& stream, Operation& operation) {
 Status Planner::plan_plain(const Stream& stream, Operation& operation) {
   if (operation.set) send_.buffers = operation.set->buffers;
   if (stream.rows_max > 0 && send_.rows > stream.rows_max)
-    return fail(Error::too_large, "{} rows; the stream was opened with rows_max {}", send_.rows, stream.rows_max);
+    return fail(Error::too_large, "{} rows; the stream has rows_max {}", send_.rows, stream.rows_max);
   if (stream.destination == wire::Destination::serialised && send_.buffers.size() != 1)
     return fail(Error::invalid, "destination serialised takes one buffer, not {}", send_.buffers.size());
   std::uint64_t bytes = 0;

@@ -32,7 +32,7 @@ class Planner {
   [[nodiscard]] Status take_set(Stream& stream, Operation& operation);
   // Takes the buffer of the decoded request, and sets the operation's pieces.
   [[nodiscard]] Status plan(const Stream& stream, Operation& operation);
-  // Of the stream's largest batch.
+  // The size of the frame of the stream's largest batch.
   [[nodiscard]] std::uint64_t largest_frame_bytes(const Stream& stream);
 
  private:

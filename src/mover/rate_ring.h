@@ -31,7 +31,8 @@ class RateRing {
     bytes_[place(newest_)] += static_cast<float>(bytes);
   }
 
-  // Of the time since the beginning, at most five minutes. The current interval counts once a second of it has passed.
+  // The rates since the beginning, over at most five minutes. The current interval counts once a second of it has
+  // passed.
   [[nodiscard]] RecentRates recent(TimeNs now) const {
     if (begin_ == never) return {};
     RateRing read = *this;

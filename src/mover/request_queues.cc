@@ -4,7 +4,7 @@ namespace offpath::mover {
 
 namespace {
 
-// Of the agent's memory, for a request that waits.
+// Memory of the agent that a waiting request takes.
 std::uint64_t cost_of(const Operation& operation) noexcept { return 1024 + operation.request.size(); }
 
 }  // namespace

@@ -23,7 +23,7 @@ class RequestQueues {
   void forget(const Channel& channel) noexcept;
 
   [[nodiscard]] bool lack_memory() const noexcept { return lacking_bytes_ > 0; }
-  // Some channel may have so many that no more should be taken from it.
+  // Some channel may have so many that no further request should be taken from it.
   [[nodiscard]] bool may_be_full() const noexcept {
     return waiting_bytes_ >= options_.waiting_bytes_max || lacking_bytes_ >= lacking_bytes_max();
   }

@@ -1,4 +1,4 @@
-// The destination of the mover's frames: what pools and sift pools are to it.
+// The destination of the mover's frames: the interface of pools and sift pools.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Store {
   // The program of a rank has closed its stream to the pool, or has ended; it has opened one.
   virtual void rank_ended(const std::string& /*pool*/, std::uint32_t /*rank*/, const Client& /*client*/) {}
   virtual void rank_began(const std::string& /*pool*/, std::uint32_t /*rank*/) {}
-  // What a put that is stored later waits for; empty if that is not known.
+  // The reason of a waiting put; empty if unknown.
   [[nodiscard]] virtual std::string why_waits(std::uint64_t /*token*/) const { return {}; }
   // An admitted stream was closed. `pool` comes from admit().
   virtual void leave(const std::string& pool) = 0;

@@ -1,6 +1,6 @@
 // One call of a user's function, as services request it and receive its result. Read this first in src/plugin, and
-// offpath/plugin.h before it; then workers.h (decisions), worker_process.h (a process), message.h (what passes between
-// the two), and worker.h and worker_context.h (the other side).
+// offpath/plugin.h before it; then workers.h (decisions), worker_process.h (a process), message.h (their messages), and
+// worker.h and worker_context.h (the other side).
 #pragma once
 
 #include <sys/types.h>
@@ -96,8 +96,11 @@ struct Call {
   TimeNs deadline_ns = never;                   // a point in time; the plug-in's own deadline may come earlier
   std::uint64_t output_bytes_max = UINT64_MAX;  // of all outputs together; the plug-in's memory may be less
   std::vector<Room> rooms{};
-  std::uint64_t session = 0;             // for the function, like the next two
-  unsigned lane = 0, lanes = 0;          // lanes not 0: on worker `lane`, modulo the number of workers
+  std::uint64_t session = 0;     // for the function, like the next two
+  unsigned lane = 0, lanes = 0;  // lanes not 0: always on the same worker
+  // The team of a lane whose functions wait for messages of other lanes: the same object in all calls of the lane,
+  // which lives as long as the lane. Null: worker `lane`, modulo the number of workers.
+  std::shared_ptr<const std::string> team{};
   std::shared_ptr<CallReport> report{};  // may be null
   // A plug-in of the caller, if none of this name is configured: its workers live as long as it has an owner.
   std::shared_ptr<const PluginOptions> own{};

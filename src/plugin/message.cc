@@ -14,7 +14,7 @@ using wire::FieldReader;
 using wire::FieldWriter;
 using wire::Is;
 
-// ---- the fields of each message, in order, and check(), which makes texts printable and refuses what is beyond limits
+// ---- the fields of each message, in order, and check(), which makes texts printable and enforces limits
 
 Status check(auto&) { return {}; }
 

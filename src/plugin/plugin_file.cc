@@ -85,7 +85,7 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
     if (S_ISLNK(status.st_mode)) {
       if (++links > links_max)
         return fail(Error::invalid, "{} leads through more than {} symbolic links", path, links_max);
-      status.st_mode = 0;  // a link's own mode is meaningless: whoever may write to its folder can replace it
+      status.st_mode = 0;  // a link's own mode is meaningless: users who may write to its folder can replace it
       OFP_TRY(check_owner(here, status, owner, false));
       OFP_ASSIGN(std::string target, target_of(found.get(), here));
       if (target.empty()) return fail(Error::invalid, "{} is a link without a target", here);

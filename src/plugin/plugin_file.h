@@ -1,4 +1,4 @@
-// Checks whether a shared object may be loaded: a user that can change or replace it decides what runs.
+// Checks whether a shared object may be loaded: a user who can change or replace it can run any code.
 #pragma once
 
 #include <sys/types.h>

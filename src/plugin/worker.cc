@@ -145,7 +145,7 @@ Result<Loaded> load(const WorkerOptions& options) {
   std::string path = options.path;
   if (options.own) {
     OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));  // before all other users look like nobody
-    path = fmt::format("/proc/self/fd/{}", file.get());           // the checked file, whatever is at its path now
+    path = fmt::format("/proc/self/fd/{}", file.get());           // the checked file, not the present one at its path
   }
   OFP_ASSIGN(Confinement confinement, confine(options));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -196,7 +196,7 @@ std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
   return context.call(found->function);
 }
 
-// The agent's word, read-only here, so that functions cannot overwrite it by mistake; and this worker's.
+// The agent's control word, read-only here, so that functions cannot overwrite it by mistake; and this worker's.
 Result<std::atomic<CallNumber>*> map_control(off_t at, int protection) {
   void* page = mmap(nullptr, page_bytes, protection, MAP_SHARED, worker_control, at);
   if (page == MAP_FAILED) return fail_errno(errno, "mmap of a control page");

@@ -169,7 +169,7 @@ void WorkerContext::fill_context() {
   shown.lanes = description_.lanes;
 }
 
-// ---- what the function calls
+// ---- calls of the function
 
 Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) {
   OFP_ASSIGN(const std::optional<std::size_t> room, outputs_.admit(name, bytes));

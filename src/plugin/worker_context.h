@@ -82,7 +82,7 @@ class WorkerContext final : public wire::FunctionContext {
   [[nodiscard]] Finished finish(std::int32_t status);
 
  private:
-  // Of each output, in the order of outputs_.made().
+  // The memory of each output, in the order of outputs_.made().
   struct Memory {
     std::uint32_t flags;
     std::optional<OutputMemory> own;  // none: it is in a room

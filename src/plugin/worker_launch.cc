@@ -77,7 +77,7 @@ int run_child(void* pointer) {
   auto& launch = *static_cast<Launch*>(pointer);
   // A group of its own, and no terminal into which it could inject input (TIOCSTI).
   if (setsid() < 0) return fail_in_child(launch, "setsid");
-  // With it set, the executed program has no other capabilities than the ones left here, whatever its user is.
+  // With it set, the executed program has only the capabilities left here, for any user.
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_NO_NEW_PRIVS)");
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   CapabilityWords words{};

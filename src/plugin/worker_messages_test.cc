@@ -84,7 +84,7 @@ TEST_F(WorkerMessagesTest, WhatIsReadFromADescriptorIsSaidToBeTaken) {
   const FromWorker asked = next();
   const auto& notice = std::get<ReceiveNotice>(asked);
   EXPECT_EQ(notice.room, into.size());
-  answer(notice.operation, none, "of another call", 15, true, 6);  // belongs to nobody
+  answer(notice.operation, none, "of another call", 15, true, 6);  // belongs to no call
   answer(notice.operation, none, message, message.size(), false);
   const FromWorker taken = next();
   EXPECT_EQ(std::get<TakenNotice>(taken).operation, notice.operation);

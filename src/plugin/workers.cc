@@ -141,7 +141,8 @@ Result<CallNumber> Workers::call(Call call, TimeNs now, Effects& effects) {
   }
   const CallNumber number = next_call_++;
   ++plugin->counters.calls;
-  plugin->waiting.push_back({number, std::make_shared<const Call>(std::move(call)), now, deadline_ns});
+  const std::optional<std::size_t> place = lane_place(*plugin, call);
+  plugin->waiting.push_back({number, std::make_shared<const Call>(std::move(call)), now, deadline_ns, place});
   give_out(*plugin, now, effects);
   find_next_deadline();
   return number;
@@ -178,7 +179,7 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
   effects.emplace_back(std::in_place_type<ReplyEffect>, ReplyEffect{taken.number, std::move(outcome)});
 }
 
-// Of the call that a worker runs. `now` may be the time of a round in which the call was sent later.
+// Adds the time of the call that a worker runs. `now` may be the time of a round in which the call was sent later.
 void Workers::count_time(Plugin& plugin, const Worker& worker, TimeNs now) {
   const TimeNs ended = std::max(now, worker.since);
   plugin.counters.running_ns += ended - worker.since;
@@ -220,9 +221,28 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
   effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, plugin.number});
 }
 
-// A lane's call runs only in its lane's slot.
-bool Workers::may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept {
-  return taken.call->lanes == 0 || taken.call->lane % plugin.workers.size() == place;
+// A lane's call runs only in its lane's place. A lane of a team gets, at its first call, a place with as few lanes of
+// its team as possible; of these one with as few lanes of other teams as possible; of these the next from its own
+// number on.
+std::optional<std::size_t> Workers::lane_place(Plugin& plugin, const Call& call) {
+  if (call.lanes == 0) return std::nullopt;
+  const std::size_t places = plugin.workers.size(), usual = call.lane % places;
+  if (!call.team) return usual;
+  if (const auto known = plugin.team_places.find(call.team); known != plugin.team_places.end()) return known->second;
+  std::erase_if(plugin.team_places, [](const auto& each) { return each.first.expired(); });
+  std::vector<std::pair<std::size_t, std::size_t>> lanes(places);  // of its team, of all teams
+  for (const auto& [lane, place] : plugin.team_places) {
+    const auto team = lane.lock();
+    lanes[place].first += team && *team == *call.team ? 1 : 0;
+    ++lanes[place].second;
+  }
+  std::size_t best = usual;
+  for (std::size_t step = 1; step < places; ++step) {
+    const std::size_t place = (usual + step) % places;
+    if (lanes[place] < lanes[best]) best = place;
+  }
+  plugin.team_places.emplace(call.team, best);
+  return best;
 }
 
 // Whether a worker in this place would have work: for a waiting lane, or because more calls wait for any worker than
@@ -231,9 +251,9 @@ bool Workers::lacks(const Plugin& plugin, std::size_t place) {
   if (plugin.workers[place].state != Worker::State::none) return false;
   std::size_t any = 0;
   for (const Taken& taken : plugin.waiting) {
-    if (taken.call->lanes == 0)
+    if (!taken.place)
       ++any;
-    else if (may_run(plugin, taken, place))
+    else if (*taken.place == place)
       return true;
   }
   return any > static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
@@ -245,7 +265,7 @@ void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
     Worker& worker = plugin.workers[place];
     if (worker.state != Worker::State::idle || worker.deaf_until_ns != never) continue;
     const auto next =
-        std::ranges::find_if(plugin.waiting, [&](const Taken& taken) { return may_run(plugin, taken, place); });
+        std::ranges::find_if(plugin.waiting, [&](const Taken& taken) { return taken.place.value_or(place) == place; });
     if (next == plugin.waiting.end()) continue;
     worker.lines = 0;
     worker.taken = std::move(*next);

@@ -4,6 +4,8 @@
 //
 //   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply   calls of a lane: always the same worker
 //
+// Lanes of a team have different workers as long as there are enough, because their functions wait for each other.
+//
 //   worker:   none --start--> starting --ready--> idle <--> running
 //                                 |                 ^          |  cancelled: it may still return
 //                            unusable, deadline     +---- abandoned
@@ -20,6 +22,9 @@
 
 #include <deque>
 #include <list>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -128,6 +133,7 @@ class Workers {
     CallNumber number;
     std::shared_ptr<const Call> call;
     TimeNs taken_at, deadline_ns;
+    std::optional<std::size_t> place{};  // of the only worker that may run it
   };
   struct Worker {
     enum class State { none, starting, idle, running, abandoned, leaving } state = State::none;
@@ -145,6 +151,8 @@ class Workers {
     std::weak_ptr<const PluginOptions> owners{};  // of a caller's own plug-in
     std::vector<Worker> workers;
     std::deque<Taken> waiting;
+    // of lanes of teams, as long as these live
+    std::map<std::weak_ptr<const std::string>, std::size_t, std::owner_less<>> team_places{};
     std::vector<FunctionInfo> functions;  // empty: unknown
     Confinement confinement;
     std::string failure;    // of the last start
@@ -159,7 +167,7 @@ class Workers {
   Plugin& add_plugin(PluginOptions options);
   [[nodiscard]] std::pair<Plugin*, Worker*> find_worker(WorkerNumber number);
   [[nodiscard]] Status check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const;
-  [[nodiscard]] static bool may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept;
+  [[nodiscard]] static std::optional<std::size_t> lane_place(Plugin& plugin, const Call& call);
   [[nodiscard]] static bool lacks(const Plugin& plugin, std::size_t place);
   void start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& effects);
   void give_out(Plugin& plugin, TimeNs now, Effects& effects);

@@ -1,135 +1,19 @@
-// The state machine with processes played by the test, in virtual time.
+// Calls, and the workers that run them.
 #include "plugin/workers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <map>
+#include <memory>
+#include <set>
 
-#include "base/memory_file.h"
-#include "plugin/output_memory.h"
+#include "testing/plugin/played_workers.h"
 
 namespace offpath::plugin {
 namespace {
 
 using testing::HasSubstr;
-
-PluginOptions some_options(const std::string& name = "sums") {
-  PluginOptions options;
-  options.name = name;
-  options.path = "/opt/" + name + ".so";
-  options.deadline_ns = second_ns;
-  options.start_deadline_ns = 2 * second_ns;
-  options.waiting_max = 3;
-  return options;
-}
-
-// Every effect in order, and the results of calls.
-class Play {
- public:
-  explicit Play(std::vector<PluginOptions> plugins) : workers(std::move(plugins)) {}
-
-  Result<CallNumber> call(const std::string& function = "sum", TimeNs deadline_ns = never,
-                          const std::string& plugin = "sums") {
-    Call call;
-    call.plugin = plugin;
-    call.function = function;
-    call.deadline_ns = deadline_ns;
-    auto number = workers.call(std::move(call), now, effects);
-    take();
-    return number;
-  }
-  Result<CallNumber> call_of_lane(unsigned lane, unsigned lanes) {
-    Call call;
-    call.plugin = "sums";
-    call.function = "sum";
-    call.lane = lane;
-    call.lanes = lanes;
-    call.report = report;
-    auto number = workers.call(std::move(call), now, effects);
-    take();
-    return number;
-  }
-  void ready(WorkerNumber worker, std::vector<FunctionInfo> functions = {{"sum", ""}, {"mean", ""}}) {
-    event(worker, Ready{protocol_version, "sums", std::move(functions)});
-  }
-  void event(WorkerNumber worker, WorkerEvent event) {
-    workers.on_event(worker, std::move(event), now, effects);
-    take();
-  }
-  void finished(WorkerNumber worker, CallNumber call, std::int32_t status = 0, const std::string& error = "") {
-    event(worker, Finished{call, status, error, {}});
-  }
-  void exits(WorkerNumber worker, Exit exit) {
-    workers.on_exit(worker, exit, now, effects);
-    take();
-  }
-  void start_fails(WorkerNumber worker, const Failure& failure) {
-    workers.on_start_failed(worker, failure, now, effects);
-    take();
-  }
-  void refused(WorkerNumber worker, Failure failure) {
-    workers.on_refused(worker, std::move(failure), now, effects);
-    take();
-  }
-  void garbage(WorkerNumber worker, Error code = Error::protocol) {
-    workers.on_garbage(worker, {code, "nonsense"}, now, effects);
-    take();
-  }
-  void cancel(CallNumber call) {
-    EXPECT_TRUE(workers.cancel(call, now, effects));
-    take();
-  }
-  void cancel_nothing() { take(); }  // drops the effects of the test's own calls
-  void wait(TimeNs duration_ns) {
-    const TimeNs end = now + duration_ns;
-    while (workers.next_deadline() <= end) {
-      now = std::max(now, workers.next_deadline());
-      workers.on_time(now, effects);
-      take();
-    }
-    now = end;
-  }
-  [[nodiscard]] std::string error_of(CallNumber call) const {
-    const auto found = replies.find(call);
-    if (found == replies.end()) return "no reply";
-    return found->second ? ""
-                         : std::string(error_name(found->second.error().code)) + ": " + found->second.error().message;
-  }
-  [[nodiscard]] PluginCounters counters() const { return workers.status()[0].counters; }
-
-  Workers workers;
-  Effects effects;
-  TimeNs now = 1000 * second_ns;
-  std::vector<WorkerNumber> started, killed;
-  std::vector<std::pair<WorkerNumber, CallNumber>> sent, cancelled;
-  std::map<CallNumber, Outcome> replies;
-  std::vector<Operation> operations;
-  std::vector<TakenEffect> taken;
-  std::vector<AnswerEffect> answers;
-  std::shared_ptr<CallReport> report = std::make_shared<CallReport>();
-
- private:
-  void take() {
-    for (Effect& effect : effects) {
-      if (auto* ask = std::get_if<AskEffect>(&effect)) operations.push_back(std::move(ask->operation));
-      if (auto* read = std::get_if<TakenEffect>(&effect)) taken.push_back(*read);
-      if (auto* answer = std::get_if<AnswerEffect>(&effect)) answers.push_back(std::move(*answer));
-      if (auto* start = std::get_if<StartEffect>(&effect)) started.push_back(start->worker);
-      if (auto* send = std::get_if<SendEffect>(&effect)) sent.emplace_back(send->worker, send->number);
-      if (auto* stop = std::get_if<CancelEffect>(&effect)) cancelled.emplace_back(stop->worker, stop->number);
-      if (auto* kill = std::get_if<KillEffect>(&effect)) killed.push_back(kill->worker);
-      if (auto* reply = std::get_if<ReplyEffect>(&effect)) {
-        const bool first = replies.emplace(reply->number, std::move(reply->outcome)).second;
-        EXPECT_TRUE(first) << "a second reply to call " << reply->number;
-      }
-    }
-    effects.clear();
-  }
-};
-
-constexpr Exit segfault{true, 11}, killed_by_us{true, 9};
 
 // A loop that is held up sends a call and reads its result within one round, whose time is that of its beginning.
 TEST(Workers, ACallTakesFromItsSendingToItsResultWhateverTheRoundSays) {
@@ -205,6 +89,50 @@ TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
   EXPECT_GT(play.workers.next_deadline(), play.now);  // nothing to do until then
 }
 
+// An agent may have any of a team's lanes. Those of another team, and of another run of the same team, come and go.
+TEST(Workers, LanesOfATeamHaveAWorkerEachWhicheverTheyAre) {
+  PluginOptions options = some_options();
+  options.workers = 4;
+  options.waiting_max = 64;
+  Play play({options});
+  for (unsigned place = 0; place < options.workers; ++place) ASSERT_TRUE(play.call_of_lane(place, 4));
+  for (const WorkerNumber worker : std::vector(play.started)) play.ready(worker);
+  for (const auto& [worker, call] : std::vector(play.sent)) play.finished(worker, call);
+  const auto worker_of = [&](unsigned lane, unsigned lanes, const std::shared_ptr<const std::string>& team) {
+    const auto call = play.call_of_lane(lane, lanes, team);
+    EXPECT_EQ(play.sent.back().second, *call);
+    play.finished(play.sent.back().first, *call);
+    return play.sent.back().first;
+  };
+  const auto lane_of = [](const char* team) { return std::make_shared<const std::string>(team); };
+  std::map<unsigned, std::shared_ptr<const std::string>> one, other;
+  std::map<unsigned, WorkerNumber> first;
+  for (const unsigned lane : {0u, 4u, 8u}) {
+    one[lane] = lane_of("one");
+    first[lane] = worker_of(lane, 12, one[lane]);
+  }
+  EXPECT_EQ(first[0], play.started[0]);  // the usual one of lane 0
+  EXPECT_EQ(std::set({first[0], first[4], first[8]}).size(), 3u);
+  for (const unsigned lane : {8u, 0u, 4u}) EXPECT_EQ(worker_of(lane, 12, one[lane]), first[lane]);
+  // A lane of another team gets the worker that no team has; its next ones are apart from each other.
+  other[0] = lane_of("other");
+  std::set others{worker_of(0, 4, other[0])};
+  EXPECT_FALSE(std::set({first[0], first[4], first[8]}).contains(*others.begin()));
+  for (const unsigned lane : {1u, 2u, 3u}) {
+    other[lane] = lane_of("other");
+    others.insert(worker_of(lane, 4, other[lane]));
+  }
+  EXPECT_EQ(others.size(), 4u);
+  EXPECT_EQ(worker_of(3, 4, nullptr), play.started[3]);  // of no team
+  // Lanes that have ended leave their places.
+  one.clear();
+  other.clear();
+  for (const unsigned lane : {2u, 1u}) {
+    one[lane] = lane_of("one");
+    EXPECT_EQ(worker_of(lane, 4, one[lane]), play.started[lane]);
+  }
+}
+
 TEST(Workers, ACallersOwnPlugInRunsWhereNoneIsConfiguredAndEndsWithItsLastOwner) {
   Play play({some_options()});
   auto own = std::make_shared<PluginOptions>(some_options("/srv/a/mine.so of user 1000"));
@@ -250,17 +178,6 @@ TEST(Workers, ACallersOwnPlugInRunsWhereNoneIsConfiguredAndEndsWithItsLastOwner)
   EXPECT_EQ(play.killed.size(), 1u);
 }
 
-TEST(Workers, AnOutputInRoomThereIsNotEndsItsWorker) {
-  Play play({some_options()});
-  const CallNumber call = *play.call();
-  play.ready(1);
-  Outputs outputs;
-  outputs.push_back({"sum", false, 8, Fd(), true});
-  play.event(1, Finished{call, 0, "", std::move(outputs)});
-  EXPECT_NE(play.error_of(call).find("in a room that does not exist"), std::string::npos) << play.error_of(call);
-  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-}
-
 TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
   Play play({some_options()});
   Call call;
@@ -302,24 +219,6 @@ TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{worker});
 }
 
-TEST(Workers, AMessageInMemoryThatItsSenderCouldChangeIsNotTaken) {
-  std::vector<std::byte> packet;
-  encode(SendNotice{1, 1, 0, 0, 4096, false, {}}, packet);
-  const auto taken = [&](Fd memory) {
-    Packet given{packet, {}};
-    if (memory) given.descriptors.push_back(std::move(memory));
-    return accept_packet(std::move(given));
-  };
-  const std::vector<std::byte> bytes(4096);
-  EXPECT_TRUE(taken(*sealed_copy("test", bytes)));
-  EXPECT_FALSE(taken({}));
-  EXPECT_FALSE(taken(*sealed_copy("test", Bytes(bytes).first(4095))));
-  auto open = memory_file("test");
-  ASSERT_TRUE(open);
-  ASSERT_EQ(ftruncate(open->get(), 4096), 0);
-  EXPECT_FALSE(taken(std::move(*open)));
-}
-
 TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
   Play play({some_options(), some_options("maps")});
   EXPECT_EQ(play.call("sum", never, "sumz").error().message, "there is no plug-in 'sumz'; there are sums, maps");
@@ -332,29 +231,6 @@ TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
   EXPECT_EQ(play.call("a\nb").error().code, Error::invalid);
   Play none({});
   EXPECT_EQ(none.call().error().message, "there is no plug-in 'sums'; this agent's configuration names none");
-}
-
-TEST(Workers, AtItsDeadlineACallEndsAndItsWorkerIsKilled) {
-  Play play({some_options()});
-  const CallNumber call = *play.call("sum", play.now + 300 * millisecond_ns);
-  play.ready(1);
-  play.wait(299 * millisecond_ns);
-  EXPECT_EQ(play.error_of(call), "no reply");
-  play.wait(millisecond_ns);
-  EXPECT_EQ(
-      play.error_of(call),
-      "timeout: plug-in 'sums', function 'sum': the deadline of 300ms passed while it ran; its worker was killed");
-  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-  // Its last messages are ignored, and the next call has a worker of its own.
-  play.finished(1, call);
-  const CallNumber next = *play.call();
-  EXPECT_EQ(play.started.size(), 1u);
-  play.exits(1, killed_by_us);
-  ASSERT_EQ(play.started.size(), 2u);
-  play.ready(2);
-  play.finished(2, next);
-  EXPECT_EQ(play.error_of(next), "");
-  EXPECT_EQ(play.counters().timed_out, 1u);
 }
 
 TEST(Workers, ThePlugInsDeadlineIsTheLongest) {
@@ -375,57 +251,6 @@ TEST(Workers, ACallMayTimeOutBeforeItRuns) {
   EXPECT_TRUE(play.killed.empty());
   play.finished(1, runs);
   EXPECT_EQ(play.error_of(runs), "");
-}
-
-TEST(Workers, ACrashNamesTheSignalAndANewWorkerServesTheNextCall) {
-  Play play({some_options()});
-  const CallNumber call = *play.call(), waits = *play.call();
-  play.ready(1);
-  play.exits(1, segfault);
-  EXPECT_EQ(play.error_of(call),
-            "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while running it");
-  ASSERT_EQ(play.started.size(), 2u);
-  play.ready(2);
-  play.finished(2, waits);
-  EXPECT_EQ(play.error_of(waits), "");
-  const CallNumber third = *play.call();
-  play.exits(2, {false, 3});
-  EXPECT_THAT(play.error_of(third), HasSubstr("its worker exited with 3 while running it"));
-}
-
-TEST(Workers, ThoseThatKeepCrashingAreStartedLessAndLessOften) {
-  Play play({some_options()});
-  TimeNs previous = -1;
-  for (WorkerNumber worker = 1; worker <= 14; ++worker) {
-    const TimeNs asked = play.now;
-    const CallNumber call = *play.call();
-    while (play.started.size() < worker) play.wait(millisecond_ns / 2);
-    const TimeNs waited = play.now - asked;
-    play.ready(worker);
-    play.exits(worker, segfault);
-    ASSERT_EQ(play.started.size(), worker);  // nothing waits
-    EXPECT_GE(waited, worker < 3 ? 0 : std::min(Workers::backoff_first_ns << (worker - 3), 900 * millisecond_ns))
-        << worker;
-    if (waited >= second_ns) break;  // longer than the call's deadline: it times out before
-    EXPECT_GE(waited, previous);
-    previous = waited;
-    EXPECT_THAT(play.error_of(call), HasSubstr("SIGSEGV"));
-    if (previous > 300 * millisecond_ns) break;
-  }
-  EXPECT_GT(previous, 300 * millisecond_ns);
-  // After one successful call the back-off is over.
-  const CallNumber good = *play.call("sum", never);
-  const std::size_t before = play.started.size();
-  while (play.started.size() == before && play.error_of(good) == "no reply") play.wait(millisecond_ns);
-  ASSERT_GT(play.started.size(), before);
-  play.ready(play.started.back());
-  play.finished(play.started.back(), good);
-  const CallNumber last = *play.call();
-  play.exits(play.started.back(), segfault);
-  EXPECT_THAT(play.error_of(last), HasSubstr("SIGSEGV"));
-  const std::size_t crashed = play.started.size();
-  ASSERT_TRUE(play.call().has_value());
-  EXPECT_EQ(play.started.size(), crashed + 1);  // at once
 }
 
 TEST(Workers, TheQueueHasAnEnd) {
@@ -480,128 +305,6 @@ TEST(Workers, ACancelledCallIsAnsweredAtOnce) {
   play.cancel(next);
   play.wait(100 * millisecond_ns);
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-}
-
-TEST(Workers, WhatFailsToStartIsNamedAndTriedAgainLater) {
-  Play play({some_options()});
-  const CallNumber first = *play.call(), second = *play.call();
-  play.event(1, Unusable{"it has no symbol offpath_plugin"});
-  const std::string said = "/opt/sums.so cannot be used: it has no symbol offpath_plugin";
-  EXPECT_EQ(play.error_of(first), "function_failed: plug-in 'sums', function 'sum': " + said);
-  EXPECT_EQ(play.error_of(second), play.error_of(first));
-  play.exits(1, {false, 0});
-  EXPECT_EQ(play.started.size(), 1u);  // nobody waits for it
-  EXPECT_THAT(play.call().error().message, HasSubstr(said + "; the next attempt is in 10ms"));
-  play.wait(10 * millisecond_ns);
-  const CallNumber third = *play.call();
-  ASSERT_EQ(play.started.size(), 2u);
-  play.start_fails(2, {Error::denied, "others may write to it"});
-  EXPECT_THAT(play.error_of(third), HasSubstr("others may write to it"));
-}
-
-TEST(Workers, OneThatHangsWhileItIsLoadedIsKilled) {
-  Play play({some_options()});
-  play.workers.start(play.now, play.effects);
-  play.wait(2 * second_ns);
-  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-  EXPECT_THAT(play.call().error().message, HasSubstr("it did not load within 2s (plugin.start_deadline)"));
-  play.exits(1, killed_by_us);
-  play.wait(second_ns);
-  ASSERT_TRUE(play.call().has_value());
-  play.exits(play.started.back(), segfault);
-  EXPECT_THAT(play.error_of(1), HasSubstr("its worker was killed by SIGSEGV while loading it"));
-}
-
-TEST(Workers, GarbageKills) {
-  Play play({some_options()});
-  const CallNumber call = *play.call();
-  play.ready(1);
-  play.garbage(1);
-  EXPECT_THAT(play.error_of(call), HasSubstr("its worker was killed: it sent an invalid message: nonsense"));
-  EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-  play.garbage(1);
-  play.exits(1, killed_by_us);
-  // Valid messages at the wrong time.
-  const std::vector<std::function<WorkerEvent(CallNumber)>> wrong{
-      [](CallNumber) { return Ready{protocol_version, "", {{"sum", ""}}}; },
-      [](CallNumber) { return Unusable{"no"}; },
-      [](CallNumber number) { return Finished{number + 1, 0, "", {}}; },
-  };
-  for (const auto& message : wrong) {
-    const CallNumber next = *play.call();
-    play.wait(200 * millisecond_ns);
-    const WorkerNumber worker = play.started.back();
-    play.ready(worker);
-    play.event(worker, message(next));
-    EXPECT_THAT(play.error_of(next), HasSubstr("an unexpected message"));
-    EXPECT_EQ(play.killed.back(), worker);
-    play.exits(worker, killed_by_us);
-  }
-}
-
-TEST(Workers, ALogThatDoesNotEndIsGarbage) {
-  Play play({some_options()});
-  const CallNumber call = *play.call();
-  play.ready(1);
-  for (unsigned i = 0; i < lines_max; ++i) play.event(1, LogLine{LogLevel::debug, "line"});
-  EXPECT_EQ(play.error_of(call), "no reply");
-  play.event(1, LogLine{LogLevel::debug, "line"});
-  EXPECT_THAT(play.error_of(call), HasSubstr("more log lines"));
-}
-
-TEST(Workers, OneThatClosesItsSocketIsKilledAndGetsNoCall) {
-  Play play({some_options()});
-  const CallNumber call = *play.call();
-  play.ready(1);
-  play.finished(1, call);
-  play.garbage(1, Error::peer_lost);
-  play.garbage(1, Error::peer_lost);
-  const CallNumber next = *play.call();
-  EXPECT_EQ(play.sent.size(), 1u);
-  EXPECT_TRUE(play.killed.empty());  // most have ended, and their exit says more
-  play.wait(Workers::exit_grace_ns);
-  EXPECT_EQ(play.killed.size(), 1u);
-  play.exits(1, killed_by_us);
-  ASSERT_EQ(play.started.size(), 2u);
-  play.ready(2);
-  play.garbage(2, Error::peer_lost);
-  play.exits(2, killed_by_us);  // by the kernel, before the agent did
-  EXPECT_THAT(play.error_of(next), HasSubstr("its worker was killed by SIGKILL, which the agent did not send"));
-}
-
-TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
-  Play play({some_options()});
-  const CallNumber call = *play.call();
-  play.event(1, Ready{7, "", {}});
-  EXPECT_THAT(play.error_of(call),
-              HasSubstr(fmt::format("offpath-worker speaks version 7, this agent {}", protocol_version)));
-}
-
-TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {
-  Play play({some_options()});
-  Call call;
-  call.plugin = "sums";
-  call.function = "sum";
-  call.output_bytes_max = 100;
-  const CallNumber number = *play.workers.call(std::move(call), play.now, play.effects);
-  play.ready(1);
-  Outputs outputs;
-  outputs.push_back({"a", false, 60, Fd()});
-  outputs.push_back({"b", false, 60, Fd()});
-  play.event(1, Finished{number, 0, "", std::move(outputs)});
-  EXPECT_EQ(play.error_of(number),
-            "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, at most 100 are allowed");
-}
-
-TEST(Workers, ACallThatCannotBeSentCostsItselfOnly) {
-  Play play({some_options()});
-  const CallNumber first = *play.call(), second = *play.call();
-  play.ready(1);
-  play.refused(1, {Error::denied, "an input whose memory is not sealed against writing"});
-  play.finished(1, second);
-  EXPECT_THAT(play.error_of(second), "");
-  EXPECT_THAT(play.error_of(first),
-              HasSubstr("denied: plug-in 'sums', function 'sum': an input whose memory is not sealed"));
 }
 
 TEST(Workers, EveryCallIsCountedOnce) {

@@ -64,7 +64,9 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   const OpenedChannel opened{number, client, layout.streams_max, end->pull_ahead_bytes(),
                              end->traits().name == "local"};
   for (Service* each : services()) each->on_opened(opened);
+  polled_.reserve(members_.size() + 1);
   Member& member = members_.emplace(number, Member{std::move(end), client}).first->second;
+  polled_.push_back(&member);
   const AgentEnd& added = *member.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid,
       client.user, job_text(client.job_labels), added.traits().name, added.traits().reason);
@@ -74,8 +76,8 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   return number;
 }
 
-void Dispatcher::close_channel(std::uint64_t number, Failure why) {
-  if (AgentEnd* end = find(number)) end->close(std::move(why));
+void Dispatcher::close_channel(std::uint64_t number, Failure why, bool tells) {
+  if (AgentEnd* end = find(number)) end->close(std::move(why), tells);
 }
 
 AgentEnd* Dispatcher::find(std::uint64_t number) noexcept {
@@ -116,7 +118,7 @@ void Dispatcher::look_for_memory() {
   log(LogLevel::warning, "{}",
       is_there ? "memory is available again: requests are accepted"
                : "out of memory: new requests wait in their rings");
-  for (auto& [number, member] : members_) member.end->hold_requests(is_held(number));
+  for (Member* each : polled_) each->end->hold_requests(is_held(each->end->number()));
 }
 
 bool Dispatcher::is_held(std::uint64_t channel) const {
@@ -128,10 +130,17 @@ bool Dispatcher::poll(TimeNs now) {
   bool did = false;
   look_for_memory();
   expects_more_ = false;
-  for (auto& [number, member] : members_) {
-    if (!serve(member, now)) continue;
-    did = true;
-    expects_more_ |= !member.end->background();
+  while (!look_outs_.empty() && look_outs_.begin()->first <= now)
+    members_.at(look_outs_.extract(look_outs_.begin()).value().second).end->end_rest();
+  for (std::size_t place = 0; place < polled_.size();) {  // channels whose rest ends are added at the end
+    Member& member = *polled_[place];
+    if (serve(member, now)) {
+      did = true;
+      expects_more_ |= !member.end->background();
+    } else if (may_rest() && rest(place, now)) {
+      continue;
+    }
+    ++place;
   }
   for (Service* each : services()) {
     if (each->next_deadline() > now) continue;
@@ -145,9 +154,9 @@ bool Dispatcher::poll(TimeNs now) {
       for (Service* each : want_memory_)
         if (each->waits_for_memory()) each->on_memory_freed(now, effects_);
       // A channel whose requests all got memory and failed has no transfer that would look at this.
-      for (auto& [number, member] : members_)
-        if (member.end->holds_requests() && !is_held(number)) {
-          member.end->hold_requests(false);
+      for (Member* each : polled_)
+        if (each->end->holds_requests() && !is_held(each->end->number())) {
+          each->end->hold_requests(false);
           expects_more_ = true;
         }
     }
@@ -164,21 +173,33 @@ void Dispatcher::remove_closed() {
     const auto member = members_.find(number);
     if (member == members_.end()) continue;
     timed_ -= member->second.timed.size();
+    std::erase(polled_, &member->second);
     members_.erase(member);
   }
 }
 
 bool Dispatcher::fall_asleep(TimeNs now) {
   bool all = true;
-  for (auto& [number, member] : members_) all &= member.end->fall_asleep(now);
+  for (std::size_t place = 0; place < polled_.size();) {
+    if (may_rest() && rest(place, now)) continue;
+    all &= polled_[place++]->end->fall_asleep(now);
+  }
   return all;
+}
+
+bool Dispatcher::rest(std::size_t place, TimeNs now) {
+  AgentEnd& end = *polled_[place]->end;
+  if (now - end.idle_since() < channel_options_.idle_before_rest_ns || !end.rest(now)) return false;
+  if (const TimeNs look_out = end.next_look_out(); look_out != never) look_outs_.emplace(look_out, end.number());
+  polled_.erase(polled_.begin() + static_cast<std::ptrdiff_t>(place));
+  return true;
 }
 
 TimeNs Dispatcher::next_deadline() const {
   TimeNs first = never;
   for (const Service* each : services()) first = std::min(first, each->next_deadline());
-  for (const auto& [number, member] : members_) first = std::min(first, member.end->next_look_out());
-  return first;
+  for (const Member* each : polled_) first = std::min(first, each->end->next_look_out());
+  return look_outs_.empty() ? first : std::min(first, look_outs_.begin()->first);
 }
 
 // ---- events
@@ -209,8 +230,8 @@ void Dispatcher::route(const Request& request, TimeNs now) {
 
 // The error for a request whose service this agent does not have.
 Status Dispatcher::without_service(const RequestRow& row) const {
-  const bool is_of_group = row.service == ServiceId::group || row.service == ServiceId::resources;
-  if ((row.who == Who::member || is_of_group) && !owner_)
+  const bool needs_group = row.service == ServiceId::group || row.service == ServiceId::resources;
+  if ((row.who == Who::member || needs_group) && !owner_)
     return fail(Error::unsupported, "this agent belongs to no group");
   return fail(Error::unsupported, "this agent does not serve {} requests", row.name);
 }
@@ -245,6 +266,12 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   if (std::ranges::find(to_tell_, one) == to_tell_.end()) to_tell_.push_back(one);
   carry_out(now);
   channel.hold_requests(is_held(channel.number()));
+}
+
+void Dispatcher::on_rest_ended(AgentEnd& channel) noexcept {
+  look_outs_.erase({channel.next_look_out(), channel.number()});
+  polled_.push_back(&members_.at(channel.number()));
+  if (!memory_is_there_) channel.hold_requests(true);  // no other service held it when its rest began
 }
 
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) {

@@ -12,7 +12,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -74,13 +76,13 @@ class Dispatcher : public channel::AgentEvents {
   // Returns the channel's number. The channel belongs to this until it is closed.
   std::uint64_t add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
                             const Client& client, TimeNs now);
-  void close_channel(std::uint64_t number, Failure why);
+  void close_channel(std::uint64_t number, Failure why, bool tells = false);  // as AgentEnd::close
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   // Called after a channel was added, and before its descriptors are closed, so that a loop can watch them.
   std::function<void(const channel::AgentEnd&)> on_added, on_closing_channel;
   [[nodiscard]] const channel::LookCounters& look_outs() const noexcept { return look_budget_.counters; }
 
-  // One round over all channels. True if anything was done.
+  // One round over all channels that do not rest. True if anything was done.
   bool poll(TimeNs now);
   // Puts channels that have been idle long enough to sleep. True if all sleep: wait on their descriptors.
   [[nodiscard]] bool fall_asleep(TimeNs now);
@@ -123,13 +125,17 @@ class Dispatcher : public channel::AgentEvents {
   [[nodiscard]] Status check(const channel::Entry& request) const override;
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) override;
   void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) override;
+  void on_rest_ended(channel::AgentEnd& channel) noexcept override;
   void on_offer(channel::AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) override;
   void on_closing(channel::AgentEnd& channel) override;
   void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
 
  protected:
   // Channels end without messages: at the end, before the services are destroyed.
-  void drop_channels() { members_.clear(); }
+  void drop_channels() {
+    polled_.clear();
+    members_.clear();
+  }
 
  private:
   struct Timed {  // a request whose latency is measured
@@ -157,6 +163,9 @@ class Dispatcher : public channel::AgentEvents {
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now);
   void remove_closed();
   bool serve(Member& member, TimeNs now);
+  // With few channels a post that a round finds is faster than one that waits for the loop's look at descriptors.
+  [[nodiscard]] bool may_rest() const noexcept { return polled_.size() > channel_options_.polled_channels; }
+  bool rest(std::size_t place, TimeNs now);
   void look_for_memory();
   void abandon(Effect& effect, TimeNs now);
   void pass_job(std::uint64_t token, Status status, TimeNs now);
@@ -174,6 +183,9 @@ class Dispatcher : public channel::AgentEvents {
   CallFunctions functions_;
 
   std::map<std::uint64_t, Member> members_;
+  // Those that do not rest; there is room for all. A round costs nothing for the others.
+  std::vector<Member*> polled_;
+  std::set<std::pair<TimeNs, std::uint64_t>> look_outs_;  // of those that rest: when, and the channel
   OwnChannels own_;
   std::vector<std::uint64_t> closed_;
   std::map<std::uint64_t, FramePtr> pushing_;  // sources of pushes under way, by token

@@ -99,7 +99,7 @@ void Dispatcher::carry_out(Effect& effect, TimeNs now) {
             AgentEnd* end = find(push.channel);
             OFP_ASSERT(end != nullptr);
             pushing_.emplace(push.token, std::move(push.source));
-            end->push(push.token, std::move(push.pieces));
+            end->push(push.token, push.pieces);
           },
           [this](const LineEffect& line) {
             AgentEnd* end = find(line.channel);

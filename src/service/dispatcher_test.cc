@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "channel/ring.h"
@@ -39,6 +42,18 @@ struct Program {
   channel::RingWriter requests{memory.data() + wire::ChannelLayout::request_ring, layout.request_slots};
   std::uint64_t tickets = 0;
   std::vector<Failure> refusals;
+  std::uint64_t polls = 0, wakes = 0;  // of the link; wakes of this program
+  bool woken = false, gone = false;    // the next poll of the link says so
+
+  [[nodiscard]] std::uint64_t word(std::uint64_t offset) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, memory.data() + offset, sizeof value);
+    return value;
+  }
+  [[nodiscard]] bool agent_sleeps() const {
+    return word(wire::ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)) != 0;
+  }
+  [[nodiscard]] std::uint64_t replies() const { return word(wire::ChannelLayout::reply_tail_line); }
 
   void ask(std::uint8_t kind, std::span<const std::byte> payload = {}) {
     requests.write(kind, ++tickets, payload);
@@ -59,8 +74,17 @@ class MappedLink final : public link::AgentLink {
   [[nodiscard]] MutableBytes mapped(link::RegionId) override { return program_.memory; }
   void read(std::uint64_t, std::span<const link::ReadPiece>) override {}
   void write(std::uint64_t, std::span<const link::WritePiece>) override {}
-  void wake() override {}
-  std::size_t poll(TimeNs, std::span<link::LinkEvent>) override { return 0; }
+  void wake() override { ++program_.wakes; }
+  std::size_t poll(TimeNs, std::span<link::LinkEvent> events) override {
+    ++program_.polls;
+    if (std::exchange(program_.woken, false)) {
+      events[0] = {link::LinkEvent::Kind::woken, 0, {}, Fd()};
+      return 1;
+    }
+    if (!std::exchange(program_.gone, false)) return 0;
+    events[0] = {link::LinkEvent::Kind::closed, 0, {}, Fd()};
+    return 1;
+  }
   [[nodiscard]] int event_fd() const override { return -1; }
   void refuse(const Failure& why) override { program_.refusals.push_back(why); }
   void close() override {}
@@ -70,7 +94,7 @@ class MappedLink final : public link::AgentLink {
   link::LinkTraits traits_{.name = "test", .one_sided = true, .reason = {}};
 };
 
-// Records its events, and does what the test sets.
+// Records its events, and acts as the test sets.
 class Recorder final : public Service {
  public:
   Recorder(std::string name, std::vector<std::string>& told) : name_(std::move(name)), told_(told) {}
@@ -80,7 +104,7 @@ class Recorder final : public Service {
   void on_request(const Request& asked, TimeNs, Effects& effects) override {
     note(row_of(asked.entry.kind)->name);
     was_member = asked.is_member;
-    for (Effect& each : on_next_request) effects.push_back(std::move(each));
+    for (Effect& each : on_next_request) effects.emplace_back(std::move(each));
     on_next_request.clear();
     if (answers) answer(effects, asked.channel, asked.entry.ticket, 7);
   }
@@ -97,12 +121,14 @@ class Recorder final : public Service {
   void on_time(TimeNs, Effects&) override {
     note("time");
     deadline = never;
+    if (at_time) at_time();
   }
   bool waits_for_memory() const override { return waits; }
   void on_memory_freed(TimeNs, Effects&) override { note("memory"); }
 
   bool answers = true, full = false, waits = false, was_member = false;
   TimeNs deadline = never;
+  std::function<void()> at_time;
   Effects on_next_request;
 
  private:
@@ -118,7 +144,9 @@ using Told = std::vector<std::string>;
 
 class DispatcherTest : public testing::Test {
  protected:
-  DispatcherTest() {
+  explicit DispatcherTest(const channel::AgentEndOptions& channels = {})
+      : dispatcher_(channels, nullptr,
+                    [this](std::uint64_t token, const std::function<Status()>&) { jobs_.push_back(token); }) {
     dispatcher_.serve(ServiceId::pool, pool_);
     dispatcher_.serve(ServiceId::peers, pool_);
     dispatcher_.serve(ServiceId::query, query_);
@@ -144,7 +172,7 @@ class DispatcherTest : public testing::Test {
   Told told_;
   std::vector<std::uint64_t> jobs_;
   Recorder pool_{"pool", told_}, query_{"query", told_}, mover_{"mover", told_};
-  Dispatcher dispatcher_{{}, nullptr, [this](std::uint64_t token, std::function<Status()>) { jobs_.push_back(token); }};
+  Dispatcher dispatcher_;
 };
 
 TEST_F(DispatcherTest, ARequestGoesToTheServiceOfItsRowAlone) {
@@ -323,7 +351,7 @@ class RhythmTest : public DispatcherTest {
   static constexpr TimeNs step_ns = 20 * microsecond_ns;
   RhythmTest() {
     now_ = 100 * second_ns;
-    mover_.answers = false;  // nobody reads the replies
+    mover_.answers = false;  // the replies are not read
     connect(program_);
   }
   // Asleep after this, or awake for a post that is expected soon.
@@ -337,10 +365,7 @@ class RhythmTest : public DispatcherTest {
   void post() {
     const std::uint16_t stream = 3;
     program_.ask(EntryKind::send, std::as_bytes(std::span(&stream, 1)));
-    std::uint64_t asleep = 0;
-    std::memcpy(&asleep, program_.memory.data() + wire::ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep),
-                sizeof asleep);
-    if (asleep != 0) ++wakes_;
+    if (program_.agent_sleeps()) ++wakes_;
     asleep_ = false;
   }
 
@@ -407,6 +432,211 @@ TEST_F(RhythmTest, AChannelThatEndsIsNotLookedOutForAnyMore) {
   dispatcher_.close_channel(1, {Error::closed, "enough"});
   poll();
   EXPECT_EQ(dispatcher_.next_deadline(), never);
+}
+
+// Many programs, of which one is busy. A program's descriptor is ready when `wake` is called.
+class RestTest : public DispatcherTest {
+ protected:
+  RestTest() : DispatcherTest({.polled_channels = 1}) {
+    now_ = 100 * second_ns;
+    for (std::size_t i = 0; i < 20; ++i) {
+      numbers_.push_back(connect(*programs_.emplace_back(std::make_unique<Program>())));
+      dispatcher_.find(numbers_.back())->may_rest();
+    }
+    pass(second_ns);
+  }
+  // Rounds of a loop that is never idle.
+  void pass(TimeNs duration, TimeNs step = 10 * millisecond_ns) {
+    for (const TimeNs end = now_ + duration; now_ < end;) {
+      busy().ask(EntryKind::pool_list);
+      round(step);
+      read_replies(busy());
+    }
+  }
+  void round(TimeNs step = microsecond_ns) { dispatcher_.poll(now_ += step); }
+  static void read_replies(Program& program) {
+    const std::uint64_t tail = program.replies();
+    std::memcpy(program.memory.data() + wire::ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head), &tail,
+                sizeof tail);
+  }
+  void wake(std::size_t place) {
+    programs_[place]->woken = true;
+    dispatcher_.find(numbers_[place])->end_rest();
+  }
+  // The programs whose links a round has polled.
+  std::vector<std::size_t> polled_in(const std::function<void()>& round) {
+    std::vector<std::uint64_t> before;
+    for (const auto& each : programs_) before.push_back(each->polls);
+    round();
+    std::vector<std::size_t> polled;
+    for (std::size_t i = 0; i < programs_.size(); ++i)
+      if (programs_[i]->polls != before[i]) polled.push_back(i);
+    return polled;
+  }
+  [[nodiscard]] bool is_polled(std::size_t place) {
+    const auto polled = polled_in([this] { round(); });
+    return std::ranges::find(polled, place) != polled.end();
+  }
+  static constexpr std::size_t resting = 7;  // any but the busy one
+  Program& busy() { return *programs_.back(); }
+
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<std::uint64_t> numbers_;
+};
+
+TEST_F(RestTest, RoundsPollTheBusyChannelAlone) {
+  EXPECT_EQ(polled_in([this] { pass(100 * microsecond_ns, microsecond_ns); }), std::vector{programs_.size() - 1});
+  EXPECT_TRUE(programs_[resting]->agent_sleeps());
+  EXPECT_FALSE(busy().agent_sleeps());
+}
+
+TEST_F(DispatcherTest, FewChannelsArePolledHoweverLongTheyAreIdle) {
+  std::vector<std::unique_ptr<Program>> programs;
+  const auto count_polled = [&] {
+    for (const auto& each : programs) each->polls = 0;
+    dispatcher_.poll(now_ += second_ns);
+    return std::ranges::count_if(programs, [](const auto& each) { return each->polls > 0; });
+  };
+  for (int expected = 1; expected <= 16; ++expected) {
+    dispatcher_.find(connect(*programs.emplace_back(std::make_unique<Program>())))->may_rest();
+    poll();
+    EXPECT_EQ(count_polled(), expected);
+  }
+  for (int i = 0; i < 5; ++i)
+    dispatcher_.find(connect(*programs.emplace_back(std::make_unique<Program>())))->may_rest();
+  poll();
+  EXPECT_EQ(count_polled(), 16);
+}
+
+TEST_F(RestTest, AChannelWhoseDescriptorsNobodyWatchesIsPolled) {
+  Program program;
+  connect(program);
+  pass(second_ns);
+  const std::uint64_t before = program.polls;
+  round();
+  EXPECT_EQ(program.polls, before + 1);
+}
+
+TEST_F(RestTest, AProgramThatWakesTheAgentIsServedInTheSameRound) {
+  Program& program = *programs_[resting];
+  told_.clear();
+  program.ask(EntryKind::pool_query);
+  ASSERT_TRUE(program.agent_sleeps());
+  round();
+  EXPECT_EQ(told_, Told{}) << "its descriptor is not ready";
+  wake(resting);
+  round();
+  EXPECT_EQ(told_, Told{"query pool_query"});
+  EXPECT_EQ(program.replies(), 1u);
+  EXPECT_FALSE(program.agent_sleeps());
+  pass(50 * millisecond_ns, millisecond_ns);
+  EXPECT_TRUE(is_polled(resting)) << "it may post again";
+  read_replies(program);
+  pass(200 * millisecond_ns);
+  EXPECT_FALSE(is_polled(resting));
+}
+
+TEST_F(RestTest, AReplyToARestingChannelIsWrittenInTheRoundInWhichItIsGiven) {
+  Program& program = *programs_[resting];
+  query_.answers = false;
+  program.ask(EntryKind::pool_query);
+  wake(resting);
+  pass(second_ns);
+  ASSERT_FALSE(is_polled(resting));
+  query_.on_next_request.push_back(ReplyEffect{numbers_[resting], 1, wire::Done{5}});
+  query_.on_next_request.push_back(LineEffect{LineEffect::Word::stored, numbers_[resting], 3, 9});
+  busy().ask(EntryKind::pool_query);
+  round();
+  EXPECT_EQ(program.replies(), 1u);
+  EXPECT_EQ(program.word(layout.completion_line(3) + offsetof(wire::CompletionLine, stored)), 9u);
+  EXPECT_TRUE(program.agent_sleeps()) << "its next post wakes";
+  pass(second_ns);
+  EXPECT_FALSE(is_polled(resting));
+}
+
+TEST_F(RestTest, ARestingChannelThatIsClosedEnds) {
+  dispatcher_.close_channel(numbers_[resting], {Error::protocol, "enough"});
+  told_.clear();
+  round();
+  EXPECT_EQ(told_, (Told{"pool closed", "query closed", "mover closed"}));
+  EXPECT_EQ(programs_[resting]->refusals.size(), 1u);
+  EXPECT_EQ(dispatcher_.find(numbers_[resting]), nullptr);
+  pass(second_ns);
+}
+
+TEST_F(RestTest, AProgramThatIsGoneEndsItsRestingChannel) {
+  programs_[resting]->gone = true;
+  dispatcher_.find(numbers_[resting])->end_rest();
+  round();
+  round();
+  EXPECT_EQ(dispatcher_.find(numbers_[resting]), nullptr);
+  pass(second_ns);
+}
+
+// The two cases of base/sleep_flag.h: the last look finds the post, or the program sees the flag.
+TEST_F(RestTest, APostBeforeTheLastLookKeepsTheChannelFromResting) {
+  wake(resting);
+  round();
+  now_ += second_ns;
+  told_.clear();
+  ASSERT_FALSE(programs_[resting]->agent_sleeps());
+  programs_[resting]->ask(EntryKind::pool_query);
+  EXPECT_FALSE(dispatcher_.fall_asleep(now_));
+  EXPECT_FALSE(programs_[resting]->agent_sleeps());
+  round();
+  EXPECT_EQ(told_, Told{"query pool_query"});
+}
+
+TEST_F(RestTest, APostInTheRoundInWhichItsChannelBeganToRestFindsTheFlag) {
+  Program& program = *programs_[resting];
+  wake(resting);
+  round();
+  ASSERT_FALSE(program.agent_sleeps());
+  bool slept = false;
+  query_.deadline = now_ + second_ns;
+  query_.at_time = [&] {  // after the channels
+    program.ask(EntryKind::pool_query);
+    slept = program.agent_sleeps();
+  };
+  busy().ask(EntryKind::pool_list);
+  told_.clear();
+  round(second_ns);
+  EXPECT_TRUE(slept);
+  EXPECT_EQ(told_, (Told{"pool pool_list", "query time"}));
+  wake(resting);
+  round();
+  EXPECT_EQ(told_.back(), "query pool_query");
+}
+
+TEST_F(RestTest, WhatIsExpectedSoonEndsTheRest) {
+  Program& program = *programs_[resting];
+  const std::uint16_t stream = 2;
+  mover_.answers = false;
+  for (int i = 0; i < 20; ++i) {
+    program.ask(EntryKind::send, std::as_bytes(std::span(&stream, 1)));
+    if (program.agent_sleeps()) wake(resting);
+    pass(300 * millisecond_ns, 100 * microsecond_ns);
+  }
+  const std::uint64_t spared = dispatcher_.look_outs().wakes_spared;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_FALSE(program.agent_sleeps()) << i;
+    program.ask(EntryKind::send, std::as_bytes(std::span(&stream, 1)));
+    pass(200 * millisecond_ns, 100 * microsecond_ns);
+    EXPECT_FALSE(is_polled(resting));
+    EXPECT_LE(dispatcher_.next_deadline(), now_ + 100 * millisecond_ns);
+    pass(100 * millisecond_ns - microsecond_ns, 100 * microsecond_ns);
+  }
+  EXPECT_EQ(dispatcher_.look_outs().wakes_spared, spared + 10);
+}
+
+TEST_F(RestTest, AllAreAsleepWhenTheLoopIs) {
+  round(second_ns);
+  EXPECT_TRUE(dispatcher_.fall_asleep(now_));
+  for (const auto& each : programs_) EXPECT_TRUE(each->agent_sleeps());
+  programs_[resting]->ask(EntryKind::pool_query);
+  wake(resting);
+  EXPECT_EQ(polled_in([this] { round(); }), (std::vector{resting, programs_.size() - 1}));
+  EXPECT_EQ(told_.back(), "query pool_query");
 }
 
 struct Quiet final : Service {

@@ -152,25 +152,19 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
                             HandOverEffect, JobEffect, StoredEffect, AskEffect, CallEffect, CancelCallEffect,
                             AnswerOperationEffect>;
 
-// Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
-using Effects = std::vector<Effect>;
+// Bounded by what one event can cause; reused, so a warm agent allocates nothing here. Effects are appended in one
+// unit, effects.cc: the variant's moves are too much code for each place that has an effect.
+class Effects : public std::vector<Effect> {
+ public:
+  template <class Kind>
+  void push_back(Kind effect);
+};
 
 // Answers a request whose result is a number, or only its success.
-inline void answer(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Result<std::uint64_t> number) {
-  if (number)
-    effects.push_back(ReplyEffect{channel, ticket, wire::Done{*number}});
-  else
-    effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(number).error()});
-}
-inline void answer_outcome(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Status outcome) {
-  answer(effects, channel, ticket,
-         outcome ? Result<std::uint64_t>(0) : Result<std::uint64_t>(tl::unexpected(std::move(outcome).error())));
-}
+void answer(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Result<std::uint64_t> number);
+void answer_outcome(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Status outcome);
 
 // Pulls all of `from`. `to` has to stay until on_transfer with the same token.
-inline void pull(Effects& effects, ChannelNumber channel, std::uint64_t token, const wire::BufferRef& from,
-                 std::byte* to) {
-  effects.push_back(PullEffect{channel, token, {{from.region, from.generation, from.offset, to, from.length}}});
-}
+void pull(Effects& effects, ChannelNumber channel, std::uint64_t token, const wire::BufferRef& from, std::byte* to);
 
 }  // namespace offpath::service

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/status.h"
 #include "service/buffer_cache.h"
 
@@ -18,6 +20,11 @@ class Unread {
   virtual ~Unread() = default;
   // The frame in memory. Blocks: call it in a job. Error::io: it can no longer be read here.
   [[nodiscard]] virtual Result<std::shared_ptr<Frame>> read() const = 0;
+  // Some of its bytes, without a look at the checksum of all: for objects whose parts have checksums. Blocks, too.
+  // Error::protocol: its file is gone.
+  [[nodiscard]] virtual Status read_part(std::uint64_t offset, MutableBytes into) const = 0;
+  // For people: the file that has its bytes.
+  [[nodiscard]] virtual std::string described() const = 0;
 };
 
 // One object of a pool. Immutable once stored, so earlier checks stay true. The exception is an object made by a create

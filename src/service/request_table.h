@@ -52,6 +52,7 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::announce_range, "announce_range", ServiceId::channel, Who::anyone, entry_bytes_max},
     {EntryKind::retire_range, "retire_range", ServiceId::channel, Who::anyone, entry_bytes_max},
     {EntryKind::open_stream, "open_stream", ServiceId::mover, Who::anyone, entry_bytes_max},
+    {EntryKind::grow_stream, "grow_stream", ServiceId::mover, Who::anyone, fixed_bytes},
     {EntryKind::close_stream, "close_stream", ServiceId::mover, Who::anyone, fixed_bytes},
     {EntryKind::send, "send", ServiceId::mover, Who::anyone, entry_bytes_max},
     {EntryKind::move, "move", ServiceId::mover, Who::anyone, entry_bytes_max},

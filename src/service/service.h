@@ -60,7 +60,7 @@ class Service {
   virtual void on_transfer(std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
   // A descriptor arrived, or failed to. The first service that keeps it takes it; the others get an empty one.
   virtual void on_descriptor(ChannelNumber, std::uint64_t /*number*/, Result<Fd>&, TimeNs, Effects&) {}
-  // The channel has so many pending requests that it should send no more.
+  // The channel has so many pending requests that it should not send further ones.
   [[nodiscard]] virtual bool is_full(ChannelNumber) const { return false; }
 
   // ---- completions

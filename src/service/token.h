@@ -29,12 +29,12 @@ inline constexpr std::size_t services_max = 20;
 [[nodiscard]] constexpr std::uint64_t token_of(ServiceId service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }
-// Of a job that reads or writes files, which may hang: it has a thread of the pool for programs' files.
+// Marks a job that reads or writes files, which may hang: it runs on a thread of the pool for programs' files.
 inline constexpr std::uint64_t file_bit = 1ull << 55;
 [[nodiscard]] constexpr std::uint64_t file_token_of(ServiceId service, std::uint64_t number) noexcept {
   return token_of(service, number) | file_bit;
 }
-[[nodiscard]] constexpr bool is_of_files(std::uint64_t token) noexcept { return (token & file_bit) != 0; }
+[[nodiscard]] constexpr bool is_file_job(std::uint64_t token) noexcept { return (token & file_bit) != 0; }
 [[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t token) noexcept {
   return token & ~(0xFFull << 56) & ~file_bit;
 }

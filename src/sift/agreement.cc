@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 #include "sift/definition.h"
 
@@ -18,10 +20,9 @@ Status Agreement::may_put(TimeNs now) const {
         "pool \"{}\" is \"{}\" here, and \"{}\" on other members, which wins: nothing more is accepted here. Read "
         "its tracks, "
         "and drop it here to use the other one",
-        name_, text_, rival_);
+        name_, shown(text_), shown(rival_));
   if (!agreed_ && refused_since_ != never && now >= refused_since_ + refused_wait_ns && !refused_.empty())
-    return fail(Error::exists, "pool \"{}\" is different at member {}: {}", text_, refused_.begin()->first,
-                refused_.begin()->second);
+    return fail(Error::exists, "pool \"{}\" is {}", shown(text_), refused_.begin()->second);
   return {};
 }
 
@@ -41,12 +42,14 @@ std::vector<std::string> Agreement::missing(std::span<const std::string> alive, 
 Agreement::Outcome Agreement::work(std::span<const std::string> alive, TimeNs now, Asks& asks) {
   std::erase_if(refused_, [&](const auto& each) { return !std::ranges::binary_search(alive, each.first); });
   std::erase_if(asking_, [&](const auto& each) { return !std::ranges::binary_search(alive, each); });
+  std::erase_if(sent_, [&](const auto& each) { return !std::ranges::binary_search(alive, each); });
+  std::erase_if(forgetful_, [&](const auto& each) { return !refused_.contains(each); });
   if (refused_.empty()) refused_since_ = never;
   if (!agreed_ && refused_.empty() && missing(alive, now).empty()) return agree(now);
   if (now < ask_at_ && ask_at_ != never) return Outcome::none;
   if (agreed_) {
     ask_at_ = never;
-    for (const std::string& member : alive) {  // each once, and again those that have another definition
+    for (const std::string& member : alive) {  // each once; those with another definition again
       if (member == self_ || heard_.contains(member)) continue;
       ask(member, asks);
       ask_at_ = deadline_after(now, tell_rivals_every_ns);
@@ -60,12 +63,24 @@ Agreement::Outcome Agreement::work(std::span<const std::string> alive, TimeNs no
 }
 
 void Agreement::ask(const std::string& member, Asks& asks) {
-  if (asking_.insert(member).second) asks.push_back({member, agreed_ && refused_.contains(member)});
+  if (asking_.insert(member).second)
+    asks.push_back({.member = member,
+                    .tells = agreed_ && refused_.contains(member) && !forgetful_.contains(member),
+                    .sends = false});
 }
 
 Agreement::Outcome Agreement::on_answer(const std::string& member, const Result<std::uint64_t>& answer,
                                         std::span<const std::string> alive, TimeNs now, Asks& asks) {
   asking_.erase(member);
+  const bool was_sent = sent_.erase(member) > 0;
+  const bool was_forgetful = forgetful_.erase(member) > 0;
+  if (answer && *answer == wants_definition) {
+    if (was_sent) return Outcome::none;  // asked again at the usual time, so that it is not sent endlessly
+    asking_.insert(member);
+    sent_.insert(member);
+    asks.push_back({.member = member, .tells = false, .sends = true});
+    return Outcome::none;
+  }
   if (answer) {
     if (*answer != unpromised) heard_[member] = now;
     refused_.erase(member);
@@ -75,11 +90,11 @@ Agreement::Outcome Agreement::on_answer(const std::string& member, const Result<
   switch (why.code) {
     case Error::exists:
     case Error::denied:
-      heard_.erase(member);
-      if (refused_.insert_or_assign(member, why.message).second)
-        log(LogLevel::warning, "pool \"{}\": member {} has another definition: {}", name_, member, why.message);
-      refused_since_ = std::min(refused_since_, now);
-      ask_at_ = std::min(ask_at_, deadline_after(now, agreed_ ? tell_rivals_every_ns : ask_every_ns));
+      refuse(member, fmt::format("different at member {}: {}", member, why.message), now);
+      return Outcome::none;
+    case Error::protocol:
+    case Error::version:
+      refuse(member, fmt::format("refused by member {}: {}", member, why.message), now);
       return Outcome::none;
     case Error::too_large:
     case Error::invalid:
@@ -89,9 +104,24 @@ Agreement::Outcome Agreement::on_answer(const std::string& member, const Result<
         log(LogLevel::error, "pool \"{}\": member {} does not take part: {}", name_, member, why.message);
       heard_[member] = now;  // until it confirms, its pieces wait, and flushes of programs fail
       return work(alive, now, asks);
+    case Error::would_block:  // to a telling: it may have forgotten this definition, which only a question brings back
+      if (agreed_ && refused_.contains(member) && !was_forgetful) {
+        forgetful_.insert(member);
+        ask(member, asks);
+      }
+      return Outcome::none;
     default:
       return Outcome::none;  // asked again as long as it lives
   }
+}
+
+// Each refusal is logged once.
+void Agreement::refuse(const std::string& member, std::string why, TimeNs now) {
+  heard_.erase(member);
+  const auto [refused, is_new] = refused_.insert_or_assign(member, std::move(why));
+  if (is_new) log(LogLevel::warning, "pool \"{}\" is {}", name_, refused->second);
+  refused_since_ = std::min(refused_since_, now);
+  ask_at_ = std::min(ask_at_, deadline_after(now, agreed_ ? tell_rivals_every_ns : ask_every_ns));
 }
 
 Agreement::Outcome Agreement::agree(TimeNs now) {
@@ -112,14 +142,15 @@ Agreement::Answer Agreement::confirm(bool told, TimeNs now) {
 
 Status Agreement::yield_to_proposed(std::string_view other, TimeNs now) {
   OFP_ASSIGN(const bool wins, comes_before(other, text_));
-  if (agreed_) {  // the sender and the members that agree with it have to learn that it was
+  if (agreed_) {  // the sender and the members that agree with it have to learn that it was replaced
     heard_.clear();
     ask_at_ = std::min(ask_at_, deadline_after(now, ask_every_ns));
   }
   if (agreed_ || (!wins && refused_.empty()))
-    return fail(Error::exists, "member {} has it as \"{}\"{}", self_, text_,
+    return fail(Error::exists, "member {} has it as \"{}\"{}", self_, shown(text_),
                 agreed_ ? "" : ", on which its members do not agree yet");
-  if (now < bound_until_) return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, text_);
+  if (now < bound_until_)
+    return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, shown(text_));
   return {};
 }
 
@@ -127,13 +158,14 @@ Status Agreement::yield_to_agreed(std::string_view other, TimeNs now) {
   OFP_ASSIGN(const bool wins, comes_before(other, text_));
   if (agreed_ && wins) {
     if (now >= rival_until_)
-      log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: nothing more is accepted here", text_,
-          other);
+      log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: nothing more is accepted here",
+          shown(text_), shown(other));
     rival_ = other;
     rival_until_ = deadline_after(now, rival_believed_ns);
   }
-  if (agreed_) return fail(Error::exists, "member {} has it as \"{}\"", self_, text_);
-  if (now < bound_until_) return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, text_);
+  if (agreed_) return fail(Error::exists, "member {} has it as \"{}\"", self_, shown(text_));
+  if (now < bound_until_)
+    return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, shown(text_));
   return {};
 }
 

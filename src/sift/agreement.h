@@ -9,7 +9,7 @@
 //   - Of two definitions without agreement, the one with more members wins, or else the first in order; agents with the
 //     other one take it. A member that was refused promises nothing, so a definition that cannot win disappears soon.
 //   - A definition with agreement stays. If there are two, of members that could not reach each other, both keep their
-//     objects. The one that does not win takes no more, and gives the reason in its answers, the log and the status,
+//     objects. The loser takes no further rows, and gives the reason in its answers, the log and the status,
 //     until it is dropped.
 //
 // Absent members are not waited for: they are told when they are back.
@@ -38,12 +38,14 @@ class Agreement {
   static constexpr TimeNs refused_wait_ns = 15 * second_ns;  // for another definition, after a refusal
   static constexpr TimeNs meet_ns = 3 * second_ns;           // until unknown members of a definition count as absent
 
-  // A member's answer that has the same definition; the numbers go to other agents.
-  enum Answer : std::uint64_t { promised = 0, agreed_on = 1, unpromised = 2 };
-  // Asks a member whether it has another definition, or `tells` it that all have agreed on this one.
+  // The answer of a member with the same definition, or of one that lacks the definition (definition.h) and wants it;
+  // the numbers go to other agents.
+  enum Answer : std::uint64_t { promised = 0, agreed_on = 1, unpromised = 2, wants_definition = 3 };
+  // Asks a member whether it has another definition. `sends`: with the whole of this one. `tells`: all have agreed on
+  // this one.
   struct Ask {
     std::string member;
-    bool tells;
+    bool tells = false, sends = false;
   };
   using Asks = std::vector<Ask>;
   enum class Outcome : std::uint8_t {
@@ -52,8 +54,8 @@ class Agreement {
     hopeless  // may_put() fails, so requests that wait for agreement fail, too
   };
 
-  // `self` and `members` are names; `members` are sorted. `alive`, below: the living members that are known here,
-  // sorted, of this pool or not.
+  // `self` and `members` are names; `members` are sorted. `alive`, below: all living members that are known here,
+  // sorted.
   Agreement(std::string self, std::string text, std::vector<std::string> members);
 
   [[nodiscard]] bool is_agreed() const noexcept { return agreed_; }
@@ -74,7 +76,11 @@ class Agreement {
   // known.
   Outcome agree(TimeNs now);
   // A member has restarted, without its pools.
-  void on_restart(const std::string& member) { heard_.erase(member); }
+  void on_restart(const std::string& member) {
+    heard_.erase(member);
+    refused_.erase(member);
+    forgetful_.erase(member);
+  }
   // Asks one member, unless it is being asked.
   void ask(const std::string& member, Asks& asks);
 
@@ -89,12 +95,16 @@ class Agreement {
   void take_as_proposed(TimeNs now);  // this definition has replaced another one
 
  private:
+  void refuse(const std::string& member, std::string why, TimeNs now);
+
   std::string self_, name_, text_;
   std::vector<std::string> members_;
   bool agreed_ = false;
   std::map<std::string, TimeNs> heard_;  // members that have the same definition, and when they last confirmed it
-  std::set<std::string> asking_;         // that were asked, and have not answered
-  std::map<std::string, std::string> refused_;  // members that have another one, with their messages
+  std::set<std::string> asking_;         // asked, without an answer yet
+  std::set<std::string> sent_;           // of these, those that were sent the whole definition
+  std::map<std::string, std::string> refused_;  // members that have another one, or refuse, and their reasons
+  std::set<std::string> forgetful_;  // of these, those that a telling did not reach: they are asked again instead
   TimeNs refused_since_ = never, bound_until_ = 0, ask_at_ = 0;
   TimeNs told_at_ = never;  // when another member asked or told; it may know members that are unknown here
   std::string rival_;

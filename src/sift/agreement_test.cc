@@ -15,13 +15,13 @@ constexpr const char* of_two = "sift:/t?key=id&members=a,b";
 constexpr const char* of_three = "sift:/t?key=id&members=a,b,c";
 constexpr const char* first_of_two = "sift:/t?key=id&members=a,aa";
 
-// Member "a" of a pool of "a" and "b"; "c" lives and is no member of the pool.
+// Member "a" of a pool of "a" and "b"; "c" lives, outside of the pool.
 class AgreementTest : public ::testing::Test {
  protected:
   std::vector<std::string> asked() {
     std::vector<std::string> members;
     for (const Agreement::Ask& each : std::exchange(asks_, {}))
-      members.push_back(each.member + (each.tells ? "!" : ""));
+      members.push_back(each.member + (each.tells ? "!" : "") + (each.sends ? "+" : ""));
     return members;
   }
   Outcome answer(const std::string& member, Result<std::uint64_t> answer) {
@@ -51,6 +51,50 @@ TEST_F(AgreementTest, AConfirmationCountsForAFewSeconds) {
   now_ += Agreement::heard_for_ns + 1;
   EXPECT_EQ(answer("c", Agreement::promised), Outcome::none) << "the word of b is too old";
   EXPECT_EQ(answer("b", Agreement::promised), Outcome::agreed);
+}
+
+TEST_F(AgreementTest, AMemberThatDoesNotHaveTheDefinitionIsSentIt) {
+  EXPECT_EQ(work(), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("b", "c"));
+  EXPECT_EQ(answer("b", Agreement::wants_definition), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("b+"));
+  EXPECT_EQ(answer("c", Agreement::promised), Outcome::none);
+  EXPECT_FALSE(agreement_.is_agreed()) << "b has confirmed nothing";
+  EXPECT_EQ(answer("b", Agreement::promised), Outcome::agreed);
+}
+
+TEST_F(AgreementTest, AMemberThatGoesOnWantingTheDefinitionIsSentItOnceEachTimeItIsAsked) {
+  EXPECT_EQ(work(), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("b", "c"));
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(answer("b", Agreement::wants_definition), Outcome::none);
+    EXPECT_THAT(asked(), ElementsAre("b+"));
+    EXPECT_EQ(answer("b", Agreement::wants_definition), Outcome::none);
+    EXPECT_EQ(work(), Outcome::none);
+    EXPECT_THAT(asked(), IsEmpty()) << "before its time";
+    now_ = agreement_.next_deadline();
+    EXPECT_EQ(work(), Outcome::none);
+    EXPECT_THAT(asked(), ElementsAre("b"));
+  }
+}
+
+TEST_F(AgreementTest, AMemberThatRefusesTheDefinitionItselfIsTheAnswerToPuts) {
+  for (const Error code : {Error::protocol, Error::version}) {
+    Agreement agreement("a", of_two, {"a", "b"});
+    EXPECT_EQ(agreement.work(alive_, now_, asks_), Outcome::none);
+    EXPECT_EQ(agreement.on_answer("b", fail(code, "not as members write it"), alive_, now_, asks_), Outcome::none);
+    EXPECT_EQ(agreement.on_answer("c", Agreement::promised, alive_, now_, asks_), Outcome::none);
+    EXPECT_FALSE(agreement.is_agreed()) << "b has confirmed nothing";
+    EXPECT_TRUE(agreement.may_put(now_));
+    const TimeNs later = now_ + Agreement::refused_wait_ns;
+    EXPECT_EQ(agreement.work(alive_, later, asks_), Outcome::hopeless);
+    const Status refused = agreement.may_put(later);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("refused by member b: not as members write it"));
+    agreement.on_restart("b");
+    EXPECT_EQ(agreement.work(alive_, later, asks_), Outcome::none);
+    EXPECT_TRUE(agreement.may_put(later)) << "a restarted member may be another version";
+  }
 }
 
 TEST_F(AgreementTest, AMemberThatIsGoneIsNotWaitedFor) {
@@ -97,6 +141,38 @@ TEST_F(AgreementTest, AfterItMembersWithAnotherDefinitionAreTold) {
   now_ = agreement_.next_deadline();
   EXPECT_EQ(work(), Outcome::none);
   EXPECT_THAT(asked(), ElementsAre("b", "c!"));
+}
+
+TEST_F(AgreementTest, AMemberThatForgotTheDefinitionItIsToldOfIsSentItAgain) {
+  EXPECT_EQ(agreement_.agree(now_), Outcome::agreed);
+  EXPECT_EQ(answer("c", fail(Error::exists, "another")), Outcome::none);
+  now_ = agreement_.next_deadline();
+  EXPECT_EQ(work(), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("b", "c!"));
+  EXPECT_EQ(answer("c", fail(Error::would_block, "it does not have the definition")), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("c")) << "a question, which it can answer by a wish";
+  EXPECT_EQ(answer("c", Agreement::wants_definition), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("c+"));
+  EXPECT_EQ(answer("c", fail(Error::exists, "another")), Outcome::none);
+  EXPECT_LE(agreement_.next_deadline() - now_, Agreement::rival_believed_ns / 2) << "while it still believes";
+  now_ = agreement_.next_deadline();
+  EXPECT_EQ(work(), Outcome::none);
+  EXPECT_THAT(asked(), ElementsAre("c!"));
+}
+
+// Its promise to a third one still binds it.
+TEST_F(AgreementTest, AMemberThatIsBoundIsAskedOnceBetweenTellings) {
+  EXPECT_EQ(agreement_.agree(now_), Outcome::agreed);
+  EXPECT_EQ(answer("c", fail(Error::exists, "another")), Outcome::none);
+  for (int turn = 0; turn < 3; ++turn) {
+    now_ = agreement_.next_deadline();
+    EXPECT_EQ(work(), Outcome::none);
+    EXPECT_THAT(asked(), ::testing::Contains("c!"));
+    EXPECT_EQ(answer("c", fail(Error::would_block, "bound")), Outcome::none);
+    EXPECT_THAT(asked(), ElementsAre("c"));
+    EXPECT_EQ(answer("c", fail(Error::would_block, "bound")), Outcome::none);
+    EXPECT_THAT(asked(), IsEmpty());
+  }
 }
 
 TEST_F(AgreementTest, ADefinitionWithMoreMembersReplacesOneThatIsNotAgreedOn) {

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/hash/mix.h"
+#include "wire/messages/peer_messages.h"
+
 namespace offpath::sift {
 namespace {
 
@@ -56,7 +61,7 @@ TEST(Definition, SaysWhereMembersAreIfStagesAreMapped) {
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_EQ(made->text, "sift:/t?key=id&stage2=rack:r1&racks=r1:a,b|r2:c{1..2}&cards=b");
   EXPECT_THAT(made->members, ElementsAre("a", "b", "c1", "c2"));
-  // Another member, which knows other places, makes the same of it.
+  // A member that knows other places makes the same definition.
   const Settings settings = parse_settings(made->text).value();
   const auto there = definition_of(made->text, settings, {}, {});
   ASSERT_TRUE(there) << there.error().message;
@@ -72,6 +77,27 @@ TEST(Definition, SaysWhereMembersAreIfStagesAreMapped) {
       << "where z is, nobody knows";
 }
 
+// Members would refuse the definition, and programs would hear of it when they put.
+TEST(Definition, NamesThatNoMemberHasAreRefused) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{256}}) {
+    const auto made = defined(fmt::format("sift:/t?key=id&members=a,{},b", std::string(bytes, 'x')));
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message, HasSubstr(fmt::format("a name of {} bytes, 1 to 255 are expected", bytes)));
+  }
+  EXPECT_TRUE(defined(fmt::format("sift:/t?key=id&members=a,{}", std::string(255, 'x'))));
+}
+
+TEST(Definition, ThatIsNamedWithPlacesDoesNotTellOthersToWait) {
+  constexpr const char* text = "sift:/t?key=id&stage2=rack:r1&wait=2&racks=r1:a,b|r2:c{1..2}&cards=b";
+  const auto made = defined(text);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->text, "sift:/t?key=id&stage2=rack:r1&racks=r1:a,b|r2:c{1..2}&cards=b");
+  const auto read = decode_definition(encode_definition(made->text));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, made->text);
+  EXPECT_TRUE(check_same(text, parse_settings(made->text).value(), made->text)) << "it names the same pool again";
+}
+
 TEST(Definition, MoreMembersWinOrElseTheFirstInOrder) {
   EXPECT_TRUE(comes_before("sift:/t?key=id&members=a,b,c", "sift:/t?key=id&members=a,b").value());
   EXPECT_FALSE(comes_before("sift:/t?key=id&members=a,b", "sift:/t?key=id&members=a,b,c").value());
@@ -79,10 +105,97 @@ TEST(Definition, MoreMembersWinOrElseTheFirstInOrder) {
   EXPECT_FALSE(comes_before("sift:/t?key=id&nonsense=1", "sift:/t?key=id").has_value());
 }
 
+TEST(Definition, AnAgentThatIsNamedIsAllOfItsCores) {
+  const std::vector<std::string> living{"a", "a+1", "b", "c", "c+1"};
+  const auto made =
+      definition_of("sift:/t?key=id&members=b,a", parse_settings("sift:/t?key=id&members=b,a").value(), living, {});
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->members, (std::vector<std::string>{"a", "a+1", "b"}));
+  const Settings existing = parse_settings(made->text).value();
+  EXPECT_TRUE(check_same("sift:/t?key=id&members=a,b", existing, made->text)) << "as its program names it";
+  EXPECT_FALSE(check_same("sift:/t?key=id&members=a,c", existing, made->text));
+  EXPECT_FALSE(check_same("sift:/t?key=id&members=a+1,b", existing, made->text));
+  const auto again = decode_definition(encode_definition(made->text));
+  EXPECT_TRUE(again) << (again ? "" : again.error().message);
+}
+
+TEST(Definition, APoolWaitsForAgentsAndNotForTheirCores) {
+  const char* const text = "sift:/t?key=id&wait=2";
+  const auto early = definition_of(text, parse_settings(text).value(), std::vector<std::string>{"a", "a+1"}, {});
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, Error::would_block);
+  EXPECT_TRUE(definition_of(text, parse_settings(text).value(), std::vector<std::string>{"a", "a+1", "b"}, {}));
+}
+
 TEST(Definition, AMemberIsFoundByItsWholeName) {
   const Settings settings = parse_settings("sift:/t?key=id&members=ab,c").value();
   EXPECT_TRUE(has_member(settings, "c"));
   EXPECT_FALSE(has_member(settings, "a"));
+}
+
+// Irregular names of so many bytes, sorted.
+std::vector<std::string> thousand_names(std::size_t bytes) {
+  std::vector<std::string> names;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    std::string name = fmt::format("m{:016x}.", mix(i));
+    name.resize(bytes, 'x');
+    names.push_back(std::move(name));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Definition, OfAThousandMembersIsAnObjectWithAShortReference) {
+  for (const std::size_t bytes : {std::size_t{20}, std::size_t{63}})
+    for (const char* const text : {"sift:/t?key=id&stages=2&fanout=32", "sift:/t?key=id&stage2=rack:*&wait=1000"}) {
+      const std::vector<std::string> names = thousand_names(bytes);
+      const auto place = [&](const std::string& member) { return MemberPlace{member.substr(0, 2), member[2] < '8'}; };
+      const auto made = definition_of(text, parse_settings(text).value(), names, place);
+      ASSERT_TRUE(made) << made.error().message;
+      EXPECT_EQ(made->members, names);
+      EXPECT_GT(made->text.size(), 1000 * bytes) << "each name is there";
+      const std::vector<std::byte> object = encode_definition(made->text);
+      EXPECT_LE(object.size(), wire::definition_bytes_max);
+      const auto again = decode_definition(object);
+      ASSERT_TRUE(again) << again.error().message;
+      EXPECT_EQ(*again, made->text);
+      const std::string reference = reference_to(made->text);
+      EXPECT_EQ(reference.size(), std::string("sift:/t?definition=").size() + 32);
+      EXPECT_TRUE(is_reference(reference));
+      EXPECT_EQ(name_in(reference), "sift:/t");
+      EXPECT_EQ(reference, reference_to(*again));
+      std::string other = made->text;
+      other[other.find("xx") + 1] = 'y';
+      EXPECT_NE(reference, reference_to(other));
+    }
+}
+
+TEST(Definition, AnObjectThatIsNotAsMembersWriteItIsRefused) {
+  const auto refusal = [](std::string_view text) {
+    const auto read = decode_definition(encode_definition(text));
+    return read ? std::string() : read.error().message;
+  };
+  EXPECT_EQ(refusal("sift:/t?key=id&members=a,b"), "");
+  EXPECT_EQ(refusal("sift:/t?key=id&stage2=rack:r1&racks=r1:a,b|r2:c{1..2}&cards=b"), "");
+  EXPECT_THAT(refusal("sift:/t?key=id"), HasSubstr("leaves members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=a*"), HasSubstr("leaves members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&wait=2&members=a,b"), HasSubstr("leaves members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&by=range&ranges=sample&members=a"), HasSubstr("leaves members, or ranges"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=b,a"), HasSubstr("is not as members write it"));
+  EXPECT_THAT(refusal("sift:/t?members=a,b&key=id"), HasSubstr("is not as members write it"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=a,a"), HasSubstr("is not as members write it"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=a,,b"), HasSubstr("a name of 0 bytes"));
+  EXPECT_THAT(refusal(fmt::format("sift:/t?key=id&members={}", std::string(256, 'a'))), HasSubstr("256 bytes"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=n{0000..1024}"), HasSubstr("more than 1024"));
+  EXPECT_THAT(refusal("sift:/t?definition=00&members=a"), HasSubstr("'definition' is not a setting"));
+  std::vector<std::byte> object = encode_definition("sift:/t?key=id&members=a,b");
+  for (std::size_t bytes = 0; bytes < object.size(); ++bytes)
+    EXPECT_FALSE(decode_definition(Bytes(object).first(bytes))) << bytes;
+  object.push_back(std::byte{'c'});
+  EXPECT_THAT(decode_definition(object).error().message, HasSubstr("no definition of a sift pool"));
+  object.pop_back();
+  object[4] = std::byte{2};
+  EXPECT_EQ(decode_definition(object).error().code, Error::version);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct AdmitEffect {
   std::uint64_t token;
 };
 
-// To be offered to `member`, whose answer is on_published with the same token. A carrier without an answer reports a
+// Offer the piece to `member`; its answer is on_published with the same token. A carrier without an answer reports a
 // failure, and the piece is published again with the same sequence. The header's bytes are encode()'s.
 struct PublishEffect {
   std::uint64_t token;
@@ -34,7 +34,7 @@ struct PublishEffect {
   FramePtr frame;  // null for the mark of a flush
 };
 
-// This agent's part of the tracks has everything that was put anywhere before the flush; or the deadline has passed.
+// This agent's part of the tracks has all rows that were put anywhere before the flush; or the deadline has passed.
 struct FlushedEffect {
   std::uint64_t token;
   Status status;
@@ -43,7 +43,7 @@ struct FlushedEffect {
 // ---- for a kept pool (kept/journal.h)
 
 // Store the object under the name so that it survives this agent; then call on_kept with the same token. After a
-// failure it may exist nevertheless. Null: there was no memory for it, which counts as a failure.
+// failure it may exist nevertheless. Null: no memory, which counts as a failure.
 struct KeepEffect {
   std::uint64_t token;
   std::string name;
@@ -55,14 +55,26 @@ struct ForgetEffect {
   std::string name;
 };
 
-// The object under the name is requested; then call on_read with the same token.
+// The object under the name is requested; then call on_read with the same token. `unread`: if it is on disk here, its
+// frame is enough.
 struct ReadEffect {
   std::uint64_t token;
   std::string name;
+  bool unread = false;
+};
+
+// ---- for a pool whose tracks leave memory
+
+// Store the object under the name on this agent's disk, if it is not there; then call on_spilled with the same token
+// and the frame that reads it from there. ForgetEffect removes it.
+struct SpillEffect {
+  std::uint64_t token;
+  std::string name;
+  FramePtr object;
 };
 
 using Effect = std::variant<AdmitEffect, StoredEffect, PublishEffect, JobEffect, FlushedEffect, KeepEffect,
-                            ForgetEffect, ReadEffect>;
+                            ForgetEffect, ReadEffect, SpillEffect>;
 using Effects = std::vector<Effect>;
 
 // In place: GCC 12 warns about moving a variant.

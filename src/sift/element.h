@@ -29,12 +29,12 @@ class SourceHistory {
   };
   // Fails with Error::stale for a life whose sequences were dropped. Valid until the next call.
   [[nodiscard]] Result<TakenSequences*> life(const Source& source);
-  // For a life that may have been dropped: then it is null.
+  // The same, but null for a life that was dropped.
   [[nodiscard]] TakenSequences* settled(std::uint64_t incarnation) noexcept;
   // The newest flush before which everything of this source was taken.
   std::uint64_t flushed = 0;
 
-  // ---- its part of an element's record
+  // ---- the source's part of an element's record
   [[nodiscard]] ElementRecord::Source record(std::uint32_t source) const;
   // Sequences that are settled there become taken and settled here.
   void take_up(const ElementRecord::Source& record);
@@ -46,7 +46,7 @@ class SourceHistory {
 
 struct HeldPiece {
   Piece piece;
-  std::uint64_t bytes = 0;   // of its frame
+  std::uint64_t bytes = 0;   // bytes of its frame
   std::uint64_t charge = 0;  // on the stage's budget
   TimeNs arrived_ns = 0;
   std::uint64_t order = 0;  // the order in which the element took its pieces
@@ -60,6 +60,8 @@ struct Batch {
   std::uint64_t charge = 0;
   std::vector<Part> parts;              // the job's result
   std::shared_ptr<const TrackRun> run;  // or this, in the last stage
+  std::uint64_t run_bytes = 0;          // bytes of memory that were taken for it
+  std::optional<std::size_t> unread{};  // after a failed merge: the run that could not be read
 
   // ---- for a kept pool
   std::uint64_t number = 0;  // of the element's splits and runs
@@ -95,11 +97,11 @@ struct Element {
   std::deque<HeldPiece> pieces;
   std::uint64_t bytes = 0;
   std::uint64_t taken = 0;       // pieces since the beginning, which gives their order
-  TakenSequences gone;           // those that went on to the next stage
+  TakenSequences gone;           // pieces that went on to the next stage
   std::shared_ptr<Batch> batch;  // while a job splits it
   bool due = false;              // to be split as soon as there is room for the parts
   bool age_timer = false;
-  std::uint32_t failures = 0;  // of jobs in a row
+  std::uint32_t failures = 0;  // failed jobs in a row
 
   std::map<std::string, SourceHistory, std::less<>> sources;
   std::map<std::pair<Source, std::uint64_t>, std::uint64_t> arriving;  // (source, sequence) -> arrival
@@ -114,7 +116,11 @@ struct Element {
   std::uint64_t newest_flush = 0;  // in `flushes`, or passed
   std::uint64_t passed = 0;
 
-  TrackRuns tracks;  // in the last stage
+  // ---- in the last stage
+  TrackRuns tracks;
+  bool merge_waits = false;          // waits for room, or for sorts of other elements
+  std::uint32_t merge_failures = 0;  // in a row
+  TimeNs retry_at = 0;               // no merge begins before this time
 
   // ---- for a kept pool
   std::uint64_t number = 0;  // of the last split or run

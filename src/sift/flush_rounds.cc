@@ -26,7 +26,7 @@ FlushRounds::Outcome FlushRounds::on_answer(std::uint64_t id, const Result<std::
     flushes_.erase(at);
     return ended;
   };
-  // Members that live wait for one that is lost, and hear of it as this one does. After another failure they end by
+  // Living members that wait for a lost one hear of its loss as this one does. After other failures they end by
   // themselves.
   if (!newer && newer.error().code == Error::peer_lost) return over(tl::unexpected(newer.error()));
   if (!newer && flush.status) flush.status = tl::unexpected(newer.error());

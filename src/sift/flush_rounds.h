@@ -1,7 +1,7 @@
 // Flushes of one pool for which programs of this agent wait. Each asks all members, under a number that grows
 // (flushes.h says what a member does then). If a member has begun a later flush, rows may have been put since, so all
-// members are asked again under a larger number, until the program's deadline. The loss of a member ends a
-// flush: the others may wait for what it does not send any more.
+// members are asked again under a larger number, until the program's deadline. The loss of a member ends a flush: the
+// others may wait for messages that it does not send any more.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class FlushRounds {
     std::uint64_t ticket;
     Status status;
   };
-  // Nothing: answers are missing. A round: ask all members again.
+  // Empty: answers are missing. A round: ask all members again.
   using Outcome = std::variant<std::monostate, Round, Over>;
 
   // `self`: this agent's position among `members`.

@@ -97,8 +97,9 @@ std::string Flushes::describe(Elements& elements, std::uint64_t flush) const {
       if (at.sources[source].flushed < flush) example += fmt::format("{}'{}'", example.empty() ? "" : ", ", source);
     if (!example.empty()) example = fmt::format("; element {} waits for {}", index, example.substr(0, 200));
   }
-  return fmt::format("flush {} of '{}': {} elements of tracks on '{}' have not received all pieces{}", flush,
-                     options_.settings.pool, waiting, options_.self.member, example);
+  return fmt::format("flush {} of '{}': {} elements of tracks on '{}' have not received all pieces{}{}{}", flush,
+                     options_.settings.pool, waiting, options_.self.member, example, held_back.empty() ? "" : "; ",
+                     held_back);
 }
 
 }  // namespace offpath::sift

@@ -25,11 +25,13 @@ class Flushes {
   void pass(Element& element, std::uint32_t overhead_bytes);
   // Ends flushes that all elements here have passed, or whose deadline is over.
   void end(Elements& elements, TimeNs now, Effects& effects);
-  // All that are waited for have failed.
+  // Fails all flushes that members wait for.
   void end_all(const Status& status, Effects& effects);
   void drop(const Status& status, Effects& effects);
 
   [[nodiscard]] TimeNs next_deadline() const noexcept;
+
+  std::string held_back;  // why tracks take no pieces at the moment, for errors; empty if they do
 
  private:
   struct Flush {

@@ -15,6 +15,7 @@ namespace offpath::sift {
 namespace {
 
 constexpr std::size_t digits_max = 9;
+constexpr std::size_t numbers_max = 8;  // numbers of a name that are joined; each takes a pass over all names
 
 [[nodiscard]] bool is_digit(char letter) noexcept { return letter >= '0' && letter <= '9'; }
 
@@ -42,7 +43,7 @@ struct Names {
   names.texts.emplace_back();
   while (!name.empty()) {
     const auto digits = static_cast<std::size_t>(std::ranges::find_if_not(name, is_digit) - name.begin());
-    if (digits == 0 || digits > digits_max) {
+    if (digits == 0 || digits > digits_max || names.numbers.size() == numbers_max) {
       const std::size_t taken = std::max<std::size_t>(digits, 1);
       names.texts.back() += name.substr(0, taken);
       name.remove_prefix(taken);
@@ -68,7 +69,7 @@ struct Names {
   return text;
 }
 
-// Joins what differs in this number alone and follows each other in it.
+// Joins names that differ only in this number, by consecutive values.
 void join(std::vector<Names>& all, std::size_t number) {
   std::map<Names, std::vector<Numbers>> by_rest;
   for (Names& each : all) {
@@ -98,17 +99,23 @@ struct Range {
   Numbers numbers;
 };
 
+// Looks at each character about once: it is a program's or another member's text.
 [[nodiscard]] std::optional<Range> first_range(std::string_view text) {
+  const auto take_number = [](std::string_view& rest) {
+    const auto digits = static_cast<std::size_t>(std::ranges::find_if_not(rest, is_digit) - rest.begin());
+    const std::string_view number = rest.substr(0, digits);
+    rest.remove_prefix(digits);
+    return number.size() <= digits_max ? number : std::string_view{};
+  };
   for (std::size_t begin = text.find('{'); begin != std::string_view::npos; begin = text.find('{', begin + 1)) {
-    const std::size_t dots = text.find("..", begin), end = text.find('}', begin);
-    if (dots == std::string_view::npos || end == std::string_view::npos || dots > end) continue;
-    const std::string_view first = text.substr(begin + 1, dots - begin - 1),
-                           last = text.substr(dots + 2, end - dots - 2);
-    const auto is_number = [](std::string_view each) {
-      return !each.empty() && each.size() <= digits_max && std::ranges::all_of(each, is_digit);
-    };
-    if (is_number(first) && is_number(last))
-      return Range{begin, end + 1, {number_in(first), number_in(last), first.size() == last.size() ? first.size() : 0}};
+    std::string_view rest = text.substr(begin + 1);
+    const std::string_view first = take_number(rest);
+    if (first.empty() || !rest.starts_with("..")) continue;
+    rest.remove_prefix(2);
+    const std::string_view last = take_number(rest);
+    if (last.empty() || !rest.starts_with('}')) continue;
+    const std::size_t end = text.size() - rest.size() + 1;
+    return Range{begin, end, {number_in(first), number_in(last), first.size() == last.size() ? first.size() : 0}};
   }
   return std::nullopt;
 }

@@ -7,8 +7,8 @@ namespace offpath::sift {
 
 namespace {
 
-constexpr std::uint32_t magic = 0x5053464F;  // "OFSP"
-constexpr std::uint16_t version = 1;
+constexpr std::uint32_t piece_magic = 0x5053464F;  // "OFSP"
+constexpr std::uint16_t piece_version = 1;
 constexpr std::size_t fixed_bytes = 56;
 constexpr std::size_t crc_at = 12;
 
@@ -74,8 +74,8 @@ std::vector<std::byte> encode(const PieceHeader& header) {
   std::vector<std::byte> bytes;
   bytes.reserve(fixed_bytes + 4 + header.pool.size() + header.source.member.size() +
                 header.runs.size() * sizeof(StepRun));
-  put(bytes, magic);
-  put(bytes, version);
+  put(bytes, piece_magic);
+  put(bytes, piece_version);
   put(bytes, static_cast<std::uint16_t>(header.element.stage));
   put(bytes, header.element.index);
   put(bytes, header.crc32c);
@@ -98,10 +98,10 @@ Result<PieceHeader> decode_piece_header(Bytes bytes) {
   if (bytes.size() < fixed_bytes)
     return fail(Error::protocol, "the header of a piece has {} bytes, at least {} are expected", bytes.size(),
                 fixed_bytes);
-  if (const auto found = take<std::uint32_t>(bytes); found != magic)
-    return fail(Error::protocol, "a piece begins with {:#x}, expected {:#x}", found, magic);
-  if (const auto found = take<std::uint16_t>(bytes); found != version)
-    return fail(Error::version, "a piece has version {}, expected {}", found, version);
+  if (const auto found = take<std::uint32_t>(bytes); found != piece_magic)
+    return fail(Error::protocol, "a piece begins with {:#x}, expected {:#x}", found, piece_magic);
+  if (const auto found = take<std::uint16_t>(bytes); found != piece_version)
+    return fail(Error::version, "a piece has version {}, expected {}", found, piece_version);
   PieceHeader header;
   header.element.stage = take<std::uint16_t>(bytes);
   header.element.index = take<std::uint32_t>(bytes);

@@ -1,4 +1,4 @@
-// The unit that travels from element to element: one Arrow frame of the pool's schema, and a header.
+// The unit of transfer between elements: one Arrow frame of the pool's schema, and a header.
 //
 // There is no column of time steps: a piece's rows are runs of one step each, in ascending order of steps.
 #pragma once
@@ -62,7 +62,7 @@ inline constexpr std::size_t member_name_bytes_max = 255;
 // from every later reader.
 [[nodiscard]] std::uint32_t seal(const PieceHeader& header, std::uint32_t crc32c_of_identifiers);
 
-// "step000120" -> 120: the digits a row key ends in.
+// "step000120" -> 120: the digits at the end of a row key.
 [[nodiscard]] Result<std::int64_t> step_of(std::string_view row_key);
 
 // The sequences of one source that were taken: all up to one, and a few intervals beyond it.
@@ -70,7 +70,7 @@ class TakenSequences {
  public:
   static constexpr std::size_t gaps_max = 1024;
   [[nodiscard]] bool has(std::uint64_t sequence) const noexcept;
-  // False: it would leave more gaps than are remembered; the piece has to come again later.
+  // False: it would leave more gaps than are remembered; the piece has to be offered again later.
   [[nodiscard]] bool can_take(std::uint64_t sequence) const noexcept;
   void take(std::uint64_t sequence) { take(sequence, sequence); }
   void take(std::uint64_t first, std::uint64_t last);

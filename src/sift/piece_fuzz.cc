@@ -1,5 +1,5 @@
-// Arbitrary bytes as a piece's header, and arbitrary text as a sift pool's name: whatever is accepted keeps to the
-// limits, and a header encodes to the same bytes again.
+// Arbitrary bytes as a piece's header, and arbitrary text as a sift pool's name: accepted ones keep to the limits, and
+// a header encodes to the same bytes again.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,12 @@
 #include "sift/settings.h"
 
+#include <fmt/ranges.h>
+
 #include "base/config.h"
 #include "base/text.h"
 #include "pool/directory/pool_name.h"
 #include "sift/member_ranges.h"
+#include "wire/limits.h"
 #include "wire/messages/peer_messages.h"
 
 namespace offpath::sift {
@@ -43,7 +46,7 @@ Status each_name(std::string_view text, const Take& take) {
   return {};
 }
 
-// Members by rack, which are all there are if no others are named.
+// Members by rack; these are all members if no others are named.
 Status set_racks(Settings& settings, std::string_view text) {
   std::string all;
   while (!text.empty()) {
@@ -64,7 +67,7 @@ Status set_racks(Settings& settings, std::string_view text) {
   return {};
 }
 
-// Once their racks are known.
+// Called when the racks are known.
 Status set_cards(Settings& settings, std::string_view text) {
   return each_name(text, [&](const std::string& card) -> Status {
     const auto place = settings.places.find(card);
@@ -78,7 +81,18 @@ Status set_cards(Settings& settings, std::string_view text) {
 Status set(Settings& settings, std::string_view name, std::string_view text) {
   if (name == "key")
     settings.key = text;
-  else if (name == "members") {
+  else if (name == "by") {
+    if (text != "bits" && text != "hash" && text != "range")
+      return fail(Error::invalid, "by={}: bits, hash or range is expected", text);
+    settings.by = text == "bits" ? KeyBy::bits : text == "hash" ? KeyBy::hash : KeyBy::range;
+  } else if (name == "ranges" && text == "sample") {
+    settings.samples_ranges = true;
+  } else if (name == "ranges") {
+    for (std::string_view rest = text;; rest.remove_prefix(settings.ranges.back().size() + 1)) {
+      settings.ranges.emplace_back(rest.substr(0, rest.find(',')));
+      if (settings.ranges.back().size() == rest.size()) break;
+    }
+  } else if (name == "members") {
     OFP_ASSIGN(settings.members, member_names(text));
   } else if (const std::uint32_t stage = stage_of(name); stage != 0) {
     if (const auto selector = parse_selector(text); !selector)
@@ -95,13 +109,12 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
   } else if (name == "replicas") {
     OFP_ASSIGN(settings.replicas, parse_number(name, text));
   } else if (name == "spill") {
-    if (text == "on")
-      return fail(Error::invalid,
-                  "spill=on: pieces and tracks stay in memory. spill=durable writes them to disk as well before they "
-                  "count, so that an "
-                  "agent that is killed has them again");
-    if (text != "off" && text != "durable") return fail(Error::invalid, "spill={}: off or durable is expected", text);
+    if (text != "off" && text != "on" && text != "durable")
+      return fail(Error::invalid, "spill={}: off, on or durable is expected", text);
     settings.durable = text == "durable";
+    settings.spill_on = text == "on";
+  } else if (name == "tracks_budget") {
+    OFP_ASSIGN(settings.tracks_budget_bytes, parse_size(name, text));
   } else if (name == "threshold") {
     OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text));
   } else if (name == "budget") {
@@ -114,11 +127,24 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
     settings.age_ns = *age;
   } else {
     return fail(Error::invalid,
-                "'{}' is not a setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
-                "wait, replicas, spill, and stage1 and so on are",
+                "'{}' is not a setting of a sift pool: key, by, ranges, stages, fanout, threshold, age, budget, "
+                "credit, members, "
+                "wait, replicas, spill, tracks_budget, and stage1 and so on are",
                 name);
   }
   return {};
+}
+
+// Called before the type of identifiers is known: some type must have all of these values.
+Status check_ranges(const Settings& settings) {
+  using frame::Type;
+  constexpr std::pair<Type, std::uint32_t> types[] = {{Type::int64, 8},        {Type::uint64, 8},
+                                                      {Type::float64, 8},      {Type::fixed_binary, 8},
+                                                      {Type::decimal256, 32u}, {Type::binary, 0}};
+  for (const auto& [type, value_bytes] : types)
+    if (KeyForm::make({.name = settings.key, .type = type}, value_bytes, settings.key_rule())) return {};
+  return fail(Error::invalid, "ranges={}: ascending values of one type of identifiers are expected",
+              fmt::join(settings.ranges, ","));
 }
 
 }  // namespace
@@ -152,6 +178,8 @@ Result<Settings> parse_settings(std::string_view name) {
   if (settings.budget_bytes == 0)
     settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
   if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;
+  if (settings.spill_on && settings.tracks_budget_bytes == 0)
+    settings.tracks_budget_bytes = std::max(settings.budget_bytes, tracks_budget_bytes_min);
   OFP_TRY(check(settings));
   return settings;
 }
@@ -166,6 +194,9 @@ bool same_but_members(Settings a, Settings b) {
 Status check(const Settings& settings) {
   if (settings.pool.size() < 2 || settings.pool[0] != '/')
     return fail(Error::invalid, "'{}' is not a pool's name: '/' and a name are expected", settings.pool);
+  if (settings.pool.size() > wire::pool_bytes_max - reference_more_bytes)
+    return fail(Error::too_large, "the name of a sift pool has {} bytes, at most {} are allowed", settings.pool.size(),
+                wire::pool_bytes_max - reference_more_bytes);
   if (settings.key.empty())
     return fail(Error::invalid, "sift pool '{}' needs key=COLUMN, the column with identifiers", settings.pool);
   if (settings.fanout < 2 || settings.fanout > fanout_max || !std::has_single_bit(settings.fanout))
@@ -175,6 +206,15 @@ Status check(const Settings& settings) {
         Error::invalid, "stages={} with fanout={} makes {} bits of the identifier, 1 stage to {} bits are allowed",
         settings.stages, settings.fanout, settings.stages * std::uint64_t{settings.fanout_bits()}, matched_bits_max);
   }
+  if ((settings.by == KeyBy::range) == (settings.ranges.empty() && !settings.samples_ranges))
+    return fail(Error::invalid,
+                "by=range needs ranges=, the least identifier of each range but the first, or ranges=sample; and "
+                "ranges= needs by=range");
+  if (settings.ranges.size() >= settings.elements(settings.track_stage()))
+    return fail(Error::invalid, "ranges= makes {} ranges, stages={} with fanout={} makes {} elements",
+                settings.ranges.size() + 1, settings.stages, settings.fanout,
+                settings.elements(settings.track_stage()));
+  if (settings.by == KeyBy::range) OFP_TRY(check_ranges(settings));
   if (settings.threshold_bytes < threshold_bytes_min)
     return fail(Error::invalid, "threshold={}: at least {} bytes are expected", settings.threshold_bytes,
                 threshold_bytes_min);
@@ -187,6 +227,16 @@ Status check(const Settings& settings) {
                 settings.selectors.rbegin()->first, settings.stages, settings.track_stage());
   if (settings.replicas < 1 || settings.replicas > pool::replicas_max)
     return fail(Error::invalid, "replicas={}: 1 to {} are expected", settings.replicas, pool::replicas_max);
+  if (settings.spills() && !settings.spill_on && !settings.durable)
+    return fail(Error::invalid, "tracks_budget={}: tracks leave memory with spill=on or spill=durable only",
+                settings.tracks_budget_bytes);
+  if (settings.spills() && settings.tracks_budget_bytes < tracks_budget_bytes_min)
+    return fail(Error::invalid, "tracks_budget={}: at least {} bytes are expected", settings.tracks_budget_bytes,
+                tracks_budget_bytes_min);
+  if (settings.spills() && settings.replicas > 1)
+    return fail(Error::unsupported,
+                "{} with replicas={}: copies of tracks stay in memory, which tracks_budget= would not bound",
+                settings.spill_on ? "spill=on" : "tracks_budget=", settings.replicas);
   if (settings.mapped() && settings.kept())
     return fail(Error::unsupported,
                 "stage{}= with replicas or spill=durable: stages of a pool that keeps copies cannot "

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "sift/definition.h"
+#include "wire/limits.h"
+
 namespace offpath::sift {
 namespace {
 
@@ -57,12 +60,31 @@ TEST(SiftSettings, WhatIsWrongIsNamed) {
       {"sift:/t?key=id&age=0s", "age=0"},
       {"sift:/t?key=id&replicas=0", "replicas=0"},
       {"sift:/t?key=id&colour=red", "colour"},
+      {"sift:/t?key=id&by=range&ranges=1,,2", "ranges=1,,2: ascending values"},
+      {"sift:/t?key=id&by=range&ranges=5,3", "ranges=5,3: ascending values"},
+      {"sift:/t?key=id&by=range&ranges=-1,18446744073709551615,x", "ascending values"},
+      {"sift:/t?key=id&spill=yes", "off, on or durable"},
+      {"sift:/t?key=id&tracks_budget=1MiB", "with spill=on or spill=durable only"},
+      {"sift:/t?key=id&spill=on&tracks_budget=1kB", "tracks_budget=1000"},
+      {"sift:/t?key=id&spill=on&replicas=2", "spill=on with replicas=2"},
+      {"sift:/t?key=id&spill=durable&tracks_budget=1MiB&replicas=2", "tracks_budget= with replicas=2"},
   };
   for (const auto& [name, expected] : wrong) {
     const auto read = parse_settings(name);
     ASSERT_FALSE(read) << name;
     EXPECT_NE(read.error().message.find(expected), std::string::npos) << name << ": " << read.error().message;
   }
+}
+
+TEST(Settings, TracksLeaveMemoryWithSpill) {
+  const auto budget = [](const char* name) { return parse_settings(name).value().tracks_budget_bytes; };
+  EXPECT_EQ(budget("sift:/t?key=id"), 0u);
+  EXPECT_EQ(budget("sift:/t?key=id&spill=durable"), 0u);
+  EXPECT_EQ(budget("sift:/t?key=id&spill=on"), 8u * 64 << 20) << "the budget of a stage";
+  EXPECT_EQ(budget("sift:/t?key=id&spill=on&tracks_budget=1MiB"), 1u << 20);
+  EXPECT_EQ(budget("sift:/t?key=id&spill=durable&tracks_budget=1MiB"), 1u << 20);
+  EXPECT_FALSE(parse_settings("sift:/t?key=id&spill=on")->kept());
+  EXPECT_TRUE(parse_settings("sift:/t?key=id&stages=2&spill=on&stage1=hosts")->mapped());
 }
 
 TEST(Settings, StagesAreMappedBySelectors) {
@@ -88,7 +110,19 @@ TEST(Settings, StagesAreMappedBySelectors) {
   EXPECT_NE(refusal("stage1=hosts&stage01=dpus").find("'stage01' is not a setting"), std::string::npos);
 }
 
-// A few bytes of a name stand for many members.
+// Members name a pool in all messages by a reference to its definition.
+TEST(Settings, ANameIsSoLongThatItsReferenceIsAName) {
+  const auto named = [](std::size_t bytes) { return fmt::format("sift:/{}?key=id", std::string(bytes - 1, 'x')); };
+  const std::size_t longest = wire::pool_bytes_max - reference_more_bytes;
+  ASSERT_TRUE(parse_settings(named(longest)));
+  EXPECT_EQ(reference_to(named(longest)).size(), wire::pool_bytes_max);
+  const auto longer = parse_settings(named(longest + 1));
+  ASSERT_FALSE(longer);
+  EXPECT_NE(longer.error().message.find("has 976 bytes, at most 975 are allowed"), std::string::npos)
+      << longer.error().message;
+}
+
+// A few bytes of a name can mean many members.
 TEST(Settings, MembersOfAllRacksAreBounded) {
   const auto refusal = [](std::string_view options) {
     const auto parsed = parse_settings(fmt::format("sift:/t?key=id&stage1=hosts&{}", options));

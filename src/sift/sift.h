@@ -18,7 +18,8 @@
 // publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources have
 // arrived and the pieces it had then are split. An element of the last stage is done when it has sorted the pieces
 // before the marks. Marks are pieces without rows, under the number of the next piece. A mark is sent when all pieces
-// before it were answered, so the carrier need not keep an order, and an agent that restarts in between misses none.
+// before it were answered, so the carrier need not keep an order, and an agent that restarts in between misses no
+// piece.
 //
 // Kept pools (journal.h). A piece is kept before it is answered, a split before its parts are published, and a run of
 // tracks before its pieces are dropped. A killed agent gets the names of its objects (restore) and continues as the
@@ -26,21 +27,28 @@
 // so that everything that was under way has room after a restart too.
 #pragma once
 
-#include <deque>
-#include <map>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "sift/arrival/arrivals.h"
+#include "sift/arrival/charges.h"
+#include "sift/arrival/piece_checks.h"
 #include "sift/effects.h"
 #include "sift/element.h"
+#include "sift/elements/batches.h"
+#include "sift/elements/due_elements.h"
+#include "sift/elements/element_records.h"
+#include "sift/elements/restoring.h"
+#include "sift/elements/track_merges.h"
 #include "sift/flushes.h"
-#include "sift/kept/former_life.h"
 #include "sift/publish/publications.h"
 #include "sift/sift_options.h"
 #include "sift/split/geometry.h"
+#include "sift/tracks/track_memory.h"
 
 namespace offpath::sift {
 
@@ -60,7 +68,7 @@ class Sift {
   void on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects);
-  // All flushes that are under way fail: the marks of a member that died do not come.
+  // Fails all flushes under way: the marks of a dead member will not come.
   void end_flushes(const Failure& why, Effects& effects) { flushes_.end_all(tl::unexpected(why), effects); }
   void on_time(TimeNs now, Effects& effects);
 
@@ -71,157 +79,100 @@ class Sift {
   [[nodiscard]] bool is_restored() const noexcept { return restored_; }
   void on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Effects& effects);
   void on_kept(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
+  // The end of a SpillEffect: the frame of the object on disk.
+  void on_spilled(std::uint64_t token, Result<FramePtr> unread, TimeNs now, Effects& effects);
 
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // The pool is dropped: open requests are answered with Error::cancelled, and nothing is published any more.
+  // The pool is dropped: open requests are answered with Error::cancelled, and publishing stops.
   void drop(Effects& effects);
 
-  // The current tracks, of all elements here or of those with these identifiers; any thread may read them.
+  // The current tracks of all elements here, or of those with these ascending indices; any thread may read them.
   [[nodiscard]] TrackSnapshot tracks() const;
-  [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
+  [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint32_t> elements) const;
 
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
   // Fails if this member does not hold stage 1, which takes puts.
-  [[nodiscard]] Status may_put() const;
+  [[nodiscard]] Status may_put() const { return checks_.may_put(); }
   [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept { return budgets_[stage]; }
-  [[nodiscard]] std::uint64_t track_bytes() const noexcept { return track_bytes_; }
+  [[nodiscard]] const TrackMemory& track_memory() const noexcept { return track_memory_; }
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
     return form_.tracks;
   }  // null before the first piece
-  // Nothing is under way or waits for an age; there are only tracks.
+  // No work is under way, and no piece waits for its age; there are only tracks.
   [[nodiscard]] bool idle() const noexcept;
 
  private:
-  // A piece that is still to be taken.
-  struct Arrival {
-    std::vector<std::uint64_t> tokens;  // the members that offer it; the newest last
-    PieceHeader header;
-    std::uint64_t bytes = 0, charge = 0;
-    FramePtr frame;
-    std::optional<RowsView> view;  // once it is checked
-    bool put = false;              // by a program: no sequence, no seal
-    bool admitted = false;
-    std::uint64_t pulled_from = 0;  // a token, while it is pulled
-    bool pulling = false;
-    std::uint64_t order = 0;  // in its element, once it has one
-    // ---- for a kept pool
-    PieceKey key{};
-    bool kept = false;         // its object is kept: `frame` is that
-    bool restored = false;     // taken before this agent restarted
-    std::uint64_t replay = 0;  // and it belongs to this split of that life
-  };
-  struct Stage {
-    std::deque<std::uint64_t> waiting;  // arrivals
-    std::deque<ElementId> due;
-    std::uint32_t jobs = 0;
-  };
-  enum class Work { check, keep, split, sort, merge };
+  enum class Work { check, reopen, keep, split, sort, merge };
   struct Job {
     Work work;
     ElementId element;
     std::uint64_t arrival = 0;
     std::shared_ptr<Batch> batch{};
-    std::vector<std::shared_ptr<const TrackRun>> merged{};
+    TrackMerges::Runs merged{};
     std::shared_ptr<FramePtr> object{};  // keep: the piece's
     std::string name{};                  // of the kept object
-  };
-  struct Timer {
-    enum class Of { age, job, read } of;
-    ElementId element;
-    std::uint64_t token = 0;
   };
 
   Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self);
 
-  // ---- sift.cc: arriving pieces
-  [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
+  [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
   [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
   [[nodiscard]] Element& element(ElementId id) { return elements_[id]; }
-  [[nodiscard]] std::uint64_t charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept;
-  [[nodiscard]] std::uint64_t parts_overhead(std::uint32_t stage) const noexcept;
-  [[nodiscard]] Status check_size(std::uint64_t charge) const;
-  [[nodiscard]] Status check_put(std::string_view row_key, const FramePtr& frame, Arrival& arrival);
-  [[nodiscard]] Status check_offer(const PieceHeader& header, std::uint64_t bytes);
-  void queue(Arrival arrival);
-  void admit(std::uint32_t stage_number, TimeNs now, Effects& effects);
+  // Does the work that may have become possible in a stage: memory was freed, or a piece arrived.
+  void settle(std::uint32_t stage, TimeNs now, Effects& effects);
+  void start(Job job, std::function<Status()> run, Effects& effects);
+
+  // ---- pieces that arrive
+  void admit(std::uint32_t stage, TimeNs now, Effects& effects);
   void arrived(std::uint64_t id, TimeNs now, Effects& effects);
-  [[nodiscard]] Status check_frame(Arrival& arrival);
   void take(std::uint64_t id, TimeNs now, Effects& effects);
-  void pull(Arrival& arrival, Effects& effects);
   void refuse(std::uint64_t id, const Failure& why, Effects& effects);
-  void forget(std::uint64_t id);
-  void release(std::uint32_t stage_number, std::uint64_t bytes) { budgets_.release(stage_number, bytes); }
+  void forget_form_without_rows();
 
-  // ---- sift_split.cc: departing pieces
-  void consider(Element& element, TimeNs now);
-  void set_due(Element& element);
-  void settle(std::uint32_t stage_number, TimeNs now, Effects& effects);
-  [[nodiscard]] bool relieve(std::uint32_t stage_number);
+  // ---- splits, sorts and merges
   [[nodiscard]] bool begin_split(Element& element, Effects& effects);
-  [[nodiscard]] std::shared_ptr<Batch> next_batch(Element& element) const;
+  [[nodiscard]] bool begin_splits(std::uint32_t stage, Effects& effects);
   void end_split(Element& element, const Status& status, TimeNs now, Effects& effects);
-  void begin_merge(Element& element, Effects& effects);
-  void end_merge(const Job& job, const Status& status, Effects& effects);
+  [[nodiscard]] bool begin_merges(TimeNs now, Effects& effects);
+  void end_merge(const Job& job, const Status& status, TimeNs now, Effects& effects);
   void publish_parts(Element& element, Batch& batch);
-  void pass_flushes(Element& element) { flushes_.pass(element, form_.overhead_bytes); }
+  void pass_flushes(Element& element, TimeNs now, Effects& effects);
 
-  // ---- sift_keep.cc: objects that are kept before they take effect
-  [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
-  [[nodiscard]] static std::string name_of(ElementId element, const PieceKey& key) {
-    return KeptName{KeptName::Kind::piece, element, key, 0}.text();
-  }
+  // ---- a kept pool: pieces and results are kept before they take effect
   void begin_keep(std::uint64_t id, Effects& effects);
-  void end_keep(const Job& job, const Status& status, TimeNs now, Effects& effects);
+  void end_keep(const Job& job, const Status& status, Effects& effects);
+  [[nodiscard]] Status open_kept_piece(Arrival& arrival, const FramePtr& object) const;
   void keep_result(std::uint64_t token, Job job, Effects& effects);
-  [[nodiscard]] ElementRecord record_of(const Element& element, const std::vector<HeldPiece>& settled) const;
-  [[nodiscard]] RunNotes notes_of(const ElementRecord& record);
-  void number_batch(Element& element, Batch& batch) const;
-  [[nodiscard]] RunNotes notes_of_merge(Element& element, Batch& batch,
-                                        const std::vector<std::shared_ptr<const TrackRun>>& runs);
-  void plan_parts(Element& element, Batch& batch);
-  [[nodiscard]] static std::uint64_t sequence_of(const Element& element, const Batch& batch, std::uint32_t part);
-  void settle_batch(Element& element, Batch& batch, Effects& effects);
-  void answered(Element& element, std::uint64_t split, Effects& effects);
-  void cover(Element& element, const Job& job, Effects& effects);
+  [[nodiscard]] FramePtr record_of(Element& element, Batch& batch);
 
-  // ---- sift_keep.cc: objects from before this agent restarted
-  void end_restore_if_complete(TimeNs now, Effects& effects);
-  void restore_runs(Element& element, std::vector<FormerLife::Run> runs, Effects& effects);
-  void take_up(Element& element, const ElementRecord& record);
-  [[nodiscard]] std::deque<Replay> replays_of(Element& element, ElementRecord record,
-                                              const std::vector<std::pair<KeptName, KeptItem>>& pieces);
-  void restore_piece(Element& element, const KeptItem& item, const PieceKey& key, Effects& effects);
-  void queue_again(Element& element, const KeptItem& item, const PieceKey& key, std::uint64_t replay);
-  [[nodiscard]] Status reopen(Arrival& arrival, FramePtr object);
+  // ---- a kept pool: after a restart
+  void go_on_if_restored(TimeNs now, Effects& effects);
   void reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effects& effects);
-  void skip_empty(Element& element);
-  [[nodiscard]] static std::shared_ptr<Batch> replayed_batch(Element& element);
+  void end_reopen(std::uint64_t id, const Status& status, TimeNs now, Effects& effects);
 
   SiftOptions options_;
   Geometry geometry_;
   std::uint32_t self_ = 0;  // position among the members
   PoolForm form_;
-  bool dropped_ = false;
+  bool dropped_ = false, restored_;
+  std::uint64_t next_token_ = 1;    // of arrivals, jobs, reads and objects that leave memory
+  std::uint64_t put_sequence_ = 0;  // of kept pieces of programs
 
+  Charges charges_;
   StageBudgets budgets_;
-  std::vector<Stage> stages_;
   Elements elements_;
+  Arrivals arrivals_;
+  PieceChecks checks_;
   Publications publications_;
   Flushes flushes_;
-  std::unordered_map<std::uint64_t, Arrival> arrivals_;
-  std::unordered_map<std::uint64_t, std::uint64_t> arrival_of_token_;
-  std::unordered_map<std::uint64_t, Job> jobs_;
-  std::multimap<TimeNs, Timer> timers_;
-  std::uint64_t next_token_ = 1;  // of arrivals and jobs
-
-  std::uint64_t track_bytes_ = 0;
-
-  bool restored_;
-  std::unique_ptr<FormerLife> former_;  // until it is read
-  std::unordered_map<std::uint64_t, Job> keeping_;
-  std::uint64_t put_sequence_ = 0;
-  std::vector<std::byte> schema_;  // a frame without rows, for the notes of runs
+  TrackMemory track_memory_;
+  TrackMerges merges_;
+  DueElements due_;
+  Batches batches_;
+  ElementRecords records_;
+  Restoring restoring_;
+  std::unordered_map<std::uint64_t, Job> jobs_, keeping_;  // that run; whose results are being kept
 };
 
 }  // namespace offpath::sift

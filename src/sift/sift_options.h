@@ -16,15 +16,19 @@ struct SiftOptions {
   Source self;
   FrameMemory memory;
   std::size_t offers_max = 65536;                // offers that wait at one stage; further ones are told to try again
-  std::uint64_t check_in_job_bytes = 256 << 10;  // from this many bytes of identifiers on, their checksum is a job
+  std::uint64_t check_in_job_bytes = 256 << 10;  // from this many bytes of identifiers on, they are checked in a job
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks/tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
-  bool kept = false;  // restore() has to come first
+  TimeNs merge_retry_max_ns = 60 * second_ns;  // a merge reads much before it fails
+  bool kept = false;                           // restore() has to come first
 
-  // When to try something again that has failed now and `failures_before` times in a row before.
+  // The next attempt after a failure that was preceded by `failures_before` failures in a row.
   [[nodiscard]] TimeNs retry_at(std::uint32_t failures_before, TimeNs now) const noexcept {
     return deadline_after(now, backoff_ns(retry_min_ns, failures_before, retry_max_ns));
+  }
+  [[nodiscard]] TimeNs merge_again_at(std::uint32_t failures_before, TimeNs now) const noexcept {
+    return deadline_after(now, backoff_ns(retry_min_ns, failures_before, merge_retry_max_ns));
   }
 };
 
@@ -33,7 +37,9 @@ struct StageCounters {
   std::uint64_t offers_waiting = 0, outgoing = 0, outgoing_bytes = 0;
   std::uint64_t pieces_taken = 0, rows_taken = 0, repeated = 0, refused = 0, splits = 0, split_under_pressure = 0;
   std::uint64_t published = 0, published_again = 0;
-  std::uint64_t restored = 0, lost = 0;  // kept pieces that came back, or could not be read
+  std::uint64_t restored = 0, lost = 0;            // kept pieces that came back, or could not be read
+  std::uint64_t merges = 0, merge_failures = 0;    // of runs of tracks, in the last stage
+  std::uint64_t track_runs = 0, damaged_runs = 0;  // at the moment, in the last stage
 };
 
 // The memory that each stage may use, and its counters. Stages are numbered from 1.

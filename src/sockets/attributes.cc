@@ -1,4 +1,4 @@
-// Options, addresses and FIONREAD. Options that only hint are kept without effect (hints.h); unknown ones are refused.
+// Options, addresses and FIONREAD. Options that the kernel checks are kept (hints.h); unknown ones are refused.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -95,7 +95,7 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
     case TCP_USER_TIMEOUT:
       return give(socket.user_timeout_ms, to, length);
     case TCP_CONGESTION:
-      return give(socket.hints.congestion, to, length);
+      return give(congestion_name(socket.congestion, program().area()), to, length);
     case TCP_INFO:
       return give(info_of(socket), to, length);
     case TCP_MAXSEG:
@@ -105,14 +105,36 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
+// A listener's connections get its settings when they are accepted.
+void tell_settings(Socket& socket) {
+  if (!socket.listener) program().area().set_flow_settings(socket.handle, socket.flow_settings());
+}
+
 // A number within bounds, which the agent is told.
 int take_number(Socket& socket, int& setting, const void* from, socklen_t length, int least, int most) {
   int value = 0;
   if (take(value, from, length) != 0) return -1;
   if (value < least || value > most) return failed(EINVAL);
   setting = value;
-  if (!socket.listener) program().area().set_flow_settings(socket.handle, socket.flow_settings());
+  tell_settings(socket);
   return 0;
+}
+
+int take_congestion(Socket& socket, const void* from, socklen_t length) {
+  if (length < 1) return failed(EINVAL);
+  const std::size_t bytes = std::min<std::size_t>(length, sizeof(CongestionName) - 1);
+  if (is_bad(from, bytes)) return failed(EFAULT);
+  const auto choice = congestion_choice({static_cast<const char*>(from), bytes}, program().area());
+  if (choice.error != 0) return failed(choice.error);
+  socket.congestion = choice.congestion;
+  tell_settings(socket);
+  return 0;
+}
+
+int take_hint(Socket& socket, const Hint& hint, const void* from, socklen_t length) {
+  const int set = set_hint(socket.hints, hint, socket.family, from, length, !program().confined());
+  if (set == 0 && is_traffic_class(hint)) tell_settings(socket);
+  return set;
 }
 
 int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length) {
@@ -130,7 +152,7 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
     case TCP_USER_TIMEOUT:
       return take_number(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
     case TCP_CONGESTION:
-      return set_congestion(socket.hints, socket.family, from, length, !program().confined());
+      return take_congestion(socket, from, length);
     default:
       return failed(ENOPROTOOPT);
   }
@@ -230,10 +252,13 @@ OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t
   const Use socket = descriptors().find(fd);
   // A socket that was bound to the agent's address has a port, which the kernel does not know.
   if (!socket && level == IPPROTO_IPV6 && name == IPV6_V6ONLY && descriptors().bound(fd)) return failed(EINVAL);
-  if (!socket) return kernel::setsockopt(fd, level, name, from, length);
+  if (!socket) {
+    const int set = kernel::setsockopt(fd, level, name, from, length);
+    if (set == 0 && level == IPPROTO_TCP && name == TCP_CONGESTION) descriptors().note_congestion(fd);
+    return set;
+  }
   if (static_cast<int>(length) < 0) return failed(EINVAL);
-  if (const auto hint = find_hint(level, name, socket->family))
-    return set_hint(socket->hints, *hint, socket->family, from, length, !program().confined());
+  if (const auto hint = find_hint(level, name, socket->family)) return take_hint(*socket, *hint, from, length);
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
   if (level == IPPROTO_IPV6 && socket->family == AF_INET6) return set_ipv6_option(*socket, name, from, length);
   return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);

@@ -1,11 +1,10 @@
 #include "sockets/calls.h"
 
-#include <linux/futex.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "sockets/kernel_terms.h"
@@ -21,46 +20,77 @@ bool returns_at_once(const Socket& socket, int flags) noexcept {
   return (flags & MSG_DONTWAIT) != 0 || socket.non_blocking.load(std::memory_order_relaxed);
 }
 
-namespace {
-
-// A futex restarts after a handler as the kernel's calls do: with SA_RESTART, unless there is a limit.
-int sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until) noexcept {
-  return ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0
-             ? 0
-             : errno;
+std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept {
+  if (program().lost()) return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  const std::uint32_t error = look.error != wire::TcpError::none && !socket.error_told ? std::uint32_t{EPOLLERR} : 0;
+  if (socket.unconnected.load(std::memory_order_relaxed)) return EPOLLOUT | EPOLLWRNORM | EPOLLHUP | error;
+  std::uint32_t events = error;
+  if (socket.is_readable(look)) events |= EPOLLIN | EPOLLRDNORM;
+  if (socket.listener) return events;
+  if (look.writable) events |= EPOLLOUT | EPOLLWRNORM;
+  if (look.finished || socket.reads_ended) events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+  if (look.closed) events |= EPOLLHUP | EPOLLRDHUP;
+  return events;
 }
 
-class Waiting {
- public:
-  explicit Waiting(OwnPart& own) noexcept : own_(own) { own_.waiting.fetch_add(1); }
-  ~Waiting() { own_.waiting.fetch_sub(1); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
+namespace {
 
- private:
-  OwnPart& own_;
+class Blocked {
+ public:
+  explicit Blocked(Socket& socket) { program().begin_blocking(socket); }
+  ~Blocked() { program().end_blocking(); }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
 };
+
+// Sleeps until `is_ready`, which is asked for each new state of the socket. Returns 0 or an errno: EINTR, or ETIMEDOUT.
+template <class IsReady>
+int sleep_until(Socket& socket, const timespec* until, const IsReady& is_ready) {
+  SocketArea& area = program().area();
+  const channel::SleepWord word = area.sleep_word(socket.handle);
+  const Blocked here(socket);
+  for (;;) {
+    auto look = program().look(socket.handle);
+    if (!look || program().lost() || is_ready(*look)) return 0;
+    const auto before = word.begin();
+    look = program().look(socket.handle);
+    if (!look || program().lost() || is_ready(*look)) return 0;
+    const int code = word.sleep(before, until);
+    if (code == EINTR || code == ETIMEDOUT) return code;
+  }
+}
+
+[[nodiscard]] timespec time_of(TimeNs at) noexcept { return {at / second_ns, at % second_ns}; }
 
 }  // namespace
 
 int wait_for(Socket& socket, short events, const timeval& limit, std::uint64_t seen) {
-  OwnPart& own = socket.own();
-  const Waiting here(own);
-  program().listen_for(socket);
   const bool limited = limit.tv_sec != 0 || limit.tv_usec != 0;
-  const TimeNs deadline = monotonic_ns() + limit.tv_sec * second_ns + limit.tv_usec * microsecond_ns;
-  const timespec until{deadline / second_ns, deadline % second_ns};
-  for (;;) {
-    const std::uint32_t before = own.changes.load();
-    const auto look = program().look(socket.handle);
-    if (!look || program().lost()) return 0;
-    const bool readable = seen == 0 ? look->readable : look->unread > seen || look->finished || look->closed;
-    if (((events & POLLIN) != 0 && (readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable))
-      return 0;
-    const int code = sleep_on(own.changes, before, limited ? &until : nullptr);
-    if (code == EINTR) return EINTR;
-    if (code == ETIMEDOUT) return EAGAIN;
-  }
+  const timespec until = time_of(monotonic_ns() + limit.tv_sec * second_ns + limit.tv_usec * microsecond_ns);
+  const int code = sleep_until(socket, limited ? &until : nullptr, [&](const SocketArea::Look& look) {
+    const bool readable = seen == 0 ? look.readable : look.unread > seen || look.finished || look.closed;
+    return ((events & POLLIN) != 0 && (readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look.writable);
+  });
+  return code == ETIMEDOUT ? EAGAIN : code;
+}
+
+// The bits of poll's events are those of epoll's. With a limit, however late, a signal handler interrupts the sleep.
+std::optional<int> poll_one(pollfd& watched, TimeNs wait_ns) {
+  static_assert(POLLIN == EPOLLIN && POLLOUT == EPOLLOUT && POLLRDHUP == EPOLLRDHUP && POLLHUP == EPOLLHUP &&
+                POLLERR == EPOLLERR && POLLRDNORM == EPOLLRDNORM && POLLWRNORM == EPOLLWRNORM);
+  const Use socket = descriptors().find(watched.fd);
+  if (!socket || program().left_out() || !program().area().has_sleep_words()) return std::nullopt;
+  constexpr TimeNs latest = never / 2;
+  const timespec until = time_of(std::min(deadline_after(monotonic_ns(), wait_ns), latest));
+  const auto told = [&](const SocketArea::Look& look) {
+    return static_cast<short>(events_of(*socket, look) &
+                              (static_cast<std::uint32_t>(watched.events) | EPOLLERR | EPOLLHUP));
+  };
+  const auto is_ready = [&](const SocketArea::Look& look) { return told(look) != 0; };
+  if (wait_ns > 0 && sleep_until(*socket, &until, is_ready) == EINTR) return failed(EINTR);
+  const auto look = program().look(socket->handle);
+  watched.revents = look ? told(*look) : static_cast<short>(POLLHUP);
+  return watched.revents != 0 ? 1 : 0;
 }
 
 int take_error(Socket& socket, int otherwise) {

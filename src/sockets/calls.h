@@ -1,6 +1,7 @@
 // The common part of all calls of this library.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -37,10 +38,14 @@ int failed(int code) noexcept;
 // (signal(7)), a handler with SA_RESTART does not interrupt a wait that has no limit. `seen`: the socket counts as
 // readable only with more unread bytes than these.
 [[nodiscard]] int wait_for(Socket& socket, short events, const timeval& limit, std::uint64_t seen = 0);
+// The events that epoll reports of a socket.
+[[nodiscard]] std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept;
+// poll of one descriptor, if that is an offloaded socket and has a word on which the thread can sleep: how it ended.
+[[nodiscard]] std::optional<int> poll_one(pollfd& watched, TimeNs wait_ns);
 // The errno of a failed connection, returned once; afterwards `otherwise`.
 [[nodiscard]] int take_error(Socket& socket, int otherwise);
 
-// Addresses in the program's memory, which its calls name: kernel_terms.h has what they say.
+// Addresses in the program's memory, which its calls name: kernel_terms.h reads them.
 [[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(int family, const sockaddr* address,
                                                                                socklen_t length) {
   if (is_bad(address, length) || length > sizeof(sockaddr_storage)) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which sockets are offloaded, and what their calls return, against a fake agent.
+// The choice of offloaded sockets, and the results of their calls, against a fake agent.
 #include "sockets/calls.h"
 #include "sockets/kernel_terms.h"
 
@@ -307,9 +307,17 @@ TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
   const int fd = tcp();
   ASSERT_EQ(set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 77), 0);
   ASSERT_EQ(set(fd, SOL_SOCKET, SO_KEEPALIVE, 1), 0);
+  ASSERT_EQ(set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 9000), 0);
   ASSERT_EQ(connect(fd, "10.9.0.1", 80), 0);
   EXPECT_EQ(option(fd, IPPROTO_TCP, TCP_KEEPIDLE), 77);
   EXPECT_EQ(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+  const wire::TcpCommand began = agent().connect_command(agent().last_connected());
+  EXPECT_EQ(began.keepalive_idle_s, 77);
+  EXPECT_NE(began.flags & wire::tcp_keepalive, 0);
+  EXPECT_EQ(began.user_timeout_ms, 9000u);
+  // Nothing is told twice; later changes are told when they happen.
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::options, agent().last_connected()));
+  ASSERT_EQ(set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 78), 0);
   agent().await(TcpCommandKind::options, agent().last_connected());
 }
 

@@ -1,6 +1,7 @@
 #include "sockets/descriptors.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -14,7 +15,19 @@ namespace offpath::sockets {
 
 namespace {
 constinit Descriptors table{};
-constexpr std::uint32_t is_bound = 1u << 16, is_ipv6 = 1u << 17;
+
+// By descriptor. Memory of zeros until it is used; without atomic types, which compilers would initialise one by one.
+constinit Socket* sockets[Descriptors::numbers]{};
+constinit Socket* ports[Descriptors::numbers]{};
+// Of kernel sockets: with `is_bound` the port and the family; `has_congestion`. 0: nothing is known.
+constinit std::uint32_t notes[Descriptors::numbers]{};
+constexpr std::uint32_t is_bound = 1u << 16, is_ipv6 = 1u << 17, has_congestion = 1u << 18;
+
+[[nodiscard]] std::atomic_ref<Socket*> at(int fd) noexcept { return std::atomic_ref<Socket*>(sockets[fd]); }
+[[nodiscard]] std::atomic_ref<Socket*> port(int fd) noexcept { return std::atomic_ref<Socket*>(ports[fd]); }
+[[nodiscard]] std::atomic_ref<std::uint32_t> noted(int fd) noexcept {
+  return std::atomic_ref<std::uint32_t>(notes[fd]);
+}
 }  // namespace
 
 Descriptors& descriptors() noexcept { return table; }
@@ -54,9 +67,9 @@ Use Use::of(Socket& socket) noexcept {
   return Use(users != 0 ? &socket : nullptr);
 }
 
-Use Descriptors::find(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(at_[fd]) : Use(); }
+Use Descriptors::find(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(at(fd)) : Use(); }
 
-Use Descriptors::find(const std::atomic<Socket*>& place) noexcept {
+Use Descriptors::find(std::atomic_ref<Socket*> place) noexcept {
   for (;;) {
     Socket* const there = place.load(std::memory_order_acquire);
     if (there == nullptr) return {};
@@ -66,70 +79,96 @@ Use Descriptors::find(const std::atomic<Socket*>& place) noexcept {
   }
 }
 
+// The last user of a socket ends it, which close() has to do before it returns: a port is free afterwards. So it waits
+// for a thread that shows the socket, which was preempted then. Not for ever: close() may be in a signal handler there.
+static void await_showings(Socket& socket) noexcept {
+  for (int turns = 0; socket.own().showings.load() != 0 && turns < 1000; ++turns) ::sched_yield();
+}
+
 // Epoll reports a socket no longer once its last descriptor is closed, even while a call of another thread uses it.
 Use Descriptors::exchange(int fd, Use use) noexcept {
   if (use) use->own().descriptors.fetch_add(1);
-  use.socket_ = at_[fd].exchange(use.socket_);
-  if (use && use->own().descriptors.fetch_sub(1) == 1) epoll_sets().forget(*use);
+  use.socket_ = at(fd).exchange(use.socket_);
+  if (use && use->own().descriptors.fetch_sub(1) == 1) {
+    epoll_sets().forget(*use);
+    await_showings(*use);
+  }
   return use;
 }
 
 void Descriptors::put(int fd, Use use) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return;
+  reach(fd);
   static_cast<void>(exchange(fd, std::move(use)));
-  if (ports_[fd].load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
+  if (port(fd).load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
 }
 
 Use Descriptors::remove(int fd) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return {};
-  forget_bound(fd);
-  if (at_[fd].load(std::memory_order_relaxed) == nullptr) return {};
+  forget_notes(fd);
+  if (at(fd).load(std::memory_order_relaxed) == nullptr) return {};
   return exchange(fd, Use());
 }
 
-void Descriptors::keep_port(int fd, Use port) noexcept {
-  if (static_cast<unsigned>(fd) < numbers) port.socket_ = ports_[fd].exchange(port.socket_);
-}
-
-Use Descriptors::port_of(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(ports_[fd]) : Use(); }
-
-void Descriptors::forget_bound(int fd) noexcept {
-  if (bound_[fd].load(std::memory_order_relaxed) != 0) bound_[fd] = 0;
-  if (ports_[fd].load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
-}
-
-void Descriptors::copy_bound(int made, int fd) noexcept {
-  if (static_cast<unsigned>(made) >= numbers || static_cast<unsigned>(fd) >= numbers) return;
-  forget_bound(made);
-  if (const std::uint32_t noted = bound_[fd].load(std::memory_order_relaxed); noted != 0) bound_[made] = noted;
-  if (Use port = port_of(fd)) keep_port(made, std::move(port));
-}
-
-void Descriptors::note_bound(int fd, const SocketArea::Endpoint& at) noexcept {
+void Descriptors::keep_port(int fd, Use kept) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return;
-  bound_[fd] = at.port | is_bound | (at.address.is_v4() ? 0 : is_ipv6);
+  reach(fd);
+  kept.socket_ = port(fd).exchange(kept.socket_);
+}
+
+Use Descriptors::port_of(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(port(fd)) : Use(); }
+
+void Descriptors::forget_notes(int fd) noexcept {
+  if (noted(fd).load(std::memory_order_relaxed) != 0) noted(fd) = 0;
+  if (port(fd).load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
+}
+
+void Descriptors::copy_notes(int made, int fd) noexcept {
+  if (static_cast<unsigned>(made) >= numbers || static_cast<unsigned>(fd) >= numbers) return;
+  forget_notes(made);
+  if (const std::uint32_t there = noted(fd).load(std::memory_order_relaxed); there != 0) {
+    reach(made);
+    noted(made) = there;
+  }
+  if (Use kept = port_of(fd)) keep_port(made, std::move(kept));
+}
+
+void Descriptors::note_bound(int fd, const SocketArea::Endpoint& name) noexcept {
+  if (static_cast<unsigned>(fd) >= numbers) return;
+  reach(fd);
+  noted(fd) = (noted(fd).load() & has_congestion) | name.port | is_bound | (name.address.is_v4() ? 0 : is_ipv6);
+}
+
+void Descriptors::note_congestion(int fd) noexcept {
+  if (static_cast<unsigned>(fd) >= numbers) return;
+  reach(fd);
+  noted(fd) |= has_congestion;
+}
+
+bool Descriptors::chose_congestion(int fd) const noexcept {
+  return static_cast<unsigned>(fd) < numbers && (noted(fd).load() & has_congestion) != 0;
 }
 
 std::optional<SocketArea::Endpoint> Descriptors::bound(int fd) const noexcept {
-  const std::uint32_t noted = static_cast<unsigned>(fd) < numbers ? bound_[fd].load() : 0;
-  if (noted == 0) return std::nullopt;
-  const auto family = (noted & is_ipv6) != 0 ? wire::IpFamily::v6 : wire::IpFamily::v4;
-  return SocketArea::Endpoint{program().policy().own(family), static_cast<std::uint16_t>(noted)};
+  const std::uint32_t there = static_cast<unsigned>(fd) < numbers ? noted(fd).load() : 0;
+  if ((there & is_bound) == 0) return std::nullopt;
+  const auto family = (there & is_ipv6) != 0 ? wire::IpFamily::v6 : wire::IpFamily::v4;
+  return SocketArea::Endpoint{program().policy().own(family), static_cast<std::uint16_t>(there)};
 }
 
 std::vector<int> Descriptors::of(const Socket& socket) const {
   std::vector<int> found;
-  for (int fd = 0; fd < numbers; ++fd)
-    if (at_[fd].load(std::memory_order_relaxed) == &socket) found.push_back(fd);
+  for (int fd = 0; fd < end(); ++fd)
+    if (at(fd).load(std::memory_order_relaxed) == &socket) found.push_back(fd);
   return found;
 }
 
 void Descriptors::count_again() noexcept {
-  for (auto& each : at_)
-    if (Socket* const there = each.load(std::memory_order_relaxed))
+  for (int fd = 0; fd < end(); ++fd) {
+    if (Socket* const there = at(fd).load(std::memory_order_relaxed))
       there->own().users.fetch_add(1), there->own().descriptors.fetch_add(1);
-  for (auto& each : ports_)
-    if (Socket* const there = each.load(std::memory_order_relaxed)) there->own().users.fetch_add(1);
+    if (Socket* const there = port(fd).load(std::memory_order_relaxed)) there->own().users.fetch_add(1);
+  }
 }
 
 }  // namespace offpath::sockets

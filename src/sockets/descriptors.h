@@ -1,4 +1,4 @@
-// Which of this process's descriptors are offloaded sockets. For other descriptors a lookup costs one load. The memory
+// The descriptors of this process that are offloaded sockets. For other descriptors a lookup costs one load. The memory
 // of sockets is never freed, so a call may take a reference first and then check that the descriptor still names the
 // socket.
 #pragma once
@@ -34,28 +34,34 @@ class Use {
 
 class Descriptors {
  public:
-  static constexpr int numbers = 1 << 16;  // descriptors beyond are left to the kernel
+  static constexpr int numbers = 1 << 20;  // descriptors beyond are left to the kernel
 
   [[nodiscard]] Use find(int fd) noexcept;
+  // All descriptors about which anything is known are below this. `reach` raises it.
+  [[nodiscard]] int end() const noexcept { return end_.load(std::memory_order_relaxed); }
+  void reach(int fd) noexcept {
+    for (int end = this->end(); end <= fd && !end_.compare_exchange_weak(end, fd + 1, std::memory_order_relaxed);) {
+    }
+  }
   void put(int fd, Use use) noexcept;  // `fd` is open; the socket that it named before is dropped
   [[nodiscard]] Use remove(int fd) noexcept;
   // A kernel socket that the program bound to this address, which is the agent's own, and port.
-  void note_bound(int fd, const SocketArea::Endpoint& at) noexcept;
+  void note_bound(int fd, const SocketArea::Endpoint& name) noexcept;
   [[nodiscard]] std::optional<SocketArea::Endpoint> bound(int fd) const noexcept;
   // A kernel socket that was bound, with the agent's port that it will listen on.
-  void keep_port(int fd, Use port) noexcept;
-  [[nodiscard]] Use port_of(int fd) noexcept;                     // empty if it has none
-  void copy_bound(int made, int fd) noexcept;                     // dup
-  [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // scans all descriptors: for rare calls
+  void keep_port(int fd, Use kept) noexcept;
+  [[nodiscard]] Use port_of(int fd) noexcept;  // empty if it has none
+  void note_congestion(int fd) noexcept;       // the program has set TCP_CONGESTION on a kernel socket
+  [[nodiscard]] bool chose_congestion(int fd) const noexcept;
+  void copy_notes(int made, int fd) noexcept;                     // dup
+  [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // scans them up to end(): for rare calls
   void count_again() noexcept;  // in a forked child, where calls of the parent's other threads do not run
 
  private:
   [[nodiscard]] Use exchange(int fd, Use use) noexcept;
-  [[nodiscard]] Use find(const std::atomic<Socket*>& place) noexcept;
-  void forget_bound(int fd) noexcept;
-  std::atomic<Socket*> at_[numbers];
-  std::atomic<Socket*> ports_[numbers];
-  std::atomic<std::uint32_t> bound_[numbers];  // the port, the bit `is_bound`, and the family above it; 0: not bound
+  [[nodiscard]] static Use find(std::atomic_ref<Socket*> place) noexcept;
+  void forget_notes(int fd) noexcept;
+  std::atomic<int> end_ = 0;
 };
 
 [[nodiscard]] Descriptors& descriptors() noexcept;

@@ -22,6 +22,10 @@ constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while offloaded 
 constexpr std::uint32_t forget_wakes_every = 16;
 constexpr std::uint32_t always_told = EPOLLERR | EPOLLHUP;
 
+// By descriptor, bits of EpollSets::Mark. Memory of zeros until it is used.
+constinit std::uint8_t all_marks[Descriptors::numbers]{};
+[[nodiscard]] std::atomic_ref<std::uint8_t> marks(int fd) noexcept { return std::atomic_ref(all_marks[fd]); }
+
 // Yields, because the awaited thread may be on this core.
 bool spin_for_events(TimeNs until) {
   constexpr int looks = 20;
@@ -39,19 +43,6 @@ bool spin_for_events(TimeNs until) {
 
 [[nodiscard]] bool is_own(const epoll_event& event) noexcept {
   return event.data.ptr == &agent_wakes || event.data.ptr == &others_wake;
-}
-
-std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept {
-  if (program().lost()) return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-  const std::uint32_t error = look.error != wire::TcpError::none && !socket.error_told ? std::uint32_t{EPOLLERR} : 0;
-  if (socket.unconnected.load(std::memory_order_relaxed)) return EPOLLOUT | EPOLLWRNORM | EPOLLHUP | error;
-  std::uint32_t events = error;
-  if (socket.is_readable(look)) events |= EPOLLIN | EPOLLRDNORM;
-  if (socket.listener) return events;
-  if (look.writable) events |= EPOLLOUT | EPOLLWRNORM;
-  if (look.finished || socket.reads_ended) events |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
-  if (look.closed) events |= EPOLLHUP | EPOLLRDHUP;
-  return events;
 }
 
 int kernel_wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
@@ -75,23 +66,27 @@ EpollSets::Set::~Set() { own_descriptors().remove(wake.get()); }
 
 // ---- descriptors
 
-std::uint8_t EpollSets::mark(int fd) const noexcept {
-  return static_cast<unsigned>(fd) < Descriptors::numbers ? marks_[fd].load(std::memory_order_acquire) : 0;
+std::uint8_t EpollSets::mark(int fd) noexcept {
+  return static_cast<unsigned>(fd) < Descriptors::numbers ? marks(fd).load(std::memory_order_acquire) : 0;
 }
 
 void EpollSets::set_mark(int fd, std::uint8_t bits) noexcept {
-  if (static_cast<unsigned>(fd) < Descriptors::numbers) marks_[fd].fetch_or(bits);
+  if (static_cast<unsigned>(fd) >= Descriptors::numbers) return;
+  descriptors().reach(fd);
+  marks(fd).fetch_or(bits);
 }
 
 void EpollSets::note_made(int epoll) noexcept {
-  if (static_cast<unsigned>(epoll) < Descriptors::numbers) marks_[epoll] = Mark::made;
+  if (static_cast<unsigned>(epoll) >= Descriptors::numbers) return;
+  marks(epoll) = 0;
+  set_mark(epoll, Mark::made);
 }
 
 void EpollSets::also_at(int made, int fd) {
   close(made);
   if (mark(fd) == 0) return;
   const std::lock_guard lock(lock_);
-  marks_[made] = mark(fd);
+  set_mark(made, mark(fd));
   if (const auto set = sets_.find(fd); set != sets_.end()) {
     ++set->second->descriptors;
     sets_[made] = set->second;
@@ -100,7 +95,7 @@ void EpollSets::also_at(int made, int fd) {
 
 void EpollSets::close(int fd) {
   if (mark(fd) == 0 || program().vforked()) return;
-  marks_[fd] = 0;
+  marks(fd) = 0;
   const std::lock_guard lock(lock_);
   const auto found = sets_.extract(fd);
   if (!found) return;
@@ -150,7 +145,7 @@ std::shared_ptr<EpollSets::Set> EpollSets::make(int epoll) {
   return sets_[epoll] = set;
 }
 
-// ---- what is watched
+// ---- watches
 
 // epoll_ctl(2): EPOLLEXCLUSIVE is allowed with few other bits, only with EPOLL_CTL_ADD, and cannot be changed later.
 bool EpollSets::may_be(const epoll_event& event, int operation, const Watch* watch) noexcept {
@@ -244,7 +239,7 @@ void EpollSets::forget(const Socket& socket) {
     drop(static_cast<Watch&>(found->second.next()));
 }
 
-// ---- what is told
+// ---- reports
 
 void EpollSets::enqueue(Watch& watch) {
   if (watch.off || !watch.Queued::alone()) return;

@@ -1,4 +1,4 @@
-// Epoll over offloaded sockets, without the kernel: which set watches which socket, and what to report. The thread that
+// Epoll over offloaded sockets, without the kernel: the watches of each set, and the events to report. The thread that
 // takes in an event puts the watches of its socket into their sets' queues. A wait looks there first, and sleeps in the
 // kernel's epoll only if the queue is empty. The kernel's set holds the program's other descriptors, the one by which
 // the agent wakes this program, and one of the set's own, by which other threads wake it. To add, change, report or
@@ -60,7 +60,7 @@ class Linked {
 class EpollSets {
  public:
   // Epoll created this descriptor: the set's members are known from the beginning.
-  void note_made(int epoll) noexcept;
+  static void note_made(int epoll) noexcept;
   void also_at(int made, int fd);  // dup
   void close(int fd);
 
@@ -87,7 +87,7 @@ class EpollSets {
   struct Set;
   using OfSocket = Linked<struct OfSocketTag>;
   using Queued = Linked<struct QueuedTag>;
-  // As in the kernel, a set has a watch for each pair of a descriptor and what it named when it was added.
+  // As in the kernel, a set has a watch for each pair of a descriptor and the socket that it named when it was added.
   struct Key {
     int fd;
     const Socket* socket;
@@ -107,7 +107,7 @@ class EpollSets {
     bool off = false;  // one-shot, and already reported
     Watch(int fd_, Socket& socket_, Set& set_) noexcept : fd(fd_), socket(&socket_), set(&set_) {}
     [[nodiscard]] Key key() const noexcept { return {fd, socket}; }
-    // For edge trigger: what was reported last.
+    // For edge trigger: the events that were reported last.
     std::uint32_t seen = 0, seen_full = 0;
     std::uint64_t seen_received = 0;
   };
@@ -132,8 +132,8 @@ class EpollSets {
     static constexpr std::uint8_t made = 1, has_set = 2, has_kernel_members = 4, watched = 8;
   };
 
-  [[nodiscard]] std::uint8_t mark(int fd) const noexcept;
-  void set_mark(int fd, std::uint8_t bits) noexcept;
+  [[nodiscard]] static std::uint8_t mark(int fd) noexcept;
+  static void set_mark(int fd, std::uint8_t bits) noexcept;
   [[nodiscard]] std::shared_ptr<Set> find(int epoll);
   [[nodiscard]] std::shared_ptr<Set> make(int epoll);
   [[nodiscard]] bool watch_wakes(int epoll, Set& set);
@@ -149,7 +149,6 @@ class EpollSets {
   std::mutex lock_;
   std::map<int, std::shared_ptr<Set>> sets_;              // by each of their descriptors
   std::unordered_map<const Socket*, OfSocket> watching_;  // a socket's watches
-  std::atomic<std::uint8_t> marks_[Descriptors::numbers]{};
 };
 
 [[nodiscard]] EpollSets& epoll_sets() noexcept;

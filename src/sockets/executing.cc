@@ -1,9 +1,11 @@
 // exec(): the new program keeps the offloaded sockets among its inherited descriptors, if this library is preloaded
-// there, too. The variable OFFPATH_SOCKETS_INHERITED tells it where their memory and the sockets to the agent are:
+// there, too. The variable OFFPATH_SOCKETS_INHERITED tells it where their memory, the sockets to the agent and the
+// doorbells of its cores are:
 //
-//   memory,wake,notices,process;handle,signal;…      descriptors, except `process` and `handle`
+//   version,memory,wake,notices,process,count,doorbell,…;handle,signal;…
 //
-// The new program finds out by inodes which of its descriptors names which socket. A child of vfork() becomes a process
+// `version` is the area's, and `count` that of the doorbells. The others, except `process` and `handle`, are
+// descriptors. The new program matches its descriptors with the sockets by inodes. A child of vfork() becomes a process
 // of the area here, and so does a child of posix_spawn(), which forks and executes within the C library. That child is
 // told of the sockets that it inherits or gets copies of (spawn_actions.h), and drops those that it does not find.
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sockets/calls.h"
@@ -62,28 +65,31 @@ void keep_none_over_exec() {
   }
 }
 
-// Sockets with a descriptor that exec() does not close or that is among `copied`. Lists each socket once.
-void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const int> copied) {
-  left.clear();
-  each_descriptor([&](int fd) {
-    const int flags = kernel::fcntl(fd, F_GETFD);
-    const std::uint64_t inode =
-        flags >= 0 && ((flags & FD_CLOEXEC) == 0 || std::ranges::find(copied, fd) != copied.end()) ? inode_of(fd) : 0;
-    for (SocketArea::Handle handle = 0; inode != 0 && handle < program().options().flows; ++handle)
-      if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 &&
-          std::ranges::find(left, handle) == left.end())
-        left.push_back(handle);
-  });
-}
-
 // exec() of a child of vfork() does not return, and its allocations belong to the parent: the thread keeps them here
 // and uses them again.
 struct Prepared {
+  std::vector<std::uint64_t> inodes{};
   std::vector<SocketArea::Handle> handles{};
   std::string text{};
   std::vector<char*> environment{};
 };
 thread_local Prepared prepared;
+
+// Sockets with a descriptor that exec() does not close or that is among `copied`. Lists each socket once.
+void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const int> copied) {
+  std::vector<std::uint64_t>& inodes = prepared.inodes;
+  inodes.clear();
+  each_descriptor([&](int fd) {
+    const int flags = kernel::fcntl(fd, F_GETFD);
+    if (flags >= 0 && ((flags & FD_CLOEXEC) == 0 || std::ranges::find(copied, fd) != copied.end()))
+      if (const std::uint64_t inode = inode_of(fd); inode != 0) inodes.push_back(inode);
+  });
+  std::ranges::sort(inodes);
+  left.clear();
+  for (SocketArea::Handle handle = 0; !inodes.empty() && handle < program().options().flows; ++handle)
+    if (program().own(handle).users.load() != 0 && std::ranges::binary_search(inodes, program().socket(handle).inode))
+      left.push_back(handle);
+}
 
 // Descriptors that exec() keeps open; undone if exec() fails, or once a child has them. `copied`: descriptors that the
 // child also has at other numbers.
@@ -91,7 +97,7 @@ class HandedOver {
  public:
   enum class To { this_process, child };
   HandedOver(channel::Sockets& connections, To to, std::span<const int> copied)
-      : handles_(prepared.handles), process_(connections.area().process()) {
+      : handles_(prepared.handles), process_(connections.area().process()), doorbells_(connections.doorbells()) {
     find_sockets_left(handles_, copied);
     if (handles_.size() > told_max) handles_.clear();
     descriptors_ = {program().memory_fd(), connections.wake_fd(), connections.notice_fd()};
@@ -114,8 +120,10 @@ class HandedOver {
   [[nodiscard]] char* const* environment(char* const* given) {
     if (handles_.empty()) return given;
     std::string& text = prepared.text = variable;
+    text += std::to_string(wire::tcp_area_version) + ',';
     for (const int fd : descriptors_) text += std::to_string(fd) + ',';
-    text += std::to_string(process_);
+    text += std::to_string(process_) + ',' + std::to_string(doorbells_.size());
+    for (const Fd& doorbell : doorbells_) text += ',' + std::to_string(doorbell.get());
     for (const SocketArea::Handle handle : handles_)
       text += ';' + std::to_string(handle) + ',' + std::to_string(program().own(handle).signal);
     std::vector<char*>& all = prepared.environment;
@@ -142,13 +150,15 @@ class HandedOver {
   void keep(bool kept) {
     if (handles_.empty()) return;
     for (const int fd : descriptors_) keep_over_exec(fd, kept);
+    for (const Fd& doorbell : doorbells_) keep_over_exec(doorbell.get(), kept);
     for (const SocketArea::Handle handle : handles_) keep_over_exec(program().own(handle).signal, kept);
   }
 
-  static constexpr std::size_t told_max = 8192;  // each takes at most 12 bytes, and a variable has at most 128 KiB
+  static constexpr std::size_t told_max = 7168;  // each takes at most 16 bytes, and a variable has at most 128 KiB
 
   std::vector<SocketArea::Handle>& handles_;
   std::uint32_t process_;
+  std::span<const Fd> doorbells_;
   std::array<int, 3> descriptors_{};
   bool is_new_ = false;
 };
@@ -203,15 +213,26 @@ class Numbers {
 
 void take_up(std::string_view text) {
   Numbers numbers(text);
+  if (numbers.next() != static_cast<int>(wire::tcp_area_version)) return;  // of another version of this library
   const int memory = numbers.next(), wake = numbers.next(), notices = numbers.next(), process = numbers.next();
   for (const int fd : {memory, wake, notices}) {
     if (inode_of(fd) == 0 && fd != memory) return;
     keep_over_exec(fd, false);
   }
+  std::vector<Fd> doorbells;
+  for (int left = numbers.next(); left > 0 && !numbers.done(); --left) {
+    doorbells.emplace_back(numbers.next());
+    keep_over_exec(doorbells.back().get(), false);
+  }
   auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)},
-                                               program().options());
+                                               program().options(), std::move(doorbells));
   if (!connections) return;
   program().take_up(std::move(*connections));
+  std::vector<std::pair<std::uint64_t, int>> there;  // inodes and descriptors
+  each_descriptor([&](int fd) {
+    if (const std::uint64_t inode = inode_of(fd); inode != 0) there.emplace_back(inode, fd);
+  });
+  std::ranges::sort(there);
   while (!numbers.done()) {
     const auto handle = static_cast<SocketArea::Handle>(numbers.next());
     const int signal = numbers.next();
@@ -219,9 +240,10 @@ void take_up(std::string_view text) {
     keep_over_exec(signal, false);
     std::vector<int> found;
     own_descriptors().add(signal);
-    each_descriptor([&](int fd) {
-      if (inode_of(fd) == program().socket(handle).inode) found.push_back(fd);
-    });
+    const std::uint64_t inode = program().socket(handle).inode;
+    for (auto at = std::lower_bound(there.begin(), there.end(), std::pair(inode, 0));
+         at != there.end() && at->first == inode; ++at)
+      found.push_back(at->second);
     program().take_up(handle, signal, found);
   }
   program().drop_what_was_not_taken_up();

@@ -1,4 +1,4 @@
-// Sockets of IPv6: which are offloaded, what addresses they show, and which families their ports have. Against a fake
+// Sockets of IPv6: the choice of offloaded ones, their addresses, and the families of their ports. Against a fake
 // agent, which has an address of each family.
 #include <linux/in6.h>
 

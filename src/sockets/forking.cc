@@ -1,4 +1,4 @@
-// Programs with several processes: what happens around a fork.
+// Programs with several processes: the steps before and after a fork.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -25,8 +25,7 @@ void Program::before_fork() {
   if (auto newcomer = connections_->prepare_child()) newcomer_ = std::move(*newcomer);
 }
 
-void Program::in_parent() noexcept {
-  auto newcomer = std::exchange(newcomer_, std::nullopt);
+void Program::unlock_after_fork() noexcept {
   telling_.unlock();
   epoll_sets().after_fork();
   sleeping_.unlock();
@@ -34,6 +33,11 @@ void Program::in_parent() noexcept {
   forking_.unlock();
   spawn_actions().after_fork();
   executing_.unlock();
+}
+
+void Program::in_parent() noexcept {
+  auto newcomer = std::exchange(newcomer_, std::nullopt);
+  unlock_after_fork();
 }  // if the fork failed, the agent finds the newcomer's sockets closed, as if the child had ended
 
 void Program::in_child() noexcept {
@@ -42,13 +46,7 @@ void Program::in_child() noexcept {
   auto newcomer = std::exchange(newcomer_, std::nullopt);
   new (&told_) std::optional<std::condition_variable>(
       std::in_place);  // a destructor would wait for the old one's waiters, which this process does not have
-  telling_.unlock();
-  epoll_sets().after_fork();
-  sleeping_.unlock();
-  opening_.unlock();
-  forking_.unlock();
-  spawn_actions().after_fork();
-  executing_.unlock();
+  unlock_after_fork();
   if (area_.load() == nullptr || left_out()) return;
   if (!newcomer) {
     left_out_ = true;
@@ -60,11 +58,12 @@ void Program::in_child() noexcept {
   connections_->renumber(out_of_the_way);
   int listeners = 0;
   for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) {
-    own_[handle].users = own_[handle].descriptors = own_[handle].waiting = 0;
+    own_[handle].users = own_[handle].descriptors = own_[handle].showings = 0;
     listeners += own_[handle].listens.load() ? 1 : 0;
   }
   descriptors().count_again();
-  sleepers_ = 0;
+  sleepers_ = full_sleepers_ = 0;
+  blocked_ = 0;
   listeners_ = listeners;
   for (SocketArea::Handle handle = 0; handle < options().flows;
        ++handle)  // held only by calls of the parent's other threads

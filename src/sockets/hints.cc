@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "sockets/calls.h"
 #include "sockets/kernel.h"
+#include "wire/areas/tcp_area.h"
 
 namespace offpath::sockets {
 
@@ -13,13 +14,18 @@ namespace {
 
 bool is_ipv6(const Hint& hint) noexcept { return hint.level == IPPROTO_IPV6; }
 
-// Sets the option on a kernel socket and reads the resulting value back. nullopt: no socket can be created.
-std::optional<int> try_out(int family, const Hint& hint, const void* from, socklen_t length, void* to,
-                           socklen_t room) noexcept {
+// Sets the option on a kernel socket and reads the resulting values back. nullopt: no socket can be created.
+std::optional<int> try_out(int family, const Hint& hint, const void* from, socklen_t length,
+                           HintValues& values) noexcept {
   const Fd probe(kernel::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (probe.get() < 0) return std::nullopt;
   if (kernel::setsockopt(probe.get(), hint.level, hint.name, from, length) != 0) return -1;
-  return kernel::getsockopt(probe.get(), hint.level, hint.name, to, &room);
+  const auto read = [&](const Hint& option) {
+    socklen_t room = sizeof(int);
+    return kernel::getsockopt(probe.get(), option.level, option.name, static_cast<void*>(&values.of(option)), &room);
+  };
+  if (hint == traffic_class4) read({SOL_SOCKET, SO_PRIORITY});  // it follows from the class
+  return read(hint);
 }
 
 }  // namespace
@@ -37,8 +43,6 @@ HintValues hints_of(int fd, int family) noexcept {
     socklen_t length = sizeof(int);
     kernel::getsockopt(fd, hint.level, hint.name, static_cast<void*>(&values.of(hint)), &length);
   }
-  socklen_t length = values.congestion.size();
-  kernel::getsockopt(fd, int{IPPROTO_TCP}, int{TCP_CONGESTION}, static_cast<void*>(values.congestion.data()), &length);
   return values;
 }
 
@@ -49,21 +53,11 @@ int set_hint(HintValues& values, const Hint& hint, int family, const void* from,
   const bool is_whole = !is_bad(from, length) && length >= sizeof value;
   if (is_whole && std::memcmp(from, &value, sizeof value) == 0) return 0;
   if (asks_kernel)
-    if (const auto tried = try_out(family, hint, from, length, &value, sizeof value)) return *tried;
+    if (const auto tried = try_out(family, hint, from, length, values)) return *tried;
   if (!is_whole) return failed(is_bad(from, length) ? EFAULT : EINVAL);
   std::memcpy(&value, from, sizeof value);
-  return 0;
-}
-
-int set_congestion(HintValues& values, int family, const void* from, socklen_t length, bool asks_kernel) noexcept {
-  std::array<char, 16> name{};
-  const auto tried = asks_kernel ? try_out(family, {IPPROTO_TCP, TCP_CONGESTION}, from, length, name.data(),
-                                           static_cast<socklen_t>(name.size()))
-                                 : std::nullopt;
-  if (tried.value_or(0) != 0) return -1;
-  if (!tried && is_bad(from, length)) return failed(EFAULT);
-  if (!tried) std::memcpy(name.data(), from, std::min<std::size_t>(length, name.size() - 1));
-  values.congestion = name;
+  if (hint == traffic_class6 && value == -1) value = 0;  // the default
+  if (is_traffic_class(hint)) value &= wire::tcp_traffic_class_mask;
   return 0;
 }
 

@@ -1,5 +1,6 @@
-// Socket options that only hint: an offloaded socket keeps their values, for getsockopt, without effect. The kernel
-// checks and rounds them, as it does on a socket of its own.
+// Socket options whose values an offloaded socket keeps for getsockopt. The kernel checks and rounds them, as it does
+// on a socket of its own. IP_TOS and IPV6_TCLASS are the class of sent packets; the others only hint, and have no
+// effect.
 #pragma once
 
 #include <linux/in6.h>
@@ -39,7 +40,6 @@ inline constexpr std::array hints{Hint{IPPROTO_IP, IP_TOS},
 
 struct HintValues {
   std::array<int, hints.size()> numbers{};
-  std::array<char, 16> congestion{};  // TCP_CONGESTION; the agent's own algorithm is used
 
   // An accepted connection does not inherit these from its listener.
   void forget_listeners() noexcept {
@@ -47,10 +47,19 @@ struct HintValues {
          {Hint{SOL_SOCKET, SO_PRIORITY}, Hint{IPPROTO_TCP, TCP_DEFER_ACCEPT}, Hint{IPPROTO_TCP, TCP_FASTOPEN}})
       of(hint) = 0;
   }
-  [[nodiscard]] int& of(const Hint& hint) noexcept {
-    return numbers[static_cast<std::size_t>(std::ranges::find(hints, hint) - hints.begin())];
+  [[nodiscard]] int& of(const Hint& hint) noexcept { return numbers[place_of(hint)]; }
+  [[nodiscard]] int of(const Hint& hint) const noexcept { return numbers[place_of(hint)]; }
+
+ private:
+  [[nodiscard]] static std::size_t place_of(const Hint& hint) noexcept {
+    return static_cast<std::size_t>(std::ranges::find(hints, hint) - hints.begin());
   }
 };
+
+inline constexpr Hint traffic_class4{IPPROTO_IP, IP_TOS}, traffic_class6{IPPROTO_IPV6, IPV6_TCLASS};
+[[nodiscard]] constexpr bool is_traffic_class(const Hint& hint) noexcept {
+  return hint == traffic_class4 || hint == traffic_class6;
+}
 
 // nullopt: not a hint, or not an option of this family.
 [[nodiscard]] std::optional<Hint> find_hint(int level, int name, int family) noexcept;
@@ -59,7 +68,5 @@ struct HintValues {
 // As setsockopt: returns 0, or -1 with errno. `asks_kernel`: false in a program that may not create sockets.
 [[nodiscard]] int set_hint(HintValues& values, const Hint& hint, int family, const void* from, socklen_t length,
                            bool asks_kernel) noexcept;
-[[nodiscard]] int set_congestion(HintValues& values, int family, const void* from, socklen_t length,
-                                 bool asks_kernel) noexcept;
 
 }  // namespace offpath::sockets

@@ -9,6 +9,7 @@
 
 namespace offpath::sockets {
 
+using channel::AgentWords;
 using channel::SocketArea;
 
 namespace {
@@ -120,6 +121,22 @@ int errno_of(const Failure& why) noexcept {
     default:
       return EINVAL;
   }
+}
+
+CongestionName congestion_name(wire::TcpCongestion chosen, const channel::SocketArea& area) noexcept {
+  chosen = tcp_congestion_read(chosen);
+  const std::string_view text = name_of(chosen == wire::TcpCongestion::agents ? area.agent().congestion() : chosen);
+  CongestionName name{};
+  std::ranges::copy(text, name.begin());
+  return name;
+}
+
+CongestionChoice congestion_choice(std::string_view value, const channel::SocketArea& area,
+                                   AgentWords::Rights rights) noexcept {
+  const wire::TcpCongestion congestion = wire::tcp_congestion_named(value.substr(0, value.find('\0')));
+  if (congestion == wire::TcpCongestion::agents) return {.error = ENOENT};
+  if (!area.agent().may_choose(congestion, rights)) return {.error = EPERM};
+  return {congestion};
 }
 
 tcp_info info_of(Role role, const SocketArea::Look* look) noexcept {

@@ -6,7 +6,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <optional>
+#include <string_view>
 
 #include "connections/socket_area.h"
 
@@ -16,7 +18,7 @@ namespace offpath::sockets {
 // 4291, 2.5.5.2). nullopt: too short, or of another family.
 [[nodiscard]] std::optional<channel::SocketArea::Endpoint> endpoint_of(int family, Bytes address) noexcept;
 
-// What a bind or connect names, or the error with which the kernel refuses it.
+// The address that a bind or connect names, or the error with which the kernel refuses it.
 enum class NamedBy { bind, connect };
 struct Named {
   channel::SocketArea::Endpoint at{};
@@ -43,6 +45,19 @@ struct KernelAddress {
 [[nodiscard]] int errno_of(wire::TcpError error) noexcept;
 // Why no connection or listener could be made.
 [[nodiscard]] int errno_of(const Failure& why) noexcept;
+
+// The value of TCP_CONGESTION, with zeros behind the name.
+using CongestionName = std::array<char, 16>;
+[[nodiscard]] CongestionName congestion_name(wire::TcpCongestion chosen, const channel::SocketArea& area) noexcept;
+// The choice that such a value, or its beginning, names. error: ENOENT, the agent has none of that name; EPERM, the
+// agent does not allow it.
+struct CongestionChoice {
+  wire::TcpCongestion congestion = wire::TcpCongestion::agents;
+  int error = 0;
+};
+[[nodiscard]] CongestionChoice congestion_choice(
+    std::string_view value, const channel::SocketArea& area,
+    channel::AgentWords::Rights rights = channel::AgentWords::Rights::of_program) noexcept;
 
 enum class Role { unconnected, listener, connection };
 // As of the last event. `look`: null if there is none.

@@ -34,24 +34,21 @@ constexpr std::array<std::string_view, 11> names = {"Unix",
 struct Counts {
   std::array<std::atomic<std::uint64_t>, names.size()> left;
   std::atomic<std::uint64_t> offloaded;
-  pid_t first;
+  pid_t first;  // of the processes, if one of them is to report; 0
   std::atomic<bool> reported;
   std::atomic<bool> failing;  // a process writes `failure`
   std::array<char, 256> failure;
 };
 
-// Shared with forked children if a report is wanted and there is memory.
+// Shared with forked children if there is memory.
 Counts& counts() noexcept {
   static Counts own{};
   static Counts* const shared = [] {
-    const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
-    void* const memory =
-        wanted != nullptr && std::string_view(wanted) == "1"
-            ? ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
-            : MAP_FAILED;
+    void* const memory = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return &own;
     auto* const made = new (memory) Counts{};
-    made->first = ::getpid();
+    const char* const report = std::getenv("OFFPATH_SOCKETS_REPORT");
+    if (report != nullptr && std::string_view(report) == "1") made->first = ::getpid();
     return made;
   }();
   return *shared;
@@ -79,11 +76,21 @@ void count_left(Left why) noexcept {
 
 void count_offloaded() noexcept { counts().offloaded.fetch_add(1, std::memory_order_relaxed); }
 
-void note_failure(std::string_view why) noexcept {
+bool note_failure(std::string_view why) noexcept {
   Counts& all = counts();
-  if (all.failing.exchange(true)) return;
+  if (all.failing.exchange(true)) return true;
+  const std::string_view kept = why.substr(0, all.failure.size() - 1);
+  const bool is_new = kept != std::string_view(all.failure.data());
   all.failure.fill(0);
-  std::ranges::copy(why.substr(0, all.failure.size() - 1), all.failure.begin());
+  std::ranges::copy(kept, all.failure.begin());
+  all.failing = false;
+  return is_new;
+}
+
+void forget_failure() noexcept {
+  Counts& all = counts();
+  if (all.failure[0] == 0 || all.failing.exchange(true)) return;
+  all.failure.fill(0);
   all.failing = false;
 }
 

@@ -23,8 +23,8 @@ enum class Left : unsigned {
   other_network  // another network namespace than the supervisor's (src/supervise)
 };
 
-// Why a socket with this address is left to the kernel although the agent has an address of its family; and one of a
-// family of which the agent has none.
+// The reason why a socket with this address is left to the kernel although the agent has an address of its family; and
+// one of a family of which the agent has none.
 [[nodiscard]] Left left_at(const wire::IpAddress& address) noexcept;
 [[nodiscard]] constexpr Left left_without(wire::IpFamily family) noexcept {
   return family == wire::IpFamily::v4 ? Left::ipv4 : Left::ipv6;
@@ -32,8 +32,10 @@ enum class Left : unsigned {
 
 void count_left(Left why) noexcept;
 void count_offloaded() noexcept;
-void note_failure(std::string_view why) noexcept;  // the last one is part of the report
-[[nodiscard]] std::string report();                // one line, for all processes that share the counts
+// The last one is part of the report. False: one of the processes has noted the same before, so it has been said.
+[[nodiscard]] bool note_failure(std::string_view why) noexcept;
+void forget_failure() noexcept;      // the agent was reached: the next failure is a new one
+[[nodiscard]] std::string report();  // one line, for all processes that share the counts
 // Called by a process that exits. True for one process of a program: its first, or another if the first has ended.
 [[nodiscard]] bool is_to_report() noexcept;
 

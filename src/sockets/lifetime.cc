@@ -25,7 +25,7 @@ int also_at(int made, int fd) {
   if (!use || program().vforked()) {
     if (program().vforked()) return made;
     if (descriptors().find(made)) static_cast<void>(descriptors().remove(made));
-    descriptors().copy_bound(made, fd);
+    descriptors().copy_notes(made, fd);
     return made;
   }
   descriptors().put(made, std::move(use));
@@ -47,7 +47,7 @@ int put_at(int to, const Put& put) {
 }
 
 void forget(unsigned from, unsigned to) {
-  for (unsigned fd = from; fd <= std::min<unsigned>(to, Descriptors::numbers - 1); ++fd) {
+  for (unsigned fd = from; fd <= to && fd < static_cast<unsigned>(descriptors().end()); ++fd) {
     static_cast<void>(descriptors().remove(static_cast<int>(fd)));
     epoll_sets().close(static_cast<int>(fd));
   }

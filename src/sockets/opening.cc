@@ -35,7 +35,7 @@ Value option_of(int fd, int level, int name) {
   return is_ip && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM ? std::optional(family) : std::nullopt;
 }
 
-// What such a socket is given as an address. nullopt: the kernel does the call, and has the errors.
+// The address that a call names for such a socket. nullopt: the kernel does the call, and has the errors.
 [[nodiscard]] std::optional<SocketArea::Endpoint> address_for(int fd, const sockaddr* address, socklen_t length) {
   const auto family = family_of(fd);
   const auto given = family ? read_address(*family, address, length) : std::nullopt;
@@ -52,15 +52,17 @@ Value option_of(int fd, int level, int name) {
   return read_address(*family, reinterpret_cast<const sockaddr*>(&name), length);
 }
 
-// Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
-void take_options(Socket& socket, int fd) {
-  if (const Use before = descriptors().find(fd)) {
-    static_cast<Settings&>(socket) = *before;
-    return;
-  }
+// Options that were set before, on the kernel's socket or on the offloaded one that is replaced.
+Settings settings_of(int fd, const SocketArea& area) {
+  if (const Use before = descriptors().find(fd)) return *before;
+  Settings socket;
   socket.family = option_of<int>(fd, SOL_SOCKET, SO_DOMAIN);
   if (socket.family == AF_INET6) socket.ipv6_only = option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY);
   socket.hints = hints_of(fd, socket.family);
+  if (descriptors().chose_congestion(fd)) {
+    const auto name = option_of<CongestionName>(fd, IPPROTO_TCP, TCP_CONGESTION);
+    socket.congestion = congestion_choice({name.data(), name.size()}, area).congestion;
+  }
   socket.no_delay = option_of<int>(fd, IPPROTO_TCP, TCP_NODELAY);
   socket.cork = option_of<int>(fd, IPPROTO_TCP, TCP_CORK);
   socket.keepalive_idle_s = std::min(option_of<int>(fd, IPPROTO_TCP, TCP_KEEPIDLE), keepalive_s_max);
@@ -71,9 +73,15 @@ void take_options(Socket& socket, int fd) {
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
   socket.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
   socket.lingers = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
-  socket.set_receive_low_water(option_of<int>(fd, SOL_SOCKET, SO_RCVLOWAT));
+  socket.receive_low_water = option_of<int>(fd, SOL_SOCKET, SO_RCVLOWAT);
   socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);
   socket.send_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_SNDTIMEO);
+  return socket;
+}
+
+void take(Socket& socket, const Settings& settings) {
+  static_cast<Settings&>(socket) = settings;
+  socket.set_receive_low_water(settings.receive_low_water);
 }
 
 [[nodiscard]] int flags_of(int fd) {
@@ -105,8 +113,8 @@ void put(int fd, Use socket) {
   count_offloaded();
 }
 
-// The flags of a port at this address: the families that the agent has of it, and the options that decide who shares
-// it.
+// The flags of a port at this address: the families that the agent has of it, and the options that decide which sockets
+// share it.
 std::uint16_t port_flags_of(int fd, const wire::IpAddress& address, const SocketArea& area) {
   Settings settings;
   if (const Use socket = descriptors().find(fd)) {
@@ -116,7 +124,7 @@ std::uint16_t port_flags_of(int fd, const wire::IpAddress& address, const Socket
     settings.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
     if (!address.is_v4()) settings.ipv6_only = option_of<int>(fd, IPPROTO_IPV6, IPV6_V6ONLY);
   }
-  return static_cast<std::uint16_t>((families_of(address, settings.ipv6_only != 0) & area.families()) |
+  return static_cast<std::uint16_t>((families_of(address, settings.ipv6_only != 0) & area.agent().families()) |
                                     (settings.reuse_address != 0 ? wire::tcp_reuse_address : 0) |
                                     (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
 }
@@ -166,14 +174,16 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
     return kernel::listen(fd, backlog);
   }
   const Use port = descriptors().port_of(fd);
+  const Settings settings = settings_of(fd, *area);
+  const channel::FlowSettings of_flows = settings.flow_settings();
   const auto handle =
-      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, program().policy().backlog_max())),
-                   flow_flags | flags, port ? port->handle : wire::tcp_no_handle);
+      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, program().policy().backlog_max())), flags,
+                   port ? port->handle : wire::tcp_no_handle, &of_flows);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
   if (look.closed) return failed(errno_of(look.error));
-  take_options(*socket, fd);
+  take(*socket, settings);
   socket->bound = at;
   if (socket->take_place(fd, flags_of(fd)) < 0) return -1;
   put(fd, std::move(socket));
@@ -195,19 +205,20 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   const auto own = descriptors().bound(fd);
   const Use before = descriptors().find(fd);  // an attempt that failed
   const SocketArea::Endpoint bound = port ? port->bound : before ? before->bound : own.value_or(SocketArea::Endpoint{});
-  if ((area->families() & wire::tcp_for(to.address.family())) == 0) {
+  if ((area->agent().families() & wire::tcp_for(to.address.family())) == 0) {
     if (own || before) return failed(ENETUNREACH);
     count_left(left_without(to.address.family()));
     return kernel::connect(fd, address, length);
   }
   const auto name = port || own || before ? std::nullopt : name_of(fd);
   if (const int code = mismatch_of(name ? name->address : bound.address, to.address)) return failed(code);
-  const auto handle = area->connect(to, bound.port, flow_flags);
+  const Settings settings = settings_of(fd, *area);
+  const channel::FlowSettings of_flow = settings.flow_settings();
+  const auto handle = area->connect(to, bound.port, 0, &of_flow);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
-  take_options(*socket, fd);
+  take(*socket, settings);
   socket->bound = bound;
-  area->set_flow_settings(*handle, socket->flow_settings());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;

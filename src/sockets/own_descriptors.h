@@ -71,7 +71,7 @@ class OwnDescriptors {
     for (int i = 0; i < patience && has(fd) && is_leaving(fd); ++i) relax();
     return !has(fd);
   }
-  // In a child of fork(): what other threads were closing, nobody closes there.
+  // In a child of fork(): descriptors that other threads were closing stay open there.
   void in_child() noexcept {
     turns_ = 0;
     if (closing_.exchange(0, std::memory_order_relaxed) == 0) return;

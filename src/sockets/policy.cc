@@ -13,10 +13,11 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::uint32_t sockets_min = 16, sockets_max = 65'536;
+constexpr std::uint32_t sockets_min = 16, sockets_max = wire::tcp_flows_max;
 constexpr std::uint32_t ring_bytes_min = 4096, send_bytes_min = 64 << 10;
-// Of virtual memory for each socket, first rings included: what all may use at a time.
-constexpr std::uint64_t socket_bytes = 3 << 19, pool_bytes_min = 16 << 20;
+// Virtual memory for each socket, first rings included: the bound on the use by all at a time. Beyond first rings,
+// bounds of it: a search in the pool looks at a word for each 4 MiB.
+constexpr std::uint64_t socket_bytes = 3 << 19, pool_bytes_min = 16 << 20, pool_bytes_max = 8ull << 30;
 constexpr unsigned all_bits = 128, bits_before_ipv4 = 96;
 constexpr std::string_view all_networks = "0.0.0.0/0,::/0";
 
@@ -96,7 +97,8 @@ channel::SocketOptions Policy::options(std::uint64_t kept_bytes) const noexcept 
   return {.flows = sockets,
           .send_bytes = send_bytes(),
           .receive_bytes = ring_bytes,
-          .pool_bytes = align_up(std::max(all - std::min(all, first), pool_bytes_min), channel::RingPool::word_bytes),
+          .pool_bytes = align_up(std::clamp(all - std::min(all, first), pool_bytes_min, pool_bytes_max),
+                                 channel::RingPool::word_bytes),
           .kept_bytes = kept_bytes};
 }
 

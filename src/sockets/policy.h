@@ -1,4 +1,4 @@
-// Which sockets are offloaded, from the environment variables that `offpath sockets` sets.
+// The choice of offloaded sockets, by the environment variables that `offpath sockets` sets.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Network {
   [[nodiscard]] bool has(const wire::IpAddress& other) const noexcept;
 };
 
-// Where the machine is that an address names: this one, or one of a network link; several machines; or anywhere.
+// The machines that an address may name: this one, or one of a network link; several machines; or any.
 enum class Reach { machine, link, group, anywhere };
 [[nodiscard]] Reach reach_of(const wire::IpAddress& address) noexcept;
 
@@ -55,9 +55,6 @@ struct Policy {
   // `kept_bytes`: as in SocketOptions.
   [[nodiscard]] channel::SocketOptions options(std::uint64_t kept_bytes) const noexcept;
 };
-
-// The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
-inline constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 
 // Each text is the value of its variable; null: not set, which allows every port or network.
 [[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen,

@@ -76,6 +76,13 @@ TEST(SocketPolicy, NetworksAreOfOneFamilyEach) {
   EXPECT_FALSE(some->connects(own6));
 }
 
+TEST(SocketPolicy, NetworksToConnectToAreNoBoundOfListeners) {
+  const auto policy = read_policy("unix:/a", "10.9.0.2,fd09::2", nullptr, "0.0.0.0/0");
+  ASSERT_TRUE(policy);
+  EXPECT_FALSE(policy->connects(kernels6));
+  for (const auto& there : {own, own6, every, every6}) EXPECT_TRUE(policy->listens({there, 80}));
+}
+
 TEST(SocketPolicy, WhatIsWrongIsNamed) {
   for (const auto& [listen, connect] : {std::pair{"80,x", "10.0.0.0/8"},
                                         {"70000", "10.0.0.0/8"},
@@ -105,7 +112,8 @@ TEST(SocketsPolicy, HowManySocketsMayBeIsWithinBounds) {
   };
   EXPECT_EQ(read(nullptr)->sockets, 1024u);
   EXPECT_EQ(read("4096")->sockets, 4096u);
-  for (const char* wrong : {"15", "65537", "many", ""}) EXPECT_FALSE(read(wrong)) << wrong;
+  const std::string too_many = fmt::format("{}", wire::tcp_flows_max + 1);
+  for (const char* wrong : {"15", too_many.c_str(), "many", ""}) EXPECT_FALSE(read(wrong)) << wrong;
 }
 
 TEST(SocketsPolicy, RingsAreSmallAtFirstUnlessSaidOtherwise) {
@@ -119,7 +127,7 @@ TEST(SocketsPolicy, RingsAreSmallAtFirstUnlessSaidOtherwise) {
   for (const char* wrong : {"2048", "8388608", "20000", "much", ""}) EXPECT_FALSE(read(wrong)) << wrong;
 }
 
-// What all sockets may use at a time is the same as with fixed rings of 1.5 MiB, whatever the first ones are.
+// All sockets together may use as much as with fixed rings of 1.5 MiB, whatever the sizes of their first rings.
 TEST(SocketsPolicy, LargerRingsShareTheRest) {
   for (const char* ring : {"16384", "262144"}) {
     const auto policy = read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, "1024", ring);

@@ -1,19 +1,16 @@
 #include "sockets/program.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -34,7 +31,7 @@ constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
 void say(std::string_view what, const Failure& why) {
-  note_failure(why.message);
+  if (!note_failure(why.message)) return;
   std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
 }
 
@@ -87,6 +84,7 @@ SocketArea* Program::open() {
     say("no connections over " + policy_.agent, opened.error());
     return nullptr;
   }
+  forget_failure();
   Socket::make_all((*opened)->area().kept());
   begin(std::move(*opened));
   return area_.load();
@@ -97,6 +95,7 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   sockets_ = std::launder(reinterpret_cast<Socket*>(connections_->area().kept().data()));
   own_ = std::make_unique<OwnPart[]>(options().flows);
   connections_->renumber(out_of_the_way);
+  connections_->renumber_doorbells(out_of_the_way);
   memory_fd_ = out_of_the_way(
       kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel needs its own no more
   area_.store(&connections_->area(), std::memory_order_release);
@@ -119,23 +118,25 @@ void Program::take_in() {
   show_changed();
 }
 
-bool Program::fall_asleep() {
+bool Program::fall_asleep(Sleep until) {
   {
     const std::lock_guard lock(sleeping_);
-    if (area().fall_asleep()) {
-      ++sleepers_;
-      return true;
-    }
+    std::uint32_t& sleepers = until == Sleep::until_full ? full_sleepers_ : sleepers_;
+    ++sleepers;
+    if (area().fall_asleep(common_sleep())) return true;
+    --sleepers;
   }
   keep_others_asleep();
   return false;
 }
 
-void Program::awake() {
+void Program::awake(Sleep until) {
   {
     const std::lock_guard lock(sleeping_);
-    OFP_ASSERT(sleepers_ > 0);
-    if (--sleepers_ == 0) return area().stay_awake();
+    std::uint32_t& sleepers = until == Sleep::until_full ? full_sleepers_ : sleepers_;
+    OFP_ASSERT(sleepers > 0);
+    --sleepers;
+    if (sleepers_ + full_sleepers_ == 0) return area().stay_awake();
   }
   keep_others_asleep();
 }
@@ -143,7 +144,17 @@ void Program::awake() {
 // The agent has cleared the word, which all sleeping threads share. Takes in events until it can be set again.
 void Program::keep_others_asleep() {
   const std::lock_guard lock(sleeping_);
-  while (sleepers_ > 0 && !area().fall_asleep()) take_in();
+  while (sleepers_ + full_sleepers_ > 0 && !area().fall_asleep(common_sleep())) take_in();
+}
+
+void Program::begin_blocking(Socket& socket) {
+  blocked_.fetch_add(1);
+  if (!area().has_sleep_words()) return listen_for(socket);
+  if (!blocks_.load() && !blocks_.exchange(true)) wake_thread();
+}
+
+void Program::note_unsettled() {
+  if (area().is_unsettled() && !settles_.load() && !settles_.exchange(true)) wake_thread();
 }
 
 void Program::forget_wakes() {
@@ -200,17 +211,23 @@ void Program::give_back() {
 
 void Program::rest() {
   if (may_give_back_.load()) give_back();
-  const bool listens = listeners_.load() > 0 || area().is_giving_back();
+  blocks_.store(false);
+  if (blocked_.load() > 0) blocks_.store(true);
+  settles_.store(false);
+  if (area().is_unsettled()) settles_.store(true);
+  const bool listens = listeners_.load() > 0 || area().is_giving_back() || settles_.load();
+  const bool looks = listens || blocks_.load();
+  const Sleep until = listens ? Sleep::until_events : Sleep::until_full;
   bool sleeps = true;
-  if (listens) {
+  if (looks) {
     take_in();
     told();
-    sleeps = fall_asleep();
+    sleeps = fall_asleep(until);
   }
-  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
+  pollfd descriptors[] = {{wake_fd(), static_cast<short>(looks ? POLLIN : 0), 0},
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
-  // An agent that ended may leave what lets nobody sleep: its end shows here.
+  // An agent that ended may leave events that keep everybody awake: its end shows here.
   const timespec at_once{0, 0}, look{1, 0};
   const bool looks_again = may_give_back_.load() || main_thread_.watches();
   const timespec* const limit = !sleeps ? &at_once : looks_again ? &look : nullptr;
@@ -223,12 +240,12 @@ void Program::rest() {
     ::nanosleep(&pause, nullptr);
     char byte;
     const bool gone = ::recv(wake_fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-    descriptors[0].revents = listens || gone ? POLLIN : 0;
+    descriptors[0].revents = looks || gone ? POLLIN : 0;
     descriptors[1].revents = descriptors[2].revents = POLLIN;
   }
   // First: some discarded datagrams may have been for other threads, which are served then.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
-  if (listens) sleeps ? awake() : keep_others_asleep();
+  if (looks) sleeps ? awake(until) : keep_others_asleep();
   std::uint64_t ignored;
   if (descriptors[1].revents != 0)
     static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
@@ -266,8 +283,7 @@ void Program::end_with_main_thread() noexcept {
 void Program::lose(const Failure& why) {
   say("every connection is lost", why);
   lost_ = true;
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
-    if (const Use use = Use::of(sockets_[handle])) show(*use);
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) show_if_used(sockets_[handle]);
   told();
 }
 
@@ -301,6 +317,7 @@ void Program::end(Socket& socket) {
     area().abort(socket.handle);
   else
     area().close(socket.handle);
+  note_unsettled();
 }
 
 bool Program::make_way(int number) {
@@ -319,18 +336,21 @@ Result<SocketArea::Look> Program::look(SocketArea::Handle handle) {
 
 void Program::show(Socket& socket) {
   socket.show(area(), lost());
-  if (area().uses_pool()) note_memory();
-  OwnPart& mine = socket.own();
-  mine.changes.fetch_add(1);
-  if (mine.waiting.load() != 0) ::syscall(SYS_futex, &mine.changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  if (area().has_memory()) note_memory();
+  area().wake_sleepers(socket.handle);
   epoll_sets().on_change(socket);
 }
 
+void Program::show_if_used(Socket& socket) {
+  socket.own().showings.fetch_add(1);
+  if (const Use use = Use::of(socket)) show(*use);
+  socket.own().showings.fetch_sub(1);
+}
+
 void Program::show_changed() {
+  note_unsettled();
   if (!area().has_changed()) return;
-  while (const auto handle = area().take_changed()) {
-    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise its creator shows it
-  }
+  while (const auto handle = area().take_changed()) show_if_used(sockets_[*handle]);  // or its creator shows it
   if (awaited_.load() > 0) told();
 }
 

@@ -1,10 +1,12 @@
 // This process's connection to the agent: opened for the first offloaded socket, and kept until the process exits.
 //
-// Sleeping. One word in the area says that a thread of this process sleeps. The agent, or another process, clears it
-// and sends one datagram, which wakes all sleeping threads. A thread that returns from its sleep therefore takes in all
-// events, and sets the word again if others still sleep: fall_asleep() and awake(). Threads that sleep in epoll do so
-// themselves. A thread of this library sleeps on behalf of threads that sleep elsewhere in the kernel, and shows
-// readiness at the descriptors. While no descriptor shows any, it waits only for the agent's end.
+// Sleeping. A call that waits for one socket sleeps on a word of that socket in the area, by which the agent wakes it
+// (SocketArea::sleep_word). Others sleep on a descriptor. One word for each process says that a thread of it does; the
+// agent clears it and sends one datagram, which wakes all of them. A thread that returns from its sleep therefore takes
+// in all events, and sets the word again if others still sleep: fall_asleep() and awake(). Threads that sleep in epoll
+// do so themselves. A thread of this library sleeps on behalf of threads that sleep elsewhere in the kernel, and shows
+// readiness at the descriptors. While no descriptor shows any, it waits only for the agent's end, and for events that
+// fill their ring, because every thread waits for another socket than theirs.
 //
 // Several processes. A forked child is another process of the same area. Its sockets to the agent are made before the
 // fork, so inherited connections never lose their last holder, and it has a waiting thread of its own. A program
@@ -56,11 +58,12 @@ class Program {
   // From now on the socket's descriptor shows its readiness to the kernel's poll, select and epoll.
   void begin_showing(int fd, Socket& socket);
 
-  // Takes in the agent's events and shows what they changed.
+  // Takes in the agent's events and shows their changes.
   void take_in();
   // Call before a sleep on wake_fd(). False: there are events already; do not sleep.
-  [[nodiscard]] bool fall_asleep();
-  void awake();  // after it
+  using Sleep = SocketArea::Sleep;
+  [[nodiscard]] bool fall_asleep(Sleep until = Sleep::until_events);
+  void awake(Sleep until = Sleep::until_events);  // after it
   [[nodiscard]] int wake_fd() const noexcept { return connections_->wake_fd(); }
   // Discards wake datagrams; other sleeping threads are still woken.
   void forget_wakes();
@@ -103,8 +106,12 @@ class Program {
 
   // From now on events of this socket are taken in even while no call waits.
   void listen_for(Socket& socket);
+  // Before a thread sleeps on the socket's word: events that nobody waits for are taken in before they fill their ring.
+  void begin_blocking(Socket& socket);
+  void end_blocking() noexcept { blocked_.fetch_sub(1); }
 
  private:
+  void unlock_after_fork() noexcept;
   void begin(std::unique_ptr<channel::Sockets> connections);
   void start_listening();
   void listen_to_agent();
@@ -127,9 +134,12 @@ class Program {
     Program& program;
   };
   void add_listeners(int count);
+  void show_if_used(Socket& socket);
   void wake_thread();
   void give_back();
   void keep_others_asleep();
+  void note_unsettled();
+  [[nodiscard]] Sleep common_sleep() const noexcept { return sleepers_ > 0 ? Sleep::until_events : Sleep::until_full; }
 
   Policy policy_;
   std::atomic<bool> left_out_ = false, confined_ = false;
@@ -147,9 +157,12 @@ class Program {
   Socket* sockets_ = nullptr;  // by handle, of all processes
   std::unique_ptr<OwnPart[]> own_;
   std::mutex sleeping_;
-  std::uint32_t sleepers_ = 0;
-  std::atomic<int> listeners_ = 0;  // awaited sockets, and threads that wait for told_
-  std::atomic<int> awaited_ = 0;    // threads that wait for told_
+  std::uint32_t sleepers_ = 0, full_sleepers_ = 0;  // by kind of sleep
+  std::atomic<int> listeners_ = 0;                  // awaited sockets, and threads that wait for told_
+  std::atomic<int> awaited_ = 0;                    // threads that wait for told_
+  std::atomic<int> blocked_ = 0;                    // threads that sleep on words of sockets
+  // As the library's thread has seen it last: threads do; commands or accept slots wait for the agent.
+  std::atomic<bool> blocks_ = false, settles_ = false;
   std::atomic<bool> may_give_back_ = false;
   TimeNs gave_back_at_ = 0;  // of the library's own thread
   Fd changes_;               // an eventfd: listeners_ or may_give_back_ has changed

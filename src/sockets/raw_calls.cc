@@ -165,7 +165,7 @@ void note_filter(bool sets_one) {
 
 }  // namespace
 
-// Callers pass as many words as the call has; the others are whatever lies there, as with the C library's.
+// Callers pass as many words as the call has; the others are undefined, as with the C library's.
 OFP_CALL __attribute__((no_sanitize("address"))) long syscall(long number, ...) noexcept {
   va_list arguments;
   va_start(arguments, number);

@@ -10,7 +10,7 @@
 
 namespace offpath::sockets {
 
-// Threads may use it at once: what they note is then approximate.
+// Threads may use it at the same time: their notes are then approximate.
 class ShortWaits {
  public:
   static constexpr TimeNs spin_ns = 20 * microsecond_ns;

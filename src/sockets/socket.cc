@@ -100,7 +100,7 @@ int Socket::take_place(int fd, int flags) {
   return take(std::move(*ends));
 }
 
-void Socket::begin_showing(int fd, const SocketArea& area) {
+void Socket::begin_showing(int fd, SocketArea& area) {
   OwnPart& mine = own();
   if (mine.shows.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(showing_);
@@ -111,7 +111,7 @@ void Socket::begin_showing(int fd, const SocketArea& area) {
   if (look) show_locked(*look);
 }
 
-void Socket::show(const SocketArea& area, bool lost) {
+void Socket::show(SocketArea& area, bool lost) {
   if (!shown_) return;
   const std::lock_guard lock(showing_);
   if (!shown_) return;  // it was that of the handle's socket before
@@ -144,7 +144,7 @@ void Socket::show_locked(const SocketArea::Look& look) {
   }
 }
 
-void Socket::hide_readable(int fd, const SocketArea& area) {
+void Socket::hide_readable(int fd, SocketArea& area) {
   if (!shown_) return;
   const std::lock_guard lock(showing_);
   if (!readable_) return;
@@ -155,7 +155,7 @@ void Socket::hide_readable(int fd, const SocketArea& area) {
   readable_ = false;
 }
 
-void Socket::hide_writable(int fd, const SocketArea& area) {
+void Socket::hide_writable(int fd, SocketArea& area) {
   if (!shown_) return;
   const std::lock_guard lock(showing_);
   if (full_) return;

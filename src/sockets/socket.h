@@ -8,8 +8,8 @@
 // a call that finds nothing to do hides it. Epoll does not use the pair (epoll_sets.h), and a socket that the kernel
 // was never asked about shows nothing. Close-on-exec is the descriptor's own flag.
 //
-// Read this first in src/sockets, then calls.h and program.h (what each call uses), descriptors.h, transfer.h (bytes),
-// epoll_sets.h (waits), policy.h and left_to_kernel.h (what is not offloaded).
+// Read this first in src/sockets, then calls.h and program.h (used by each call), descriptors.h, transfer.h (bytes),
+// epoll_sets.h (waits), policy.h and left_to_kernel.h (sockets that are not offloaded).
 #pragma once
 
 #include <sys/time.h>
@@ -33,10 +33,10 @@ using channel::SocketArea;
 struct OwnPart {
   std::atomic<std::uint32_t> users = 0;  // descriptors, and calls in progress; 0: the process does not have the socket
   std::atomic<std::uint32_t> descriptors = 0;
-  std::atomic<bool> listens = false;                    // counted in Program's listeners, since the first wait for it
-  std::atomic<bool> shows = false;                      // this process shows readiness at the descriptor
-  std::atomic<int> signal = -1;                         // the library's end of the pair
-  std::atomic<std::uint32_t> changes = 0, waiting = 0;  // number of changes; threads that sleep until the next one
+  std::atomic<std::uint32_t> showings = 0;  // users that take no longer than to show its readiness
+  std::atomic<bool> listens = false;        // counted in Program's listeners, since the first wait for it
+  std::atomic<bool> shows = false;          // this process shows readiness at the descriptor
+  std::atomic<int> signal = -1;             // the library's end of the pair
 };
 
 inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's bounds
@@ -53,9 +53,21 @@ struct Settings {
   int user_timeout_ms = 0;
   int receive_low_water = 1;  // SO_RCVLOWAT
   HintValues hints{};
+  wire::TcpCongestion congestion = wire::TcpCongestion::agents;  // TCP_CONGESTION
 
   // Its end is a reset: SO_LINGER with time 0.
   [[nodiscard]] bool resets() const noexcept { return lingers.l_onoff != 0 && lingers.l_linger == 0; }
+  // The stack sends the bytes of a ring in large segments, so flows need no Nagle algorithm.
+  [[nodiscard]] channel::FlowSettings flow_settings() const noexcept {
+    return {.gathers = cork != 0,
+            .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
+            .congestion = congestion,
+            .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),
+            .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
+            .traffic_class4 = static_cast<std::uint8_t>(hints.of(traffic_class4)),
+            .traffic_class6 = static_cast<std::uint8_t>(hints.of(traffic_class6)),
+            .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
+  }
 };
 
 // The pair of a future socket.
@@ -103,24 +115,17 @@ struct Socket : Settings {
   void set_receive_low_water(int asked) noexcept {
     receive_low_water = asked < 0 ? receive_buffer / 2 : std::clamp(asked, 1, receive_buffer / 2);
   }
-  [[nodiscard]] channel::FlowSettings flow_settings() const noexcept {
-    return {.gathers = cork != 0,
-            .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
-            .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),
-            .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
-            .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
-  }
   // Makes the sockets of all handles, once, in the process that made the memory.
   static void make_all(MutableBytes memory) noexcept;
   // Takes the ends; the descriptor keeps its number, or replaces `fd`. Returns the descriptor; -1: see errno.
   [[nodiscard]] int take(Ends ends);
   [[nodiscard]] int take_place(int fd, int flags);
   // From now on the descriptor shows readiness.
-  void begin_showing(int fd, const SocketArea& area);
+  void begin_showing(int fd, SocketArea& area);
   // Shows the current readiness, looked up under the lock, so it cannot undo a later hide. `lost`: the agent is gone.
-  void show(const SocketArea& area, bool lost);
-  void hide_readable(int fd, const SocketArea& area);
-  void hide_writable(int fd, const SocketArea& area);
+  void show(SocketArea& area, bool lost);
+  void hide_readable(int fd, SocketArea& area);
+  void hide_writable(int fd, SocketArea& area);
   void end_signal();  // of this process
   // The program needs this number. False: the library's end does not have it, or no other number is free.
   [[nodiscard]] bool make_way(int number);

@@ -1,6 +1,8 @@
 // Calls of threads and processes at the same time, against a fake agent.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -8,6 +10,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <numeric>
@@ -270,6 +274,204 @@ TEST_F(Threads, AProcessThatEndsSendsNothingOfACopyUnderWay) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 7);
   EXPECT_EQ(agent().offered(handle), "");
+}
+
+// ---- calls that wait
+
+// How often the library's own thread has slept.
+std::uint64_t sleeps_of_the_library() {
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(each.path() / "comm"), name);
+    if (name != "offpath-sockets") continue;
+    for (std::ifstream status(each.path() / "status"); std::getline(status, line);)
+      if (line.starts_with("voluntary_ctxt_switches:")) return std::stoull(line.substr(line.find(':') + 1));
+  }
+  return 0;
+}
+
+// The agent wakes the waiting thread itself: no other thread of the program runs in between.
+TEST_F(Threads, ACallThatWaitsIsWokenByTheAgentAlone) {
+  if (agent().is_linked()) GTEST_SKIP() << "over a link the agent wakes processes, not threads";
+  constexpr std::uint64_t rounds = 400;
+  Handle handle = 0;
+  const int fd = connected(handle);
+  std::atomic<int> failed = 0;
+  std::thread waits([&] {
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      pollfd watched{fd, POLLIN, 0};
+      char bytes[2];
+      if (i % 2 == 0 && (::poll(&watched, 1, -1) != 1 || watched.revents != POLLIN)) ++failed;
+      if (::recv(fd, bytes, sizeof bytes, 0) != 1 || ::send(fd, bytes, 1, 0) != 1) ++failed;
+    }
+  });
+  agent().arrive(handle, "x");
+  while (agent().offered(handle).empty()) std::this_thread::yield();
+  const std::uint64_t before = sleeps_of_the_library();
+  for (std::uint64_t i = 1; i < rounds; ++i) {
+    agent().arrive(handle, "x");
+    while (agent().offered(handle).size() == i) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  waits.join();
+  EXPECT_EQ(failed.load(), 0);
+  EXPECT_GT(before, 0u);
+  EXPECT_LT(sleeps_of_the_library() - before, rounds / 4);  // it looks once a second for memory to give back
+}
+
+// Events of sockets for which nobody waits fill their ring; the one that is awaited comes behind them.
+TEST_F(Threads, ACallThatWaitsIsWokenBehindEventsOfOthers) {
+  Handle awaited = 0, other = 0;
+  const int fd = connected(awaited), ignored = connected(other);
+  auto got = std::async(std::launch::async, [&] {
+    char byte;
+    return ::recv(fd, &byte, 1, 0);
+  });
+  EXPECT_EQ(got.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  constexpr int events = 5000;  // more than the ring has
+  for (int i = 0; i < events; ++i) agent().arrive(other, "x");
+  agent().arrive(awaited, "y");
+  EXPECT_EQ(got.get(), 1);
+  std::string all(events, '-');
+  EXPECT_EQ(::recv(ignored, all.data(), all.size(), MSG_WAITALL), events);
+}
+
+TEST_F(Threads, ManyThreadsWaitForSocketsOfTheirOwn) {
+  constexpr int threads = 8, rounds = 200;
+  std::array<Handle, threads> handles{};
+  std::vector<std::thread> all;
+  std::atomic<int> failed = 0, bytes_got = 0;
+  for (int i = 0; i < threads; ++i) {
+    const int fd = connected(handles[static_cast<std::size_t>(i)]);
+    all.emplace_back([&, i, fd] {
+      for (int round = 0; round < rounds; ++round) {
+        pollfd watched{fd, POLLIN, 0};
+        char byte;
+        if (i % 2 == 0 && ::poll(&watched, 1, 60'000) != 1) ++failed;
+        if (::recv(fd, &byte, 1, 0) != 1) ++failed;
+        ++bytes_got;
+      }
+    });
+  }
+  for (int round = 0; round < rounds; ++round)
+    for (const Handle handle : handles) agent().arrive(handle, "x");
+  for (std::thread& each : all) each.join();
+  EXPECT_EQ(failed.load(), 0);
+  EXPECT_EQ(bytes_got.load(), threads * rounds);
+}
+
+// The one of several sockets that a call has found to be readable.
+template <std::size_t count>
+int await_readable(int way, const std::array<int, count>& fds, int set) {
+  constexpr int limit_ms = 20'000;
+  if (way == 0) {
+    std::array<pollfd, count> watched{};
+    for (std::size_t i = 0; i < count; ++i) watched[i] = {fds[i], POLLIN, 0};
+    if (::poll(watched.data(), count, limit_ms) != 1) return -1;
+    return static_cast<int>(std::ranges::find(watched, POLLIN, &pollfd::revents) - watched.begin());
+  }
+  if (way == 1) {
+    fd_set readable;
+    FD_ZERO(&readable);
+    for (const int fd : fds) FD_SET(fd, &readable);
+    timeval limit{limit_ms / 1000, 0};
+    if (::select(*std::ranges::max_element(fds) + 1, &readable, nullptr, nullptr, &limit) != 1) return -1;
+    return static_cast<int>(std::ranges::find_if(fds, [&](int fd) { return FD_ISSET(fd, &readable); }) - fds.begin());
+  }
+  epoll_event event{};
+  return ::epoll_wait(set, &event, 1, limit_ms) == 1 ? static_cast<int>(event.data.u32) : -1;
+}
+
+TEST_F(Threads, ACallThatWaitsForSeveralSocketsIsWokenByEachOfThem) {
+  constexpr std::size_t count = 3;
+  constexpr int rounds = 60;
+  std::array<Handle, count> handles{};
+  std::array<int, count> fds{};
+  const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+  for (std::size_t i = 0; i < count; ++i) {
+    fds[i] = connected(handles[i]);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u32 = static_cast<std::uint32_t>(i);
+    ASSERT_EQ(::epoll_ctl(set, EPOLL_CTL_ADD, fds[i], &event), 0);
+  }
+  for (int way = 0; way < 3; ++way) {
+    std::atomic<int> taken = 0, wrong = 0;
+    std::thread waits([&] {
+      for (int round = 0; round < rounds; ++round, ++taken) {
+        const int found = await_readable(way, fds, set), expected = round % static_cast<int>(count);
+        char byte;
+        if (found != expected || ::recv(fds[static_cast<std::size_t>(expected)], &byte, 1, 0) != 1) ++wrong;
+      }
+    });
+    for (int round = 0; round < rounds; ++round) {
+      if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it sleeps, and does not spin
+      agent().arrive(handles[static_cast<std::size_t>(round) % count], "x");
+      while (taken == round) std::this_thread::yield();
+    }
+    waits.join();
+    EXPECT_EQ(wrong.load(), 0) << way;
+  }
+}
+
+// Each of several threads waits for something else, and goes on for that alone.
+TEST_F(Threads, CallsWaitSideBySide) {
+  Handle receives = 0, sends = 0;
+  const int listener = tcp(), receiver = connected(receives), sender = connected(sends);
+  ASSERT_EQ(bind(listener, "10.9.0.2", listened_port), 0);
+  ASSERT_EQ(::listen(listener, 2), 0);
+  agent().acknowledge(false);
+  const std::string much(1 << 20, 'x');
+  while (::send(sender, much.data(), much.size(), MSG_DONTWAIT) > 0) {
+  }
+  const auto begin = [](auto call) { return std::async(std::launch::async, call); };
+  char byte = 0;
+  auto accepted = begin([&] { return ::accept(listener, nullptr, nullptr); });
+  auto received = begin([&] { return static_cast<int>(::recv(receiver, &byte, 1, 0)); });
+  auto sent = begin([&] { return static_cast<int>(::send(sender, "y", 1, 0)); });
+  const auto is_over = [](const std::future<int>& call, int wait_ms = 0) {
+    return call.wait_for(std::chrono::milliseconds(wait_ms)) == std::future_status::ready;
+  };
+  EXPECT_FALSE(is_over(accepted, 50) || is_over(received) || is_over(sent));
+  agent().arrive(receives, "x");
+  EXPECT_EQ(received.get(), 1);
+  EXPECT_FALSE(is_over(accepted, 20) || is_over(sent));
+  static_cast<void>(agent().connect_to(listened_port));
+  EXPECT_GE(keep(accepted.get()), 0);
+  EXPECT_FALSE(is_over(sent, 20));
+  agent().acknowledge(true);
+  EXPECT_EQ(sent.get(), 1);
+}
+
+void do_nothing(int) {}
+
+// As poll(2) and signal(7) say: poll is always interrupted, recv without a limit only by a handler without SA_RESTART.
+TEST_F(Threads, SignalsInterruptCallsThatWait) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  for (const bool restarts : {false, true}) {
+    struct sigaction action{}, before{};
+    action.sa_handler = do_nothing;
+    action.sa_flags = restarts ? SA_RESTART : 0;
+    ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+    for (const bool polls : {false, true}) {
+      std::atomic<bool> done = false;
+      int result = 0;
+      std::thread waits([&] {
+        pollfd watched{fd, POLLIN, 0};
+        char byte;
+        result = error_of(polls ? ::poll(&watched, 1, -1) : ::recv(fd, &byte, 1, 0));
+        done = true;
+      });
+      for (int i = 0; i < 200 && !done; ++i) {
+        ::pthread_kill(waits.native_handle(), SIGUSR1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (restarts && !polls && i == 20) agent().arrive(handle, "x");
+      }
+      waits.join();
+      EXPECT_EQ(result, polls || !restarts ? EINTR : 0) << restarts << polls;
+    }
+    ::sigaction(SIGUSR1, &before, nullptr);
+  }
 }
 
 // ---- many threads

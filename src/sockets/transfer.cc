@@ -111,6 +111,7 @@ ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
     const auto sent = area.send(socket.handle, from);
     if (sent) {
       total += static_cast<ssize_t>(*sent);
+      program().note_memory();
       parts.advance(*sent);
       continue;
     }

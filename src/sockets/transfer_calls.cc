@@ -40,7 +40,7 @@ constexpr std::size_t parts_max = 1024;  // UIO_MAXIOV
 
 std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{const_cast<void*>(bytes), length}}}; }
 
-// Takes from the socket only what the pipe took.
+// Takes from the socket only the bytes that the pipe took.
 ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at_once) {
   Piece bytes;
   const ssize_t there =

@@ -39,6 +39,11 @@ void show(int count, const fd_set* a, const fd_set* b, const fd_set* c) {
   return limit == nullptr || limit->tv_sec >= never / second_ns ? never : limit->tv_sec * second_ns + limit->tv_nsec;
 }
 
+// Otherwise the kernel refuses it.
+[[nodiscard]] bool is_valid(const timespec* limit) {
+  return limit == nullptr || (limit->tv_sec >= 0 && limit->tv_nsec >= 0 && limit->tv_nsec < second_ns);
+}
+
 }  // namespace
 
 OFP_CALL int epoll_create(int size) noexcept {
@@ -76,11 +81,15 @@ OFP_CALL int epoll_pwait2(int epoll, epoll_event* events, int room, const timesp
 }
 
 OFP_CALL int poll(pollfd* watched, nfds_t count, int ms) {
+  if (count == 1 && !is_bad(watched, sizeof *watched))
+    if (const auto done = poll_one(*watched, wait_of(ms))) return *done;
   show(watched, count);
   return kernel::poll(watched, count, ms);
 }
 
 OFP_CALL int ppoll(pollfd* watched, nfds_t count, const timespec* limit, const sigset_t* mask) {
+  if (count == 1 && mask == nullptr && is_valid(limit) && !is_bad(watched, sizeof *watched))
+    if (const auto done = poll_one(*watched, wait_of(limit))) return *done;
   show(watched, count);
   return kernel::ppoll(watched, count, limit, mask);
 }

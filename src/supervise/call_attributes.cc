@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "sockets/kernel_terms.h"
@@ -22,7 +23,7 @@ namespace {
 using Is = Supervised::Is;
 constexpr std::size_t option_bytes_max = 512;
 constexpr int free_priority_max = 6;
-constexpr Option address_form{IPPROTO_IPV6, IPV6_ADDRFORM};
+constexpr Option address_form{IPPROTO_IPV6, IPV6_ADDRFORM}, congestion_control{IPPROTO_TCP, TCP_CONGESTION};
 
 // The kernel would look at the rights of the supervisor, which sets the option. `now`: a socket of the kernel.
 bool needs_rights(const Option& option, int now, Bytes bytes) {
@@ -126,6 +127,11 @@ void Calls::get_option(const Call& call, const Caller& caller, Supervised& socke
     give_number(socket.family);
     return;
   }
+  if (option == congestion_control && socket.handle && relay_.open() != nullptr) {
+    const auto name = sockets::congestion_name(socket.congestion, relay_.area());
+    give(std::as_bytes(std::span(name)));
+    return;
+  }
   if (!is_readable(option, socket.family))
     return answer(socket, call, -sockets::unknown_option(option.level, socket.family));
   std::array<std::byte, option_bytes_max> value;
@@ -155,6 +161,29 @@ void Calls::become_ipv4(const Call& call, Supervised& socket, Bytes bytes) {
   answer(socket, call, 0);
 }
 
+// A listener's connections get its settings when they are accepted.
+void Calls::tell_settings(Supervised& socket) {
+  if (socket.handle && socket.is != Is::listening && relay_.open() != nullptr)
+    relay_.area().set_flow_settings(*socket.handle, flow_settings_of(options_of(socket), socket.congestion));
+}
+
+// For a connection that is to begin, or for those of a listener.
+channel::FlowSettings Calls::settings_of(Supervised& socket) {
+  const int options = options_of(socket);
+  if (std::exchange(socket.chose_congestion, false))
+    socket.congestion = sockets::congestion_choice(congestion_of(options), relay_.area(), socket.chose_by).congestion;
+  return flow_settings_of(options, socket.congestion);
+}
+
+void Calls::choose_congestion(const Call& call, Supervised& socket, std::string_view name, AgentWords::Rights rights) {
+  const auto choice = sockets::congestion_choice(name, relay_.area(), rights);
+  if (choice.error != 0) return answer(socket, call, -choice.error);
+  socket.chose_congestion = false;
+  socket.congestion = choice.congestion;
+  tell_settings(socket);
+  answer(socket, call, 0);
+}
+
 void Calls::set_option(const Call& call, const Caller& caller, Supervised& socket) {
   const Option option{call.integer(1), call.integer(2)};
   const bool is_form = option == address_form && socket.family == AF_INET6;
@@ -167,13 +196,23 @@ void Calls::set_option(const Call& call, const Caller& caller, Supervised& socke
   const MutableBytes bytes = MutableBytes(value).first(std::min<std::size_t>(length, value.size()));
   if (!caller.read(call.arguments[3], bytes)) return answer(socket, call, -EFAULT);
   if (is_form) return become_ipv4(call, socket, bytes);
+  if (option == congestion_control) {
+    if (bytes.empty()) return answer(socket, call, -EINVAL);
+    const std::string_view name(reinterpret_cast<const char*>(bytes.data()),
+                                std::min(bytes.size(), sizeof(sockets::CongestionName) - 1));
+    const bool may_any = caller.has_right(CAP_NET_ADMIN);
+    const auto rights = may_any ? AgentWords::Rights::of_program : AgentWords::Rights::of_everybody;
+    if (socket.handle && relay_.open() != nullptr) return choose_congestion(call, socket, name, rights);
+    if (const int error = may_any ? 0 : congestion_error(options_of(socket), name)) return answer(socket, call, -error);
+    socket.chose_by = rights;
+  }
   const int options = options_of(socket);
   if (needs_rights(option, options, bytes) && !caller.has_right(CAP_NET_ADMIN)) return answer(socket, call, -EPERM);
   if (options < 0 ||
       ::setsockopt(options, option.level, option.name, bytes.data(), static_cast<socklen_t>(bytes.size())) != 0)
     return answer(socket, call, -errno);
-  if (socket.handle && socket.is != Is::listening && relay_.open() != nullptr)
-    relay_.area().set_flow_settings(*socket.handle, flow_settings_of(options));
+  if (option == congestion_control) socket.chose_congestion = true;
+  tell_settings(socket);
   if (concerns_pair(option)) {
     calls_.let_continue(call);
     return;

@@ -29,7 +29,7 @@ constexpr int type_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr std::uint16_t low_ports = 1024;
 constexpr socklen_t address_max = sizeof(sockaddr_storage);
 
-// A signal has interrupted the call before its answer came, and the thread makes it anew.
+// A signal has interrupted the call before its answer came, and the thread repeats it.
 bool waits_already(const Supervised& socket, const Call& call) {
   return std::ranges::any_of(socket.waiting, [&](const Waiting& each) {
     return each.call.thread == call.thread && each.call.number == call.number;
@@ -141,7 +141,7 @@ void Calls::answer_all(Supervised& socket, std::int64_t value) {
   for (const Waiting& each : std::exchange(socket.waiting, {})) answer(socket, each.call, value);
 }
 
-// A thread whose call was interrupted, and which calls anew, takes its former place.
+// A thread that repeats an interrupted call takes its former place.
 void Calls::wait(Supervised& socket, const Call& call, TimeNs until) {
   std::erase_if(socket.waiting, [&](const Waiting& each) { return each.call.thread == call.thread; });
   socket.waiting.push_back({call, until});
@@ -248,7 +248,7 @@ void Calls::set_own(Supervised& socket, const SocketArea::Endpoint& at) {
 
 // The families that the agent has of those of the address, and who shares the port.
 std::uint16_t Calls::port_flags_of(Supervised& socket, const wire::IpAddress& address) {
-  const std::uint16_t families = sockets::families_of(address, is_ipv6_only(socket)) & relay_.area().families();
+  const std::uint16_t families = sockets::families_of(address, is_ipv6_only(socket)) & relay_.area().agent().families();
   return static_cast<std::uint16_t>(families | reuse_flags_of(options_of(socket)));
 }
 
@@ -365,12 +365,13 @@ void Calls::offload_listener(const Call& call, const Caller& caller, Supervised&
   if (area == nullptr)
     return falls_back(socket) ? leave_to_kernel(call, caller, socket) : answer(socket, call, -ENETDOWN);
   const auto backlog = static_cast<std::uint32_t>(std::clamp(call.integer(1), 1, policy_.backlog_max()));
-  const auto flags = static_cast<std::uint16_t>(sockets::flow_flags | port_flags_of(socket, at.address));
+  const std::uint16_t flags = port_flags_of(socket, at.address);
   if ((flags & wire::tcp_families) == 0) {
     count_left(sockets::left_without(at.address.family()));
     return leave_to_kernel(call, caller, socket);
   }
-  const auto handle = area->listen(at.port, backlog, flags, socket.port.value_or(wire::tcp_no_handle));
+  const channel::FlowSettings settings = settings_of(socket);
+  const auto handle = area->listen(at.port, backlog, flags, socket.port.value_or(wire::tcp_no_handle), &settings);
   if (!handle) return answer(socket, call, -sockets::errno_of(handle.error()));
   relay_.set_handle(socket, *handle);
   socket.bound = at;
@@ -456,6 +457,7 @@ Calls::Served Calls::give_connection(const Call& call, Supervised& listener) {
   Supervised& socket = relay_.add(std::move(*made), listener.family);
   socket.kernels = listener.kernels;
   socket.shares_options = true;
+  socket.congestion = listener.congestion;
   const int number = calls_.answer_descriptor(call, programs.get(), (flags & SOCK_CLOEXEC) != 0);
   if (number < 0) {
     relay_.forget(socket);
@@ -465,13 +467,13 @@ Calls::Served Calls::give_connection(const Call& call, Supervised& listener) {
   }
   listener.accepted.pop_front();
   relay_.set_handle(socket, flow);
-  relay_.area().set_flow_settings(flow, flow_settings_of(options_of(listener)));
+  relay_.area().set_flow_settings(flow, flow_settings_of(options_of(listener), listener.congestion));
   sockets::count_offloaded();
   relay_.begin(socket);
   return Served::yes;
 }
 
-// Threads that wait in accept come first; then poll shows what is left.
+// Threads that wait in accept come first; then poll shows the remaining connections.
 void Calls::serve(Supervised& listener) {
   if (relay_.open() == nullptr || listener.stopped) {
     answer_all(listener, listener.stopped ? -EINVAL : -ENETDOWN);
@@ -535,7 +537,7 @@ void Calls::begin_connection(const Call& call, const Caller& caller, Supervised&
   SocketArea* const area = relay_.open();
   if (area == nullptr)
     return falls_back(socket) ? leave_to_kernel(call, caller, socket) : answer(socket, call, -ENETDOWN);
-  if ((area->families() & wire::tcp_for(to.address.family())) == 0)
+  if ((area->agent().families() & wire::tcp_for(to.address.family())) == 0)
     return leave_connection(call, caller, socket, sockets::left_without(to.address.family()));
   const SocketArea::Endpoint bound = socket.bound.value_or(SocketArea::Endpoint{});
   const auto name = bound_to(socket);
@@ -543,11 +545,11 @@ void Calls::begin_connection(const Call& call, const Caller& caller, Supervised&
     return answer(socket, call, -code);
   const auto flags = caller.flags_of(call.integer(0));
   if (!flags) return answer(socket, call, -EBADF);
-  const auto handle = area->connect(to, bound.port, sockets::flow_flags);
+  const channel::FlowSettings settings = settings_of(socket);
+  const auto handle = area->connect(to, bound.port, 0, &settings);
   if (!handle) return answer(socket, call, -sockets::errno_of(handle.error()));
   relay_.set_handle(socket, *handle);
   give_back_options(socket);
-  area->set_flow_settings(*handle, flow_settings_of(options_of(socket)));
   socket.is = Is::connecting;
   sockets::count_offloaded();
   // Also for a call that waits: a signal or SO_SNDTIMEO may end it, and the program polls then.
@@ -596,7 +598,7 @@ void Calls::changed(Supervised& socket) {
 void Calls::shutdown(const Call& call, Supervised& socket) {
   const int how = call.integer(1);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return answer(socket, call, -EINVAL);
-  if (socket.is == Is::connected) {  // the relay sees what the kernel does to the pair
+  if (socket.is == Is::connected) {  // the relay sees the effects on the pair
     calls_.let_continue(call);
     return;
   }

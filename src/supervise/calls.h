@@ -43,6 +43,9 @@ class Calls {
   void set_option(const Call& call, const Caller& caller, Supervised& socket);
 
   void become_ipv4(const Call& call, Supervised& socket, Bytes value);
+  void choose_congestion(const Call& call, Supervised& socket, std::string_view name, AgentWords::Rights rights);
+  void tell_settings(Supervised& socket);
+  [[nodiscard]] channel::FlowSettings settings_of(Supervised& socket);
 
   void changed(Supervised& socket);
   void decide_port(Supervised& socket);

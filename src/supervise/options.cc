@@ -1,12 +1,15 @@
 #include "supervise/options.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "sockets/hints.h"
@@ -94,15 +97,51 @@ Fd copy_of_options(int fd, int family) noexcept {
 
 int number_of(int fd, const Option& option) noexcept { return value_of<int>(fd, option); }
 
-channel::FlowSettings flow_settings_of(int fd) noexcept {
+channel::FlowSettings flow_settings_of(int fd, wire::TcpCongestion congestion) noexcept {
   const auto tcp = [&](int name) { return value_of<int>(fd, {IPPROTO_TCP, name}); };
   const bool keeps_alive = value_of<int>(fd, {SOL_SOCKET, SO_KEEPALIVE}) != 0;
   return {
       .gathers = tcp(TCP_CORK) != 0,
       .keepalive_probes = static_cast<std::uint8_t>(std::min(tcp(TCP_KEEPCNT), keepalive_probes_max)),
+      .congestion = congestion,
       .keepalive_idle_s = static_cast<std::uint16_t>(keeps_alive ? std::min(tcp(TCP_KEEPIDLE), keepalive_s_max) : 0),
       .keepalive_interval_s = static_cast<std::uint16_t>(std::min(tcp(TCP_KEEPINTVL), keepalive_s_max)),
+      .traffic_class4 = static_cast<std::uint8_t>(number_of(fd, {IPPROTO_IP, IP_TOS})),
+      .traffic_class6 = static_cast<std::uint8_t>(number_of(fd, {IPPROTO_IPV6, IPV6_TCLASS})),  // 0 of IPv4
       .user_timeout_ms = static_cast<std::uint32_t>(tcp(TCP_USER_TIMEOUT))};
+}
+
+std::string congestion_of(int fd) {
+  std::array<char, 16> name{};
+  socklen_t length = name.size();
+  ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &length);
+  return {name.data(), ::strnlen(name.data(), name.size())};
+}
+
+int congestion_error(std::string_view value, std::string_view present, std::string_view allowed,
+                     std::string_view available) noexcept {
+  const std::string_view name = value.substr(0, value.find('\0'));
+  const auto lists = [name](std::string_view names) {
+    while (!names.empty()) {
+      const std::size_t length = std::min(names.find_first_of(" \n"), names.size());
+      if (length > 0 && names.substr(0, length) == name) return true;
+      names.remove_prefix(std::min(length + 1, names.size()));
+    }
+    return false;
+  };
+  if (lists(allowed) || (!name.empty() && name == present)) return 0;
+  return lists(available) ? EPERM : ENOENT;
+}
+
+int congestion_error(int fd, std::string_view value) {
+  const auto names = [](const char* path) {
+    std::array<char, 4096> text;
+    const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+    const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : -1;
+    return std::string(text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  };
+  return congestion_error(value, congestion_of(fd), names("/proc/sys/net/ipv4/tcp_allowed_congestion_control"),
+                          names("/proc/sys/net/ipv4/tcp_available_congestion_control"));
 }
 
 std::uint16_t reuse_flags_of(int fd) noexcept {

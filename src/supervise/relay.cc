@@ -44,11 +44,12 @@ SocketArea* Relay::open() {
   if (std::exchange(tried_, true)) return connections_ ? &connections_->area() : nullptr;
   auto opened = channel::Sockets::connect(policy_.agent, name_, policy_.options(0), monotonic_ns() + open_wait_ns);
   if (!opened) {
-    sockets::note_failure(opened.error().message);
-    std::fprintf(stderr, "offpath sockets: no connections over %s: %s\n", policy_.agent.c_str(),
-                 opened.error().message.c_str());
+    if (sockets::note_failure(opened.error().message))
+      std::fprintf(stderr, "offpath sockets: no connections over %s: %s\n", policy_.agent.c_str(),
+                   opened.error().message.c_str());
     return nullptr;
   }
+  sockets::forget_failure();
   connections_ = std::move(*opened);
   by_handle_.assign(policy_.sockets, nullptr);
   watch(epoll_.get(), connections_->wake_fd(), EPOLLIN, nullptr);
@@ -57,8 +58,8 @@ SocketArea* Relay::open() {
 
 void Relay::lose(const Failure& why) {
   lost_ = true;
-  sockets::note_failure(why.message);
-  std::fprintf(stderr, "offpath sockets: every connection is lost: %s\n", why.message.c_str());
+  if (sockets::note_failure(why.message))
+    std::fprintf(stderr, "offpath sockets: every connection is lost: %s\n", why.message.c_str());
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connections_->wake_fd(), nullptr);
   std::vector<Supervised*> all;
   for (Supervised* each : by_handle_)
@@ -231,7 +232,7 @@ bool Relay::from_program(Supervised& socket) {
         return false;
       }
       const auto look = area().look(*socket.handle);
-      if (!look || (!look->writable && !look->closed)) return false;  // the agent tells when a third is free
+      if (!look || (!look->writable && !look->closed)) return false;  // the agent sends an event when a third is free
       const std::uint64_t room = look->room;
       const std::size_t taken =
           socket.pair.take(MutableBytes(buffer_).first(std::min<std::uint64_t>({waiting, room, buffer_.size()})));
@@ -270,7 +271,7 @@ void Relay::pass_end(Supervised& socket) {
 void Relay::take_in() {
   if (!connections_ || lost_) return;
   area().take_in();
-  if (gives_back_at_ == never && area().uses_pool()) gives_back_at_ = monotonic_ns() + second_ns;
+  if (gives_back_at_ == never && area().has_memory()) gives_back_at_ = monotonic_ns() + second_ns;
   while (!lost_) {
     const auto handle = area().take_changed();
     if (!handle) return;

@@ -55,7 +55,7 @@ class Relay {
   void awake();
   // When memory can be given back to the machine; never: nothing to give.
   [[nodiscard]] TimeNs next_due() const noexcept { return gives_back_at_; }
-  // At the end: waits until what was sent is delivered, a few seconds at most.
+  // At the end: waits until sent data is delivered, a few seconds at most.
   void leave();
 
  private:

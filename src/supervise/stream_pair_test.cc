@@ -96,7 +96,7 @@ TEST_F(StreamPairTest, EndsWithAnErrorUnlessItIsClosed) {
   EXPECT_EQ(read(), "");
 }
 
-// As when the supervisor is killed: the kernel closes its end, whatever was sent before.
+// As when the supervisor is killed: the kernel closes its end, with unsent data lost.
 TEST_F(StreamPairTest, AfterBytesWereTakenItStillEndsWithAnError) {
   EXPECT_EQ(write("request"), 7);
   EXPECT_EQ(taken(), "request");

@@ -1,4 +1,4 @@
-// offpath-supervisor: runs a program whose TCP connections go over the agent, whatever it is written in. Behind
+// offpath-supervisor: runs a program, in any language, whose TCP connections go over the agent. Behind
 // `offpath sockets --supervise`, which sets the environment variables of the policy (docs/guides/sockets.md).
 #include <signal.h>
 #include <sys/resource.h>

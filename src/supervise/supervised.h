@@ -1,4 +1,4 @@
-// One TCP socket of a supervised program, however many descriptors and processes have it.
+// One TCP socket of a supervised program, shared by any number of descriptors and processes.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 namespace offpath::supervise {
 
+using channel::AgentWords;
 using channel::SocketArea;
 
 // A call that waits for an event of its socket.
@@ -41,6 +42,10 @@ struct Supervised {
   std::shared_ptr<Fd> kernels;
   bool shares_options = false;
 
+  bool chose_congestion = false;  // by TCP_CONGESTION, while it was undecided; `kernels` has the name
+  AgentWords::Rights chose_by = AgentWords::Rights::of_everybody;  // the rights of the process that chose it
+  wire::TcpCongestion congestion = wire::TcpCongestion::agents;
+
   std::optional<SocketArea::Handle> port;    // of bind
   std::optional<SocketArea::Handle> handle;  // of the listener or connection
   std::optional<SocketArea::Endpoint> bound;
@@ -59,7 +64,7 @@ struct Supervised {
   bool busy = false;                             // in the list of sockets that have more to relay
 
   // A result whose call was interrupted before it got it: the same call of the same thread, with the same arguments,
-  // gets it. `perhaps`: it was sent, which does not tell whether a signal came first.
+  // gets it. `perhaps`: it was sent, but a signal may have come first.
   struct Undelivered {
     Call call;
     std::int64_t value;

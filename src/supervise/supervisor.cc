@@ -40,7 +40,7 @@ sigset_t handled_signals() {
   return set;
 }
 
-// What the new process says before it becomes the program: the filter's descriptor, or why there is none.
+// The new process's message before it becomes the program: the filter's descriptor, or the error.
 struct Said {
   int code = 0;
   std::array<char, 256> what{};
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(const sockets::Policy& pol
   ::sigprocmask(SIG_BLOCK, &handled, &before);
   Fd signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals) return fail_errno(errno, "signalfd");
-  // An ignored SIGCHLD tells nothing of the program's end.
+  // With SIGCHLD ignored, the program's end would go unnoticed.
   const auto on_end = ::signal(SIGCHLD, SIG_DFL);
   const pid_t program = ::fork();
   if (program < 0) return fail_errno(errno, "fork");
@@ -157,7 +157,7 @@ Result<int> Supervisor::run() {
     if (sleeps) relay.awake();
     if (count < 0 && errno != EINTR) return fail_errno(errno, "ppoll");
     if ((ready[0].revents & POLLIN) != 0) {
-      // What the program has closed before this call gives up its port first.
+      // Sockets that the program closed before this call give up their ports first.
       for (int i = 0; i < looks_before_call && relay.work(); ++i) {
       }
       calls_.take();
@@ -194,7 +194,7 @@ void Supervisor::reap() {
   }
 }
 
-// To what the program has left behind, once it has ended itself.
+// To processes that the program has left behind after its end.
 void Supervisor::pass_on(int signal) const {
   if (!status_) {
     ::kill(program_, signal);

@@ -1,9 +1,9 @@
 // A program and all processes that it starts, supervised (docs/internals/supervise.md). Read this first in
-// src/supervise, then filter.h (which calls stop), stream_pair.h (what takes a socket's place), relay.h (bytes) and
+// src/supervise, then filter.h (which calls stop), stream_pair.h (the replacement of a socket), relay.h (bytes) and
 // calls.h.
 //
-// The supervisor is the parent of the program and adopts what the program leaves behind, so it may look at all of them.
-// It stays until the last one has ended.
+// The supervisor is the parent of the program and adopts its orphans, so it may inspect all of them. It stays until the
+// last one has ended.
 #pragma once
 
 #include <sys/types.h>

@@ -8,8 +8,8 @@
 //                them, and use the sender's memory until then
 //
 // A team is sessions of one user that name it with the same number of lanes. Agents tell each other which sessions have
-// which lanes (PeerLanes). If two sessions claim a lane on two agents at once, the one on the agent whose name comes
-// first keeps it; the other's operations fail.
+// which lanes (PeerLanes). If two sessions claim a lane on two agents at the same time, the one on the agent whose name
+// comes first keeps it; the other's operations fail.
 //
 // A message is dropped when its receiver has answered. If the answer was lost, the receiver names the message with its
 // next PeerReceive, so that nothing is received twice.
@@ -35,6 +35,7 @@
 #include "group/reach.h"
 #include "plugin/call.h"
 #include "service/service.h"
+#include "task/task_limits.h"
 #include "wire/messages/lane_messages.h"
 
 namespace offpath::task {
@@ -49,14 +50,7 @@ struct MessageCounters {
 
 class LaneMessages final : public service::Service {
  public:
-  struct Limits {
-    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // bytes that one lane has sent and that were not received
-    std::uint64_t bytes_max = 1ull << 30;                    // the same for all lanes
-    std::uint64_t lane_bytes_min = 1ull << 20;  // a lane may always have this much: it does not wait for another team
-    std::size_t lane_messages_max = 16384;
-    std::size_t descriptors_max = 4096, lane_descriptors_min = 32;  // likewise, for messages stored in a descriptor
-    std::size_t lane_operations_max = 1024;
-  };
+  using Limits = LaneLimits;
   // `room` returns whether that much memory may be taken.
   LaneMessages(Limits limits, std::shared_ptr<service::BufferCache> cache,
                std::function<bool(std::uint64_t bytes)> room);

@@ -2,8 +2,8 @@
 // touch of a page costs as much as moving it.
 //
 //   Memory         inputs: pulled into it, or made by a function that left it here. Sealed; workers read it
-//   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker
-//                  writes too late goes to that program alone, so it need not be sealed against writing
+//   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. Late writes of
+//                  a worker go to that program alone, so it need not be sealed against writing
 #pragma once
 
 #include <cstdint>

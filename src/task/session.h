@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +20,11 @@
 namespace offpath::task {
 
 struct Input {
-  wire::BufferRef source;
+  std::vector<wire::BufferRef> sources;  // one behind the other
   std::uint64_t bytes, version, changed_from, changed_at, changed_bytes;
   std::string name;
-  MemoryPtr memory{};  // set when its pull starts
+  std::uint64_t given = 0;  // bytes of `sources`; fewer than `bytes`: it has to be there already
+  MemoryPtr memory{};       // set when its pull starts
 };
 
 struct Output {
@@ -84,6 +86,7 @@ struct Session {
   std::uint64_t number = 0;
   service::ChannelNumber channel = 0;
   std::uint32_t lane = wire::task_any_lane, lanes = 0;
+  std::shared_ptr<const std::string> team{};  // for plugin::Call; null: none
   wire::BufferRef lines;
   struct OwnPlugin {
     std::shared_ptr<const plugin::PluginOptions> plugin;  // which may run

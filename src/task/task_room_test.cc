@@ -26,7 +26,7 @@ class TaskRoomTest : public ::testing::Test {
     made.outputs.push_back({{}, bytes, 0, "y"});
     return made;
   }
-  // The task's input takes what was found for it.
+  // The task's input takes the piece found for it.
   Result<bool> take(Task& task) {
     std::vector<ResidentMemory::Found> found(1);
     auto taken = room_.take(task, 1000, found);
@@ -51,7 +51,7 @@ TEST_F(TaskRoomTest, TakesAllThatATaskNeedsOrNothing) {
   EXPECT_EQ(fits.room_bytes, 8192u);
   EXPECT_GE(fits.outputs[0].room->capacity(), 4096u);
   EXPECT_EQ(room_.target_bytes(), fits.outputs[0].room->capacity());
-  Task& large = task(600 << 10);  // the input has room, the output beside it has none
+  Task& large = task(600 << 10);  // the input has room, the output has not
   free_bytes_ = 610 << 10;
   large.outputs[0].bytes_max = 4 << 20;
   EXPECT_FALSE(take(large).value());

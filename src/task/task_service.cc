@@ -160,6 +160,9 @@ Status TaskService::open(ChannelNumber channel, const channel::Entry& request, T
   session->lane = asked.lane;
   session->lanes = asked.lanes;
   session->lines = asked.lines;
+  if (!asked.team.empty())
+    session->team =
+        std::make_shared<const std::string>(fmt::format("{}/{}/{}", program.user(), asked.lanes, asked.team));
   for (const wire::TaskPlugin& each : asked.plugins) {
     auto own = user_plugins_.find(program.user(), program.group(), each.path);
     if (own)
@@ -187,10 +190,16 @@ Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint
   task->since = now;
   std::set<std::string_view> names;
   for (const wire::TaskInput& each : asked.inputs) {
-    if (!names.insert(each.name).second)
+    const bool is_piece = !task->inputs.empty() && task->inputs.back().name == each.name;
+    if (!is_piece && !names.insert(each.name).second)
       return fail(Error::exists, "{}: two inputs are called \"{}\"", task->name(), each.name);
-    task->inputs.push_back({each.source, each.bytes, each.version, each.changed_from, each.changed_at,
-                            each.changed_bytes, std::string(each.name)});
+    if (!is_piece)
+      task->inputs.push_back(
+          {{}, 0, each.version, each.changed_from, each.changed_at, each.changed_bytes, std::string(each.name)});
+    Input& input = task->inputs.back();
+    input.bytes += each.bytes;
+    input.given += each.source.length;
+    if (each.source.length != 0) input.sources.push_back(each.source);
   }
   names.clear();
   for (const wire::TaskOutput& each : asked.outputs) {

@@ -12,10 +12,10 @@
 // without further memory. A task has all its memory when it begins, so a begun task always ends, and waiting tasks get
 // its room.
 //
-//   task_service.cc   what programs ask for           task_steps.cc   the steps of tasks, and how they end
+//   task_service.cc   requests of programs            task_steps.cc   the steps of tasks, and how they end
 //
 // Read this first in src/task, then session.h and program.h (tasks, and which comes after which), memory.h,
-// resident_memory.h and task_room.h (what tasks hold), user_plugins.h, and lane_messages.h for messages between
+// resident_memory.h and task_room.h (memory of tasks), user_plugins.h, and lane_messages.h for messages between
 // functions.
 #pragma once
 
@@ -31,6 +31,7 @@
 #include "task/lane_messages.h"
 #include "task/program.h"
 #include "task/session.h"
+#include "task/task_limits.h"
 #include "task/task_room.h"
 #include "task/user_plugins.h"
 #include "wire/messages/task_messages.h"
@@ -49,15 +50,7 @@ struct TaskCounters {
 
 class TaskService final : public service::Service {
  public:
-  struct Limits {
-    std::size_t sessions_max = 64;                  // of one channel
-    std::size_t tasks_max = 1024;                   // of one channel
-    std::size_t ahead_max = 4;                      // of a lane: being pulled, pulled or called
-    std::size_t side_by_side_max = 64;              // likewise, of a session without a lane
-    std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
-    UserPluginOptions user_plugins{};
-    LaneMessages::Limits messages{};
-  };
+  using Limits = TaskLimits;
   // `room` returns whether that much memory may be taken.
   TaskService(Limits limits, std::shared_ptr<service::BufferCache> cache,
               std::function<bool(std::uint64_t bytes)> room);

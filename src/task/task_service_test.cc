@@ -1,125 +1,14 @@
-// The service with pulls, pushes and calls that the test answers.
+// When tasks begin and end: order, dependencies, deadlines, and programs that cancel or leave.
 #include "task/task_service.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 
-#include "plugin/output_memory.h"
-#include "wire/messages/message_kinds.h"
-#include "wire/messages/replies.h"
-#include "wire/region.h"
+#include "testing/task/task_service_fixture.h"
 
 namespace offpath::task {
 namespace {
-
-using wire::EntryKind;
-
-constexpr service::ChannelNumber program = 1, stranger = 2;
-constexpr wire::RegionId segment = wire::segment_flag | 1;
-
-void open_channel(TaskService& service, service::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {}) {
-  service.on_opened({.number = channel, .client = {.program = "test", .user = user, .group = group}});
-}
-void send_request(TaskService& service, service::ChannelNumber channel, const channel::Entry& entry, TimeNs now,
-                  service::Effects& effects) {
-  static const std::string name = "test";
-  service.on_request({.channel = channel, .entry = entry, .program = name}, now, effects);
-}
-
-class TaskServiceTest : public ::testing::Test {
- protected:
-  TaskServiceTest() {
-    open_channel(service_, program, 1000);
-    open_channel(service_, stranger, 1001);
-  }
-  template <class Message>
-  std::uint64_t post(EntryKind kind, const Message& message, service::ChannelNumber channel = program) {
-    std::vector<std::byte> payload;
-    wire::encode(message, payload);
-    send_request(service_, channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
-    return ticket_;
-  }
-  std::uint64_t open(std::uint32_t lane = wire::task_any_lane, std::uint32_t lanes = 0) {
-    post(EntryKind::task_open,
-         wire::TaskOpen{lane, lanes, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
-    const auto done = take<service::ReplyEffect>();
-    return done ? std::get<wire::Done>(done->message).value : 0;
-  }
-  static wire::TaskInput input(std::string_view name = "x", std::uint64_t bytes = 8, std::uint64_t version = 0) {
-    return {{.region = 1, .generation = 1, .offset = 64, .length = bytes}, bytes, version, 0, 0, 0, name};
-  }
-  static wire::TaskOutput output(std::string_view name = "y", std::uint64_t bytes = 8) {
-    return {{.region = segment, .generation = 0, .offset = 8192, .length = bytes}, bytes, 0, name};
-  }
-  static wire::TaskRun task(std::uint64_t session, std::vector<wire::TaskInput> inputs = {input()},
-                            std::vector<wire::TaskOutput> outputs = {output()}) {
-    return {session, 3, 0, "p", "f", {}, std::move(inputs), std::move(outputs), {}};
-  }
-  // Removes and returns the oldest effect of this kind.
-  template <class Effect>
-  std::optional<Effect> take() {
-    const auto at = std::ranges::find_if(
-        effects_, [](const service::Effect& each) { return std::holds_alternative<Effect>(each); });
-    if (at == effects_.end()) return std::nullopt;
-    Effect taken = std::move(std::get<Effect>(*at));
-    effects_.erase(at);
-    return taken;
-  }
-  // Answers the oldest pull, with bytes of this value.
-  bool pull(std::byte value = std::byte{7}, const Status& status = {}) {
-    auto pull = take<service::PullEffect>();
-    if (!pull) return false;
-    if (status)
-      for (const link::ReadPiece& piece : pull->pieces) std::memset(piece.to, static_cast<int>(value), piece.length);
-    pulled_ = pull->pieces;
-    service_.on_transfer(pull->token, status, now_, effects_);
-    return true;
-  }
-  // The line word of the newest notified task.
-  std::optional<std::uint64_t> told() {
-    auto push = take<service::PushEffect>();
-    if (!push || push->pieces.size() != 1 || push->pieces[0].length != 8) return std::nullopt;
-    const auto word = load<std::uint64_t>(push->pieces[0].from);
-    service_.on_transfer(push->token, {}, now_, effects_);
-    return word;
-  }
-  struct Called {
-    std::uint64_t token;
-    std::shared_ptr<plugin::Call> call;
-  };
-  std::optional<Called> called() {
-    auto call = take<service::CallEffect>();
-    if (!call) return std::nullopt;
-    return Called{call->token, call->call};
-  }
-  static plugin::Output made(const std::string& name, const std::string& bytes) {
-    auto memory = plugin::OutputMemory::make(bytes.size());
-    EXPECT_TRUE(memory);
-    std::memcpy(memory->data(), bytes.data(), bytes.size());
-    return {name, false, bytes.size(), *memory->seal()};
-  }
-  void returns(const Called& call, plugin::Outputs outputs) {
-    service_.on_called(call.token, std::move(outputs), now_, effects_);
-  }
-  std::optional<service::FailEffect> failed() { return take<service::FailEffect>(); }
-  std::optional<wire::TaskDone> done() {
-    auto reply = take<service::ReplyEffect>();
-    if (!reply || !std::holds_alternative<wire::TaskDone>(reply->message)) return std::nullopt;
-    return std::get<wire::TaskDone>(reply->message);
-  }
-
-  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({.huge_pages = false});
-  bool room_ = true;
-  TaskService service_{{.ahead_max = 2, .resident_bytes_max = 64}, cache_, [this](std::uint64_t) { return room_; }};
-  service::Effects effects_;
-  std::vector<link::ReadPiece> pulled_;
-  TimeNs now_ = 1000;
-  std::uint64_t ticket_ = 0;
-};
 
 TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
   const auto claim = [this](service::ChannelNumber channel) {
@@ -203,95 +92,6 @@ TEST_F(TaskServiceTest, AFunctionTakesAsLongAsItsWorkerSaysEvenWithinOneRound) {
   EXPECT_EQ(over->queued_ns, 20);
   EXPECT_EQ(over->ran_ns, 50);
   EXPECT_EQ(over->pushed_ns, 0);
-}
-
-TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
-  const std::uint64_t session = open();
-  const auto run = [&](wire::TaskInput input) {
-    post(EntryKind::task_run, task(session, {input}, {}));
-    const bool pulled = pull(std::byte{1});
-    (void)told();
-    auto call = called();
-    if (call) returns(*call, {});
-    return std::pair(pulled, done().has_value());
-  };
-  const std::pair pulled{true, true}, here{false, true};
-  EXPECT_EQ(run(input("x", 16, 5)), pulled);
-  EXPECT_TRUE(pulled_[0].unshared);
-  EXPECT_EQ(run(input("x", 16, 5)), here);
-  wire::TaskInput part = input("x", 16, 6);
-  part.changed_from = 5;
-  part.changed_at = 8;
-  part.changed_bytes = 4;
-  EXPECT_EQ(run(part), pulled);
-  ASSERT_EQ(pulled_.size(), 1u);
-  EXPECT_EQ(pulled_[0].length, 4u);
-  EXPECT_EQ(pulled_[0].offset, 64u + 8);
-  EXPECT_FALSE(pulled_[0].unshared) << "a worker has it mapped";
-  EXPECT_EQ(run(input("x", 16, 6)), here);
-  // From an unknown version: the whole input.
-  part.version = 7;
-  EXPECT_EQ(run(part), pulled);
-  EXPECT_EQ(pulled_[0].length, 16u);
-  EXPECT_EQ(service_.counters().resident_hits, 2u);
-  EXPECT_EQ(service_.counters().resident_parts, 1u);
-  EXPECT_EQ(service_.counters().resident_bytes, 16u);
-  // Without memory it has to be on the agent.
-  wire::TaskInput named = input("x", 16, 8);
-  named.source = {};
-  EXPECT_EQ(run(named), std::pair(false, false));
-  const auto missing = failed();
-  ASSERT_TRUE(missing);
-  EXPECT_EQ(missing->failure.code, Error::not_found);
-  // More than a session may keep.
-  EXPECT_EQ(run(input("y", 60, 1)), std::pair(false, false));
-  EXPECT_EQ(failed()->failure.code, Error::too_large);
-  post(EntryKind::task_close, wire::TaskClose{session});
-  EXPECT_EQ(service_.counters().resident_bytes, 0u);
-}
-
-TEST_F(TaskServiceTest, APartIsNotPulledOntoWhatAnotherTaskUses) {
-  const std::uint64_t session = open();
-  post(EntryKind::task_run, task(session, {input("x", 16, 1)}, {}));
-  ASSERT_TRUE(pull());
-  (void)told();
-  const auto first = called();
-  wire::TaskInput part = input("x", 16, 2);
-  part.changed_from = 1;
-  part.changed_bytes = 8;
-  post(EntryKind::task_run, task(session, {part}, {}));
-  EXPECT_FALSE(pull());
-  // has memory of its own
-  const std::uint64_t whole = post(EntryKind::task_run, task(session, {input("x", 16, 3)}, {}));
-  EXPECT_TRUE(pull());
-  EXPECT_EQ(told(), whole);
-  ASSERT_TRUE(first);
-  returns(*first, {});
-  EXPECT_TRUE(done());
-}
-
-TEST_F(TaskServiceTest, AnOutputThatStaysIsAnInputOfTheNext) {
-  const std::uint64_t session = open();
-  wire::TaskOutput kept = output("list", 32);
-  kept.target = {};
-  kept.version = 9;
-  post(EntryKind::task_run, task(session, {}, {kept}));
-  auto call = called();
-  ASSERT_TRUE(call);
-  ASSERT_EQ(call->call->rooms.size(), 1u);
-  EXPECT_EQ(call->call->rooms[0].kept, 0u);
-  plugin::Outputs outputs;
-  outputs.push_back(made("list", "0123456789"));
-  returns(*call, std::move(outputs));
-  EXPECT_EQ(done()->output_bytes, std::vector<std::uint64_t>{10});
-  wire::TaskInput again = input("list", 10, 9);
-  again.source = {};
-  post(EntryKind::task_run, task(session, {again}, {}));
-  EXPECT_FALSE(pull());
-  call = called();
-  ASSERT_TRUE(call);
-  EXPECT_EQ(call->call->inputs[0].bytes, 10u);
-  EXPECT_GE(call->call->inputs[0].fd, 0);
 }
 
 TEST_F(TaskServiceTest, TasksOfALaneGoInOrderAndOthersOvertake) {
@@ -414,31 +214,6 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   EXPECT_EQ(failed()->failure.code, Error::not_found);
 }
 
-TEST_F(TaskServiceTest, WhatIsBeingPushedIsThereUntilItIsPushedWhateverEnds) {
-  const std::uint64_t session = open();
-  post(EntryKind::task_run, task(session, {}));
-  const auto call = called();
-  ASSERT_TRUE(call);
-  ASSERT_EQ(call->call->rooms.size(), 1u);
-  ASSERT_EQ(pwrite(call->call->rooms[0].fd, "12345678", 8, 0), 8);
-  plugin::Output output;
-  output.name = "y";
-  output.bytes = 8;
-  output.in_room = true;
-  plugin::Outputs outputs;
-  outputs.push_back(std::move(output));
-  returns(*call, std::move(outputs));
-  call->call->rooms.clear();  // the worker has finished with it
-  const auto push = take<service::PushEffect>();
-  ASSERT_TRUE(push);
-  post(EntryKind::task_close, wire::TaskClose{session});
-  EXPECT_EQ(failed()->failure.code, Error::cancelled);
-  EXPECT_GT(service_.counters().target_bytes, 0u);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(push->pieces[0].from), 8), "12345678");
-  service_.on_transfer(push->token, {}, now_, effects_);
-  EXPECT_EQ(service_.counters().target_bytes, 0u);
-}
-
 TEST_F(TaskServiceTest, ItsTimeIsOver) {
   const std::uint64_t session = open();
   wire::TaskRun run = task(session);
@@ -456,36 +231,6 @@ TEST_F(TaskServiceTest, ItsTimeIsOver) {
   EXPECT_FALSE(called());
 }
 
-TEST_F(TaskServiceTest, MemoryThatCannotBeReadFailsAllWhoWaitForIt) {
-  const std::uint64_t session = open();
-  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
-  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
-  ASSERT_TRUE(pull(std::byte{}, fail(Error::unreadable, "it is gone")));
-  const auto why = failed();
-  ASSERT_TRUE(why);
-  EXPECT_EQ(why->failure.code, Error::unreadable);
-  EXPECT_NE(why->failure.message.find("\"x\""), std::string::npos) << why->failure.message;
-  EXPECT_EQ(failed()->failure.code, Error::unreadable);
-  EXPECT_EQ(service_.counters().resident_bytes, 0u);
-  post(EntryKind::task_run, task(session, {input("x", 8, 1)}, {}));
-  EXPECT_TRUE(pull()) << "it is no version of anything";
-}
-
-TEST_F(TaskServiceTest, WhatAFunctionMakesHasToFit) {
-  const std::uint64_t session = open();
-  const auto made_of = [&](const std::string& name, const std::string& bytes) {
-    post(EntryKind::task_run, task(session, {}));
-    const auto call = called();
-    plugin::Outputs outputs;
-    outputs.push_back(made(name, bytes));
-    returns(*call, std::move(outputs));
-    return failed()->failure.code;
-  };
-  EXPECT_EQ(made_of("z", "1"), Error::invalid);
-  EXPECT_EQ(made_of("y", "123456789"), Error::too_large);
-  EXPECT_FALSE(take<service::PushEffect>());
-}
-
 TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   const std::uint64_t session = open();
   post(EntryKind::task_run, task(session, {}, {}));
@@ -499,34 +244,6 @@ TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(service_.counters().sessions, 0u);
   EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
-}
-
-TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasEnded) {
-  const std::uint64_t session = open();
-  const std::uint64_t first = post(EntryKind::task_run, task(session));
-  const std::uint64_t question = post(EntryKind::task_wait, wire::TaskWait{first});
-  EXPECT_FALSE(take<service::ReplyEffect>());
-  ASSERT_TRUE(pull());
-  const auto answer = take<service::ReplyEffect>();
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->ticket, question);
-  const std::uint64_t second = post(EntryKind::task_run, task(session));
-  const std::uint64_t again = post(EntryKind::task_wait, wire::TaskWait{second});
-  post(EntryKind::task_cancel, wire::TaskCancel{second});
-  EXPECT_EQ(take<service::ReplyEffect>()->ticket, again);
-}
-
-TEST_F(TaskServiceTest, WaitsForOneTasksInputsAreBounded) {
-  const std::uint64_t first = post(EntryKind::task_run, task(open()));
-  for (int i = 0; i < 64; ++i) {
-    post(EntryKind::task_wait, wire::TaskWait{first});
-    ASSERT_FALSE(failed()) << i;
-  }
-  const std::uint64_t last = post(EntryKind::task_wait, wire::TaskWait{first});
-  const auto refused = failed();
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->ticket, last);
-  EXPECT_EQ(refused->failure.code, Error::too_large);
 }
 
 TEST_F(TaskServiceTest, ALongChainOfTasksFailsWithItsFirst) {
@@ -551,76 +268,6 @@ TEST_F(TaskServiceTest, ALongChainOfTasksFailsWithItsFirst) {
   }
   EXPECT_TRUE(effects_.empty());
   EXPECT_EQ(service_.counters().waiting + service_.counters().running, 0u);
-}
-
-TEST_F(TaskServiceTest, WithoutRoomATaskWaitsForIt) {
-  const std::uint64_t session = open();
-  room_ = false;
-  const std::uint64_t first = post(EntryKind::task_run, task(session));
-  wire::TaskRun hasty = task(session, {});
-  hasty.wait_ns = 500;
-  post(EntryKind::task_run, hasty);
-  post(EntryKind::task_run, task(session, {}, {}));
-  EXPECT_TRUE(called()) << "it needs none";
-  EXPECT_TRUE(service_.waits_for_memory());
-  EXPECT_EQ(service_.memory_wanted(), 16u);
-  now_ += 500;
-  service_.on_time(now_, effects_);
-  const auto over = failed();
-  ASSERT_TRUE(over);
-  EXPECT_EQ(over->failure.code, Error::timeout);
-  EXPECT_NE(over->failure.message.find("room for 8 bytes"), std::string::npos) << over->failure.message;
-  EXPECT_FALSE(pull());
-  room_ = true;
-  service_.on_memory_freed(now_, effects_);
-  EXPECT_FALSE(service_.waits_for_memory());
-  EXPECT_TRUE(pull());
-  EXPECT_EQ(told(), first);
-  EXPECT_TRUE(called());
-}
-
-TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
-  std::uint64_t free_bytes = 20;
-  TaskService service({}, cache_, [&](std::uint64_t bytes) { return bytes <= free_bytes; });
-  service.set_memory_max([] { return 100; });
-  open_channel(service, program, 1000);
-  const auto ask = [&](EntryKind kind, const auto& message) {
-    std::vector<std::byte> payload;
-    wire::encode(message, payload);
-    send_request(service, program, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
-  };
-  ask(EntryKind::task_open,
-      wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
-  ask(EntryKind::task_run, task(1, {input("x", 16)}, {output("y", 24)}));
-  ask(EntryKind::task_run, task(1, {input("x", 8)}, {}));
-  EXPECT_FALSE(pull()) << "room for one of the first one's is not enough, and the second one comes later";
-  ask(EntryKind::task_run, task(1, {input("x", 60)}, {output("y", 41)}));
-  const auto never_fits = failed();
-  ASSERT_TRUE(never_fits);
-  EXPECT_EQ(never_fits->failure.code, Error::too_large);
-  free_bytes = 8192;  // outputs take whole pages
-  service.on_memory_freed(now_, effects_);
-  EXPECT_EQ(
-      std::ranges::count_if(
-          effects_, [](const service::Effect& each) { return std::holds_alternative<service::PullEffect>(each); }),
-      2);
-  service.on_closed(program, true, now_, effects_);
-  EXPECT_EQ(cache_->used_bytes(), 0u);
-}
-
-TEST_F(TaskServiceTest, RoomThatATaskGivesBackIsTheNextOnes) {
-  const std::uint64_t session = open(), other = open();
-  post(EntryKind::task_run, task(session));
-  ASSERT_TRUE(pull());
-  (void)told();
-  const auto call = called();
-  ASSERT_TRUE(call);
-  room_ = false;
-  post(EntryKind::task_run, task(other));
-  EXPECT_FALSE(pull());
-  room_ = true;
-  returns(*call, {});
-  EXPECT_TRUE(pull()) << "what ended gives room, and nobody else says so";
 }
 
 TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) {
@@ -667,7 +314,7 @@ TEST_F(TaskServiceTest, RequestsThatMakeNoSenseAreRefused) {
   wire::TaskRun run = task(session);
   run.line = 64;
   EXPECT_EQ(code_of(run), Error::protocol);
-  EXPECT_EQ(code_of(task(session, {input(), input()})), Error::exists);
+  EXPECT_EQ(code_of(task(session, {input(), input("a"), input()})), Error::exists);
   EXPECT_EQ(code_of(task(session, {}, {output(), output()})), Error::exists);
   wire::TaskOutput elsewhere = output();
   elsewhere.target.region = 1;  // a range: the agent never writes there

@@ -104,7 +104,7 @@ Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& 
     if (input.version != 0) each = session.resident.find(input.name, input.version, input.bytes, input.changed_from);
     if (each.need == ResidentMemory::Need::later) return std::vector{each};
     if (each.need == ResidentMemory::Need::nothing) continue;
-    if (input.source.length == 0 && input.bytes != 0)
+    if (input.given < input.bytes)
       return fail(Error::not_found,
                   "{}: input \"{}\" is not on the agent as version {}, and has no memory to pull it from", task.name(),
                   input.name, input.version);
@@ -141,8 +141,13 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
     if (input.version != 0) session.resident.keep(input.name, input.version, input.memory);
     input.memory->state = length != 0 ? Memory::State::filling : Memory::State::filled;
     if (length == 0) continue;
-    pieces.push_back({input.source.region, input.source.generation, input.source.offset + at,
-                      input.memory->buffer.data() + at, length, !input.memory->buffer.is_shared()});
+    std::byte* to = input.memory->buffer.data() + at;
+    for (const wire::BufferRef& source : input.sources) {
+      const std::uint64_t bytes = part ? length : source.length;
+      pieces.push_back(
+          {source.region, source.generation, source.offset + at, to, bytes, !input.memory->buffer.is_shared()});
+      to += bytes;
+    }
     transfer.memory.push_back(input.memory);
     task.times.pulled_bytes += length;
     counters_.pulled_bytes += length;
@@ -164,7 +169,7 @@ Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   enter(task, Task::State::ready, now);
   task.pulled = true;
   answer_waiters(task, effects);
-  if (std::ranges::none_of(task.inputs, [](const Input& input) { return input.source.length != 0; })) return {};
+  if (std::ranges::none_of(task.inputs, [](const Input& input) { return input.given != 0; })) return {};
   const Session& session = *task.session;
   const std::uint64_t number = begin_transfer({Transfer::Kind::told, session.channel, task.number, {}, task.ticket});
   const auto* const word = reinterpret_cast<const std::byte*>(&transfers_.at(number).word);
@@ -191,6 +196,7 @@ void TaskService::call(Task& task, TimeNs now, Effects& effects) {
   asked->session = session.number;
   asked->lanes = session.is_ordered() ? session.lanes : 0;
   asked->lane = session.is_ordered() ? session.lane : 0;
+  asked->team = session.team;
   asked->report = task.report = std::make_shared<plugin::CallReport>();
   for (const Output& output : task.outputs) {
     asked->output_bytes_max += output.bytes_max;

@@ -12,19 +12,9 @@
 #include <utility>
 
 #include "plugin/call.h"
+#include "task/task_limits.h"
 
 namespace offpath::task {
-
-struct UserPluginOptions {
-  bool permitted = false;  // task.user_plugins
-  uid_t agent = 0;         // the agent's own user
-  bool may_change_user = false;
-  std::size_t of_user_max = 4;  // different files
-  unsigned workers = 2;         // the next three are for each file
-  std::uint64_t memory_bytes = 1 << 30;
-  TimeNs deadline_ns = 60 * second_ns;
-  plugin::Sandbox sandbox = plugin::Sandbox::on;
-};
 
 class UserPlugins {
  public:

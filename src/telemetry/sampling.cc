@@ -174,7 +174,7 @@ void Sampling::take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs 
   newest_.sequence = values->sequence;
   newest_.source_ns = values->read_ns;
   newest_.receive_ns = real_ns;
-  // The value was read between request and arrival, whatever the clocks say.
+  // The value was read between request and arrival, regardless of the clocks.
   newest_at_ = clock_.known() ? std::clamp(clock_.when(values->read_ns, now), asked_at, now) : now;
   ++counters_.samples;
   counters_.wait_ns += static_cast<std::uint64_t>(now - asked_at);

@@ -41,8 +41,8 @@ struct alignas(64) AgentLine {
 };
 static_assert(sizeof(AgentLine) == 64);
 
-// The frame `requests` of a wake (control.h): what the agent would read of the ring, which it then need not read. The
-// slots from `position` on, as many as the frame holds, follow.
+// The frame `requests` of a wake (control.h): the part of the ring that the agent would read, which saves that read.
+// The slots from `position` on, as many as the frame holds, follow.
 struct SentRequests {
   std::uint64_t position;  // the host's view of the ring's head
   std::uint64_t tail;

@@ -22,7 +22,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint16_t protocol_version = 15;
+inline constexpr std::uint16_t protocol_version = 18;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
@@ -32,7 +32,7 @@ enum class ControlType : std::uint16_t {
   welcome = 4,         // agent -> host; on one machine with an eventfd, by which the host wakes the agent
   refusal = 5,         // agent -> host: code and message; the socket closes after it
   segment = 6,         // host -> agent: SegmentNotice; on one machine with one descriptor
-  segment_ok = 7,      // agent -> host: u32 region
+  segment_ok = 7,      // agent -> host: u32 region; none for outside_part
   segment_gone = 8,    // host -> agent: u32 region
   wake = 9,            // either: look at the rings
   descriptor = 10,     // agent -> host, one machine: u64 ticket, with one descriptor

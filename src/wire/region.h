@@ -5,12 +5,14 @@
 
 namespace offpath::wire {
 
-// Segments have the high bit set; segment_flag
-// 0 is the channel segment. A range that is announced again keeps its id and gets the next generation, so that an older
-// request names memory that no longer exists.
+// Segments have the high bit set; segment 0 is the channel segment. A range that is announced again keeps its id and
+// gets the next generation, so that an older request names memory that no longer exists.
 using RegionId = std::uint32_t;
 inline constexpr RegionId segment_flag = 0x8000'0000u;
 inline constexpr RegionId channel_segment = segment_flag;
+// The part of the channel segment outside of its rings, in announcements by the control socket alone: a link whose card
+// pins what it registers announces it when a request is stored there.
+inline constexpr RegionId outside_part = 0xffff'ffffu;
 [[nodiscard]] constexpr bool is_segment(RegionId id) noexcept { return (id & segment_flag) != 0; }
 
 // A piece of the other side's memory, as a request names it.

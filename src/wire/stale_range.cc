@@ -12,7 +12,7 @@ tl::unexpected<Failure> stale_generation(RegionId id, std::uint32_t named, bool 
 }
 
 tl::unexpected<Failure> not_announced(RegionId id, std::uint32_t named) {
-  return fail(Error::stale, "{}: generation {} was named, it was withdrawn or announced anew", name_of(id), named);
+  return fail(Error::stale, "{}: generation {} was named, it was withdrawn or announced again", name_of(id), named);
 }
 
 tl::unexpected<Failure> two_generations(RegionId id, std::uint32_t one, std::uint32_t other) {

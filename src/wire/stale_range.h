@@ -1,4 +1,4 @@
-// The texts of the errors for a range or segment that was withdrawn or announced anew since a request, a read or a
+// The texts of the errors for a range or segment that was withdrawn or announced again since a request, a read or a
 // write named it. Read region.h first: it says what a generation is.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace offpath::wire {
 [[nodiscard]] tl::unexpected<Failure> stale_generation(RegionId id, std::uint32_t named, bool announced,
                                                        std::uint32_t generation);
 
-// Nothing is announced as `named` any more, and the caller does not know what came after it.
+// The range `named` is not announced any more, and the caller does not know its successor.
 [[nodiscard]] tl::unexpected<Failure> not_announced(RegionId id, std::uint32_t named);
 
 // One request names the same range by two generations, so one of them is stale.

@@ -1,4 +1,4 @@
-"""openPMD-api's wheel has an older ADIOS2 of its own: it tries to load the engine, which tells it so."""
+"""openPMD-api's wheel has an older ADIOS2 of its own: it tries to load the engine, whose message says so."""
 
 from __future__ import annotations
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from adios2_streams import BUILD, offpath_io, opened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from offpath.agent_http import fetch_status
+from waiting import until
 
 Status = adios2.bindings.StepStatus
 STEP = adios2.bindings.StepMode.Read
@@ -71,7 +74,7 @@ def test_a_reader_follows_a_writer_in_another_process(pool: str) -> None:
             go_on(process)
             assert engine.begin_step(STEP, 60.0) == Status.OK
             assert engine.current_step() == step
-            n = 1000 << step  # rows grow beyond what the first step had
+            n = 1000 << step  # rows grow beyond those of the first step
             assert stream.inquire_variable("x").shape() == [n]
             assert (stream.read("x") == np.arange(n) + step).all()
             assert (stream.read("id", [n - 3], [3]) == [n - 3, n - 2, n - 1]).all()
@@ -82,6 +85,21 @@ def test_a_reader_follows_a_writer_in_another_process(pool: str) -> None:
         assert engine.begin_step(STEP, 60.0) == Status.EndOfStream
         assert engine.begin_step(STEP, 60.0) == Status.EndOfStream
         assert process.wait(60) == 0
+
+
+def test_a_table_of_more_rows_goes_through_the_same_stream(pool: str, agent: offpath.Agent) -> None:
+    def tables() -> list[tuple[str, int]]:
+        streams = fetch_status(agent.http_address)["streams"]
+        return [(each["name"], each["rows_max"]) for each in streams if each["pool"] == pool and each["rows_max"] != 0]
+
+    n = 1000
+    with opened(offpath_io(pool), "w") as stream:
+        for step in range(4):
+            stream.begin_step()
+            stream.write("x", np.arange(n << step) + 0.5, [n << step], [0], [n << step])
+            stream.end_step()
+            rows_max = n if step == 0 else (n << step) * 5 // 4
+            assert until(lambda rows_max=rows_max: tables() == [(f"{pool} rank0.table0", rows_max)]), tables()
 
 
 def test_a_writer_that_dies_ends_no_stream(pool: str) -> None:
@@ -123,9 +141,10 @@ def test_a_reader_that_consumes_leaves_no_step_behind(pool: str, session: offpat
     assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("n", [1000, 200_000])
 @pytest.mark.parametrize("snapshot", ["yes", "no"])
-def test_arrays_are_the_programs_own_after_end_step(pool: str, snapshot: str) -> None:
-    steps, n = 4, 200_000
+def test_arrays_are_the_programs_own_after_end_step(pool: str, snapshot: str, n: int) -> None:
+    steps = 4
     io = offpath_io(pool, Snapshot=snapshot)
     x = np.zeros(n)
     variable = io.define_variable("x", x, [n], [0], [n])
@@ -134,7 +153,7 @@ def test_arrays_are_the_programs_own_after_end_step(pool: str, snapshot: str) ->
             x[:] = step
             stream.begin_step()
             stream.engine.put(variable, x, adios2.bindings.Mode.Deferred)
-            x[0] = -step  # a deferred put takes what is there when the step ends
+            x[0] = -step  # a deferred put takes the values at the end of the step
             stream.end_step()
             x[:] = -100
     with opened(offpath_io(pool), "r") as stream:
@@ -142,6 +161,39 @@ def test_arrays_are_the_programs_own_after_end_step(pool: str, snapshot: str) ->
             step = stream.current_step()
             # With snapshots the copy is made by Put.
             assert stream.read("x").tolist() == [step if snapshot == "yes" else -step] + [step] * (n - 1)
+
+
+@pytest.mark.parametrize("n", [1000, 200_000])
+def test_small_steps_do_not_wait_for_the_agent(pool: str, n: int) -> None:
+    """The agent stands still for a step. A small one was copied by both calls; a large one waits until the timeout."""
+    with offpath.Agent.start(memory="256MiB") as own, offpath.connect(own.address) as session:
+        io = offpath_io(pool, Address=own.address, Timeout=3)
+        x = np.zeros(n)
+        variable = io.define_variable("x", x, [n], [0], [n])
+        with opened(io, "w") as stream:
+            for step in range(4):
+                x[:] = step
+                stream.begin_step()
+                stream.engine.put(variable, x, adios2.bindings.Mode.Deferred)
+                stands_still = step == 2
+                if stands_still:
+                    session.pool(pool).get_bytes("step1", "rank0.about", timeout=20)  # nothing is under way
+                    os.kill(own.pid, signal.SIGSTOP)
+                try:
+                    if stands_still and n == 200_000:
+                        with pytest.raises(RuntimeError, match="PerformPuts, step 2"):
+                            stream.engine.perform_puts()
+                        os.kill(own.pid, signal.SIGCONT)
+                    else:
+                        stream.engine.perform_puts()
+                        x[:] = -100
+                    stream.end_step()
+                finally:
+                    os.kill(own.pid, signal.SIGCONT)
+        with opened(offpath_io(pool, Address=own.address), "r") as stream:
+            found = [stream.read("x").tolist() for _ in stream.steps(timeout=30)]
+    if n == 1000:
+        assert found == [[step] * n for step in range(4)]
 
 
 @pytest.mark.parametrize("link", ["local", "tcp"])
@@ -278,6 +330,8 @@ def test_an_agent_that_dies(pool: str, skip: bool, capfd: pytest.CaptureFixture[
         io = offpath_io(pool, Address=own.address, IfNoAgent="skip" if skip else "fail")
         stream = adios2.Stream(io, "s", "w")
         some_steps(stream, 2)
+        steps = offpath.connect(own.address).pool(pool)
+        assert until(lambda: steps.list("step1", "*.about"))  # nothing of the steps is under way any more
         own.kill()
     if skip:
         some_steps(stream, 2)

@@ -1,4 +1,4 @@
-"""What is read is what was written, to the bit, and what BP5 of the same wheel reads."""
+"""Values that are read equal those written, to the bit, and those that BP5 of the same wheel reads."""
 
 from __future__ import annotations
 

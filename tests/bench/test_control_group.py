@@ -1,4 +1,4 @@
-"""The CPU quota: what runs in the group gets no more than its share, and the group goes away."""
+"""The CPU quota: processes in the group get no more than its share, and the group is removed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Figures are drawn from whatever series there are, and only from these."""
+"""Figures are drawn from all existing series, and only from these."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from offpath.bench import figures
+from offpath.bench import everything, figures, md
 from offpath.bench.report import Claim, Report, Series
 
 PNG = b"\x89PNG\r\n"
@@ -81,3 +81,17 @@ def test_task_draws_what_was_measured(tmp_path: Path):
     ]
     assert names([figures.draw_task(Report("task", claims=claims), tmp_path)]) == {"task_copies.png"}
     assert figures.draw_task(Report("task", claims=[Claim("task.empty_us_p50")]), tmp_path) is None
+
+
+def test_figures_of_molecular_dynamics_are_drawn_again_from_a_kept_run(tmp_path: Path):
+    """Series of other benchmarks are not kept."""
+    series = [
+        Series("md_fig7", f"4000 atoms, interval {n}", "phase", "%", [*range(6)], [62.123456789, 20, 10, 5, 2, 1])
+        for n in (1, 5)
+    ]
+    series.append(Series("md_fig14_knee", "4000/force", "agent threads", "ms a step", [1, 2, 3], [3, 2, 2]))
+    report = Report("md", "1a2b3c", "two cores", series=series, date="2026-11-30", command="offpath bench md")
+    kept = Report.parse(report.to_result(with_series=True))
+    assert kept.series[0].y[0] == 62.1235 and len(kept.series) == 3
+    assert names(md.figures.draw(kept, tmp_path)) == {"fig7_phases.png", "fig14_knee.png"}
+    assert Report.parse(report.to_result()).series == [] and everything.KEEP_SERIES == ("md",)

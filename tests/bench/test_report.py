@@ -1,4 +1,4 @@
-"""The JSON of benchmarks: its form, what is refused, and how claims that do not hold end a command."""
+"""The JSON of benchmarks: its form, refused input, and how claims that do not hold end a command."""
 
 from __future__ import annotations
 
@@ -68,6 +68,22 @@ def test_a_claim_about_a_ratio_takes_21_pairs_and_an_interval(pairs, interval, w
         Report("move", claims=[claim]).conclude(Console(quiet=True), quick)
         assert claim.holds == (quick or why is None)
     assert (why or "") in (claim.why or "") and bool(claim.why) == bool(why)
+
+
+def test_a_ratio_that_decides_nothing_is_told_apart_from_a_miss():
+    missed = Claim("move.x", 3.0, "us", "UCX", 3.3, 1.1, ">= 2x", interval=[1.0, 1.2], pairs=21)
+    open_ones = [
+        Claim("move.y", -1.0, "us", "UCX", 0.1, None, ">= 2x", pairs=21, why="the turns differ by more than UCX costs"),
+        Claim("move.z", 3.0, "us", "UCX", 6.6, 2.2, ">= 2x", interval=[1.9, 2.3], pairs=21, why="the interval"),
+    ]
+    console = Console(record=True, width=200)
+    shown = Claim("move.s", -1.0, "us", "UCX", 0.1, why="the turns differ by more than UCX costs")
+    loaded = Claim("move.v", 9.0, "us", target="<= 1 us", why="loaded: m")
+    report = Report("move", claims=[missed, *open_ones, shown, loaded])
+    report.conclude(console, quick=False)
+    assert [claim.undecided for claim in report.claims] == [False, True, True, False, False]
+    assert console.export_text().count("not decided") == 3 and not report.all_hold()
+    assert report.broken_rules() == []
 
 
 def test_what_has_no_target_is_shown_and_a_value_needs_no_pairs():

@@ -14,6 +14,7 @@ namespace {
 
 constexpr TimeNs patience_ns = 60 * second_ns;
 constexpr TimeNs interval_ns = 100 * millisecond_ns, deadline_ns = 90 * millisecond_ns;
+constexpr std::uint64_t rounds_after = 3;  // of a case that has what it waited for
 
 std::byte pattern(MemberIndex from, std::uint64_t at) { return static_cast<std::byte>(from * 31 + at * 7 + at / 4096); }
 
@@ -67,7 +68,7 @@ class Running {
                                                        members.now()));
   }
 
-  // One turn of everybody here but `except`.
+  // One turn of all members here but `except`.
   Status turn(MemberIndex except = nobody) {
     for (auto& [i, one] : exchanges_) {
       if (i == except) continue;
@@ -84,6 +85,19 @@ class Running {
     }
     members_.pause();
     return {};
+  }
+  // Both return the error, or an empty text.
+  std::string run_for(TimeNs time, MemberIndex except = nobody) {
+    for (const TimeNs until = members_.now() + time; members_.now() < until;)
+      if (const Status turned = turn(except); !turned) return turned.error().message;
+    return {};
+  }
+  std::string run_until_all_are_here() {
+    std::string failed;
+    members_.meet_after([&] {
+      if (const Status turned = turn(); !turned && failed.empty()) failed = turned.error().message;
+    });
+    return failed;
   }
   [[nodiscard]] const ViewPtr& view(MemberIndex i) { return views_[i]; }
   // The most members that a view of this one lacked since begin_to_count.
@@ -156,7 +170,7 @@ std::string parcels_sent_while_taking_arrive_whole(CarrierMembers& members, std:
   const auto send = [&](MemberIndex from, MemberIndex to, std::uint32_t number) {
     members.carrier(from).send(to, numbered_parcel(from, number, bytes), members.now() + patience_ns, members.now());
   };
-  // No two in a row are alike: what overwrites one on its way, or lets go of it, is seen.
+  // No two in a row are alike, so that overwriting or releasing a parcel in transit is detected.
   const auto turn = [&](bool sending) -> Status {
     for (const MemberIndex i : members.here()) {
       for (MemberIndex to = 0; sending && to < members.size(); ++to)
@@ -211,9 +225,9 @@ std::string views_become_complete(CarrierMembers& members, const std::string& sh
         return fmt::format("{}: member {} has another record of {}", shape, i, entry.member);
     }
   }
-  // Others may not be there yet.
-  for (const TimeNs until = members.now() + 10 * interval_ns; members.now() < until;)
-    if (const Status turned = running.turn(); !turned) return turned.error().message;
+  // Others may still need this member's records, and the rounds after it are as good.
+  if (std::string failed = running.run_for(rounds_after * interval_ns); !failed.empty()) return failed;
+  if (std::string failed = running.run_until_all_are_here(); !failed.empty()) return failed;
   members.meet();
   return running.wrong;
 }
@@ -221,16 +235,13 @@ std::string views_become_complete(CarrierMembers& members, const std::string& sh
 std::string a_stopped_member_is_survived(CarrierMembers& members, const std::string& shape) {
   const auto stopped = static_cast<MemberIndex>(members.size() - 1);
   Running running(members, shape, 48, false);
-  const auto run_for = [&](TimeNs time, MemberIndex except) {
-    for (const TimeNs until = members.now() + time; members.now() < until;)
-      if (const Status turned = running.turn(except); !turned) return turned.error().message;
-    return std::string();
-  };
-  std::string wrong = run_for(10 * interval_ns, nobody);
+  std::string wrong = running.run_for(rounds_after * interval_ns);
+  // All go on from here at the same time, so all are there while the member is stopped.
+  if (std::string failed = running.run_until_all_are_here(); wrong.empty()) wrong = std::move(failed);
   // Not the last view counts: ranks come to the end of a time one after another, and the member that was stopped may be
   // among the first.
   running.begin_to_count();
-  if (wrong.empty()) wrong = run_for(10 * interval_ns, stopped);
+  if (wrong.empty()) wrong = running.run_for(10 * interval_ns, stopped);
   for (const MemberIndex i : members.here()) {
     if (!wrong.empty() || i == stopped) continue;
     if (!running.view(i))
@@ -244,7 +255,8 @@ std::string a_stopped_member_is_survived(CarrierMembers& members, const std::str
     else if (const Status turned = running.turn(); !turned)
       wrong = turned.error().message;
   }
-  if (wrong.empty()) wrong = run_for(10 * interval_ns, nobody);
+  if (wrong.empty()) wrong = running.run_for(rounds_after * interval_ns);
+  if (std::string failed = running.run_until_all_are_here(); wrong.empty()) wrong = std::move(failed);
   members.meet();
   return wrong;
 }

@@ -16,17 +16,19 @@ class CarrierMembers {
  public:
   virtual ~CarrierMembers() = default;
   [[nodiscard]] virtual std::size_t size() const = 0;
-  // Those that run here.
+  // The members that run here.
   [[nodiscard]] virtual const std::vector<exchange::MemberIndex>& here() const = 0;
   [[nodiscard]] virtual exchange::Carrier& carrier(exchange::MemberIndex member) = 0;
   [[nodiscard]] virtual TimeNs now() const = 0;
   // Lets time go by.
   virtual void pause() = 0;
-  // All members, wherever they run, have come here.
+  // All members, wherever they run, have come here. Until then this one does `meanwhile` over and over.
+  virtual void meet_after(const std::function<void()>& meanwhile) = 0;
+  // All members have come here, and no parcel is on its way.
   virtual void meet() = 0;
 };
 
-// Each says what is wrong; empty: nothing.
+// Each returns the error, or an empty text.
 [[nodiscard]] std::string parcels_arrive_whole(CarrierMembers& members, std::uint64_t bytes);
 // A parcel that a member takes makes it send the next one, as exchanges do, and others as well while some are still on
 // their way.

@@ -24,6 +24,7 @@ class OfOneProcess : public CarrierMembers {
   [[nodiscard]] const std::vector<MemberIndex>& here() const override { return here_; }
   [[nodiscard]] TimeNs now() const override { return now_; }
   void pause() override { now_ += 100 * microsecond_ns; }
+  void meet_after(const std::function<void()>&) override {}
   void meet() override {}
 
  private:

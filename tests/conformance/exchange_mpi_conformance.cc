@@ -1,5 +1,5 @@
 // The same suite with each rank as a member: mpirun -n N exchange_mpi_conformance. With `die` rank 1 kills itself, and
-// the others are to be told so by an error that names it, and end.
+// the others have to get an error that names it, and end.
 #include <unistd.h>
 
 #include <csignal>
@@ -27,8 +27,8 @@ class OverMpi final : public conformance::CarrierMembers {
     const timespec moment{0, 20'000};  // there are more ranks than cores
     nanosleep(&moment, nullptr);
   }
-  // Late parcels of one case are not to be taken for those of the next one: all have sent before anybody goes on to
-  // take the last.
+  void meet_after(const std::function<void()>& meanwhile) override { world_.barrier(meanwhile); }
+  // Late parcels of one case must not count for the next one: all ranks have sent before any takes the last ones.
   void meet() override {
     const auto take_turn = [this] {
       (void)carrier_->poll(now(), [](MemberIndex, const SharedBytes&) {});

@@ -1,4 +1,4 @@
-// Segments, descriptors and what is refused, over every link.
+// Segments, descriptors and refusals, over every link.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
@@ -122,7 +122,7 @@ TEST_P(LinkConformance, OperationsOfNothingComplete) {
 }
 
 TEST_P(LinkConformance, ManyOperationsAreOutstandingAtOnce) {
-  // As many as may be, each reading or writing a word of its own.
+  // As many as allowed, each reading or writing a word of its own.
   constexpr std::uint64_t count = AgentLink::operations_max / 2;
   auto memory = host().allocate(count * 16);
   ASSERT_TRUE(memory);

@@ -1,6 +1,6 @@
 // The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls; verbs where
-// there is an RDMA device, doca with the software card), and the decorators, whose faults here are those a correct
-// program does not notice.
+// there is an RDMA device, doca with the software card), and the decorators, with faults here that a correct program
+// does not notice.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,7 +28,7 @@
 
 #ifdef OFFPATH_UNDER_TSAN
 // The library's thread of stream_link moves the channel's memory by system calls while the program stores to it, as a
-// network card would; what comes out of that is the rings' business and is what these tests are about.
+// network card would; the rings have to cope with that, which these tests check.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:offpath::link::StreamServer::send_some\n"
          "race:offpath::link::StreamServer::receive_in_place\n"
@@ -42,7 +42,7 @@ namespace {
 
 using Decorate = std::function<void(LinkPair&)>;
 
-// The doomed host's announcements, made in whatever process it is.
+// The doomed host's announcements, made in its own process.
 Result<DoomedHost> announce_doomed(HostLink& host, std::vector<std::byte>& memory, SegmentMemory& own,
                                    TimeNs deadline) {
   DoomedHost doomed;
@@ -163,7 +163,7 @@ class RealLinkPair final : public LinkPair {
     agent = std::move(arrival.link);
     return true;
   }
-  // The host is a child, which announces what it has and then sleeps.
+  // The host is a child, which announces its memory and then sleeps.
   bool meet_child() {
     std::array<int, 2> ends;
     OFP_ASSERT(::pipe2(ends.data(), O_CLOEXEC) == 0);

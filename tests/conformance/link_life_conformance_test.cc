@@ -16,7 +16,7 @@ using Kind = LinkEvent::Kind;
 
 class LifeConformance : public OverEveryLink {
  protected:
-  // Polls until `closed`; what came before it.
+  // Polls until `closed`; returns the events before it.
   std::vector<LinkEvent> until_closed(Status& why) {
     std::vector<LinkEvent> before;
     LinkEvent closed = pair->await(Kind::closed);
@@ -143,7 +143,18 @@ TEST_P(LifeConformance, AnAgentThatClosesIsNoticed) {
 }
 
 // A link in one process has no words for a refusal, and its ends cannot be forked apart.
-class TwoProcessesConformance : public LifeConformance {};
+class TwoProcessesConformance : public LifeConformance {
+ protected:
+  void expect_told(Error code, std::string_view why) {
+    Status looked;
+    EXPECT_TRUE(pair->until([&] {
+      looked = host().look();
+      return !looked.has_value();
+    }));
+    expect_error(looked, code);
+    EXPECT_NE(looked.error().message.find(why), std::string::npos) << looked.error().message;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(, TwoProcessesConformance,
                          testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.real_time; })),
                          kind_name);
@@ -151,14 +162,14 @@ INSTANTIATE_TEST_SUITE_P(, TwoProcessesConformance,
 TEST_P(TwoProcessesConformance, AnAgentThatRefusesSaysWhy) {
   agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
   agent().close();
-  Status looked;
-  EXPECT_TRUE(pair->until([&] {
-    looked = host().look();
-    return !looked.has_value();
-  }));
-  expect_error(looked, Error::protocol);
-  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos)
-      << looked.error().message;
+  expect_told(Error::protocol, "ring slot 3: lap 7 where lap 1 was due");
+}
+
+// To the program its agent is lost then as well, as if it had been killed; but it is known why.
+TEST_P(TwoProcessesConformance, AnAgentThatGivesWaySaysSo) {
+  agent().refuse({Error::peer_lost, "another agent of its name took over"});
+  agent().close();
+  expect_told(Error::peer_lost, "another agent of its name took over");
 }
 
 // A program that posts and never waits has nothing but its wakes to find out by: the first may still go out, those
@@ -170,14 +181,7 @@ TEST_P(TwoProcessesConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt)
     host().wake();
     pair->linger(millisecond_ns);
   }
-  Status looked;
-  EXPECT_TRUE(pair->until([&] {
-    looked = host().look();
-    return !looked.has_value();
-  }));
-  expect_error(looked, Error::protocol);
-  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos)
-      << looked.error().message;
+  expect_told(Error::protocol, "ring slot 3: lap 7 where lap 1 was due");
 }
 
 TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {

@@ -1,4 +1,4 @@
-// Order and wakes: what the rings stand on, with both ends at work at once.
+// Order and wakes, on which the rings rely, with both ends at work at once.
 #include <gmock/gmock.h>
 #include <poll.h>
 
@@ -63,7 +63,7 @@ TEST_P(OrderConformance, APayloadIsThereBeforeItsTail) {
   EXPECT_EQ(checked, rounds());
 }
 
-// A completed write is visible: what the sleeping rule needs of a remote flag.
+// A completed write is visible: the sleeping rule needs this for a remote flag.
 TEST_P(OrderConformance, ACompletedWriteIsVisible) {
   for (std::uint64_t value = 1; value <= 200; ++value) {
     ASSERT_TRUE(pair->write({wire::channel_segment, 72, bytes(static_cast<const void*>(&value)), 8}));
@@ -90,7 +90,7 @@ TEST_P(OrderConformance, AWakeReachesTheHost) {
   bool woken = false;
   pair->beside(
       [&] {
-        // Spurious returns are allowed, so the descriptor tells.
+        // Spurious returns are allowed, so the descriptor decides.
         for (const TimeNs deadline = pair->soon(); !woken && pair->now() < deadline;) {
           host().wait(deadline);
           woken = readable(host().event_fd(), 0);
@@ -107,7 +107,7 @@ TEST_P(OrderConformance, AWakeReachesTheHost) {
 
 TEST_P(OrderConformance, AWaitEndsAtItsDeadline) {
   const TimeNs deadline = pair->now() + 2 * millisecond_ns;
-  // A machine may keep a thread from its core for seconds; virtual time passes for what the link itself does.
+  // A machine may keep a thread from its core for seconds; virtual time advances only for the link's own work.
   const TimeNs latest = GetParam().real_time ? pair->soon() : deadline + millisecond_ns;
   while (pair->now() < deadline) host().wait(deadline);
   EXPECT_LE(pair->now(), latest);

@@ -20,7 +20,7 @@ namespace offpath::link {
 inline constexpr wire::ChannelLayout small_layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 inline constexpr RegionId segment(std::uint32_t number) { return wire::segment_flag | number; }
 
-// A host that a test may kill: what it announced before.
+// A host that a test may kill, with its earlier announcements.
 struct DoomedHost {
   static constexpr RegionId range = 5;  // where ranges can be read
   static constexpr std::uint32_t generation = 2;
@@ -44,14 +44,14 @@ class LinkPair {
   // ---- time
   [[nodiscard]] virtual TimeNs now() const = 0;
   [[nodiscard]] TimeNs soon() const { return now() + patience_ns(); }  // longer than anything takes
-  virtual void pass() = 0;                                             // a moment; what is under way goes on
+  virtual void pass() = 0;                                             // a moment; operations under way continue
   // Runs `program`, the host's, while `round` is called again and again, as the agent's loop is.
   virtual void beside(const std::function<void()>& program, const std::function<void()>& round) = 0;
   // For the program: the others go on until `seen`; false if that takes too long.
   virtual bool until(const std::function<bool()>& seen) = 0;
   virtual void linger(TimeNs time) = 0;
-  // For the round: sleeps until the agent's descriptors say something, or for a while. Returns at once where there
-  // are none.
+  // For the round: sleeps until one of the agent's descriptors is readable, or for a while. Returns at once without
+  // descriptors.
   virtual void sleep() = 0;
 
   virtual void kill_host() = 0;
@@ -61,7 +61,7 @@ class LinkPair {
   // ---- the agent's end
   std::deque<LinkEvent> events;  // polled, not taken by a test yet
   void poll();
-  void watch();  // from now on poll() tells the link what its descriptors say, as the agent's loop does
+  void watch();  // from now on poll() passes the state of the descriptors to the link, like the agent's loop
   // The first event that `wanted` accepts; fails the test and returns `closed` if none comes.
   LinkEvent await(const std::function<bool(const LinkEvent&)>& wanted);
   LinkEvent await(LinkEvent::Kind kind);
@@ -109,7 +109,7 @@ class OverEveryLink : public testing::TestWithParam<LinkKind> {
   }
   [[nodiscard]] HostLink& host() { return *pair->host; }
   [[nodiscard]] AgentLink& agent() { return *pair->agent; }
-  // Whatever went wrong before, the link still carries bytes both ways.
+  // After any fault the link still carries bytes both ways.
   void expect_usable();
 
   std::unique_ptr<LinkPair> pair;

@@ -1,4 +1,4 @@
-// Of the software card (software_card.h): what doca_link uses of the interface of this name, and no more.
+// Part of the software card (software_card.h): only the functions of this interface that doca_link uses.
 #pragma once
 
 #include <doca_error.h>

@@ -11,6 +11,7 @@
 #include <map>
 #include <thread>
 
+#include "link/card/card_device.h"
 #include "link/doca/doca_device.h"
 #include "link/doca/doca_link.h"
 #include "link/lasting_memory.h"
@@ -230,13 +231,19 @@ TEST_F(DocaLink, WhatCannotBeMappedGoesThroughTheBounceBuffer) {
   EXPECT_EQ(seen, array);
 }
 
-// A frame that lasts is mapped once, not for each operation.
+// A frame that lasts is mapped once: not for each operation, and not for each channel of the agent.
 TEST_F(DocaLink, MemoryThatLastsIsMappedOnce) {
   auto lasting = std::make_shared<LastingMemory>();
-  listening_.policy.lasting = lasting;
+  auto devices = std::make_shared<CardDevices>(lasting);
+  listening_.policy.devices = devices;
   ASSERT_TRUE(meet());
+  auto first_host = std::move(host_);
+  auto first_link = std::move(link_);
   const auto array = pattern(1'000'000, 5);
+  ASSERT_TRUE(meet());
   ASSERT_TRUE(announce(1, 1, array));
+  EXPECT_EQ(devices->figures().devices, 1u);
+  EXPECT_EQ(devices->figures().pinned_bytes, BouncePool::block_bytes) << "of both channels";
   std::vector<std::byte> seen(array.size());
   lasting->add(seen.data(), seen.size());
   ASSERT_TRUE(read_one(*link_, {1, 1, 0, seen.data(), seen.size()}));
@@ -244,6 +251,17 @@ TEST_F(DocaLink, MemoryThatLastsIsMappedOnce) {
   std::ranges::fill(seen, std::byte{0});
   ASSERT_TRUE(read_one(*link_, {1, 1, 0, seen.data(), seen.size()}));
   EXPECT_EQ(card().maps_fail, 1000) << "mapped again";
+  EXPECT_EQ(seen, array);
+  EXPECT_EQ(devices->figures().frame_bytes, seen.size());
+
+  card().maps_fail = 0;
+  std::swap(host_, first_host);
+  std::swap(link_, first_link);
+  ASSERT_TRUE(announce(1, 1, array));
+  card().maps_fail = 1000;
+  std::ranges::fill(seen, std::byte{0});
+  ASSERT_TRUE(read_one(*link_, {1, 1, 0, seen.data(), seen.size()}));
+  EXPECT_EQ(card().maps_fail, 1000) << "mapped again for another channel";
   EXPECT_EQ(seen, array);
   lasting->remove(seen.data());
 }
@@ -314,7 +332,7 @@ TEST_F(DocaLink, ATaskThatIsRefusedEndsTheLink) {
   EXPECT_FALSE(ended.at(1));
 }
 
-// ---- a program of this test's own, which says what it likes
+// ---- a program of this test, which sends arbitrary messages
 
 class ForgedExport : public DocaLink {
  protected:
@@ -434,7 +452,7 @@ TEST_F(ForgedExport, SegmentsBeyondTheLimitEndTheLink) {
   EXPECT_EQ(said.error().code, Error::too_large);
 }
 
-// A program may unmap, or end an export, before it says so: its own link ends.
+// A program may unmap, or end an export, before it announces that: its own link ends.
 TEST_F(ForgedExport, AnExportThatEndedFailsItsTasks) {
   ASSERT_TRUE(say(good(wire::channel_segment, 0, 1)));
   map_.reset();

@@ -179,7 +179,7 @@ bool copy_some(doca_dma& dma, doca_dma_task_memcpy& task) {
   task.copied += length;
   if (source.imported && !target.imported) return copy_from(source.pid, from, reinterpret_cast<void*>(to), length);
   if (!source.imported && target.imported) return copy_to(target.pid, to, reinterpret_cast<const void*>(from), length);
-  ++card.misuses;  // nobody asks for a copy within one end
+  ++card.misuses;  // no caller requests a copy within one end
   return false;
 }
 
@@ -347,7 +347,7 @@ doca_error_t doca_mmap_export_pci(doca_mmap* map, const doca_dev* dev, const voi
   if (!map->started || map->dev != dev || !dev->info->exports) return misuse();
   if ((map->permissions & (DOCA_ACCESS_FLAG_PCI_READ_ONLY | DOCA_ACCESS_FLAG_PCI_READ_WRITE)) == 0) return misuse();
   if (due(card.exports_fail)) return DOCA_ERROR_DRIVER;
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // a card asks nobody
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // a card checks nothing
   map->own_cookie = new_cookie();
   map->descriptor = std::make_unique<Descriptor>(Descriptor{descriptor_magic, map->base, map->length, *map->own_cookie,
                                                             reinterpret_cast<std::uint64_t>(map->own_cookie), getpid(),

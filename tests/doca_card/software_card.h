@@ -1,12 +1,11 @@
 // A card without a card: libdoca_common.so.2 and libdoca_dma.so.2 in software, for doca_link's tests.
 //
-// It is less orderly than a card is. Tasks under way are copied in any order, a piece now and a piece later, and
-// complete in any other; a progress call may find nothing although there is something. Nothing happens but in progress
-// calls, by a seed, so there are no threads. Memory of the other end is reached by process_vm_readv and
-// process_vm_writev, this process's own included, each time only if its export still lives. Unlike a card it pins
-// nothing: memory that is unmapped fails its task.
+// It is less orderly than a card. Tasks under way are copied in any order, piece by piece, and complete in any order; a
+// progress call may miss completed tasks. Work is done only in progress calls, by a seed, so there are no threads.
+// Memory of the other end is reached by process_vm_readv and process_vm_writev, this process's own included, each time
+// only if its export still lives. Unlike a card it pins nothing: memory that is unmapped fails its task.
 //
-// It is also stricter: what a card would take for undefined behaviour is counted in `misuses`.
+// It is also stricter: uses that are undefined for a card are counted in `misuses`.
 #pragma once
 
 #include <atomic>

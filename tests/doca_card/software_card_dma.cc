@@ -1,4 +1,4 @@
-// libdoca_dma.so.2 is found by its own name; what it has is in libdoca_common.so.2, on which it depends.
+// libdoca_dma.so.2 is found by its own name; its functions are in libdoca_common.so.2, on which it depends.
 #include "software_card.h"
 
 #pragma GCC visibility push(default)

@@ -14,6 +14,7 @@ import time
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import offpath
 import page_needs as needs
@@ -23,11 +24,12 @@ from offpath.sockets_policy import read_policy
 from page_blocks import ROOT, Block, BlockFailed, check_output
 from page_machine import Machine
 from page_terminal import Terminal
+from unpacked_programs import PLACES
 
 CHART = ROOT / "packaging/helm/offpath-agent"
 BUILD = Path(os.environ.get("OFFPATH_BUILD_DIR", ROOT / "build" / "release"))
 SECONDS_MAX = 100
-REPEATED_SECONDS_MAX = 30  # until a block prints what its page says it prints after a moment
+REPEATED_SECONDS_MAX = 30  # until a block prints the output that its page promises after a moment
 
 # Around a fragment, a block in C or C++ without main: names that the text around it has introduced.
 FRAGMENTS = {
@@ -59,7 +61,7 @@ FRAGMENTS = {
 COMPILERS = {
     "c": ["cc", "-std=c11"],
     "cpp": ["c++", "-std=c++20"],
-    "fortran": ["gfortran", str(ROOT / "include/offpath/offpath.f90")],
+    "fortran": ["gfortran", *(str(ROOT / "include/offpath" / f"offpath{name}.f90") for name in ("", "_tasks"))],
 }
 ENDINGS = {"c": ".c", "cpp": ".cc", "fortran": ".f90"}
 # `offpath doctor` ends with 1 where something should be changed on a machine, which no page can know.
@@ -77,7 +79,7 @@ class PageRun:
         self.agents: dict[str, offpath.Agent] = {}
         self.terminals: list[Terminal] = []
         self.machine: Machine | None = None
-        self.user = f"reader-{os.getpid()}-{id(self)}"  # whose directories in /tmp are nobody else's
+        self.user = f"reader-{os.getpid()}-{id(self)}"  # whose directories in /tmp belong to it alone
         self.resources.callback(shutil.rmtree, f"/tmp/{self.user}-offpath", ignore_errors=True)
         self.programs = directory / "bin"
         self.add_program("offpath", f'{sys.executable} -m offpath "$@"')
@@ -97,10 +99,17 @@ class PageRun:
 
     def __exit__(self, *why: object) -> None:
         self.interrupt()
+        self.names.clear()  # sessions, before their agents
         self.resources.close()
 
+    @staticmethod
+    def can_run(block: Block) -> bool:
+        """False: it needs a program of packages/programs.txt, which could not be had."""
+        places = os.pathsep.join([*PLACES, os.environ["PATH"]])
+        return needs.PROMETHEUS not in block.needs or shutil.which("prometheus", path=places) is not None
+
     def run(self, block: Block) -> None:
-        """Raises BlockFailed, or what the block raises."""
+        """Raises BlockFailed, or the block's own exception."""
         if needs.INTERRUPTED in block.needs:
             self.interrupt()
         if needs.SAVED in block.needs:
@@ -127,7 +136,7 @@ class PageRun:
         file.write_text(block.code)
 
     def interrupt(self) -> None:
-        """Ctrl-C in every terminal; raises what the last of them has to say."""
+        """Ctrl-C in every terminal; raises the last terminal's failure."""
         with contextlib.ExitStack() as ends:
             for terminal in self.terminals:
                 ends.callback(terminal.interrupt)
@@ -151,7 +160,7 @@ class PageRun:
         return self.agents[kind]
 
     def plugin_for(self, block: Block, kind: str) -> str | None:
-        """Settings with the plug-in that is asked for, in a folder that nobody else can write to."""
+        """Settings with the requested plug-in, in a folder that no other user can write to."""
         if kind == needs.MD:
             name, plugin = "md", Path(shutil.copy(BUILD / "lib" / "md_plugin.so", self.directory))
         elif kind in needs.EXAMPLES:
@@ -164,7 +173,7 @@ class PageRun:
         return f'[[plugin]]\nname = "{name}"\npath = "{plugin}"\n'
 
     def finish(self, block: Block, command: list[Any]) -> None:
-        """Runs what a block needs before it can run."""
+        """Runs the preparations that a block needs."""
         place = {"XDG_RUNTIME_DIR": str(self.directory)}  # of an agent's socket, for a user who has no other
         done = subprocess.run(
             command,
@@ -180,7 +189,7 @@ class PageRun:
     def environment(self, block: Block) -> dict[str, str]:
         package = os.pathsep.join(path for path in sys.path if path)
         launchers = [f"{self.programs}/{need.replace(' ', '')}" for need in block.needs & {needs.OPEN_MPI, needs.MPICH}]
-        paths = [*launchers, str(self.programs), str(BUILD / "bin"), os.environ["PATH"], f"{sys.prefix}/bin"]
+        paths = [*launchers, str(self.programs), str(BUILD / "bin"), os.environ["PATH"], f"{sys.prefix}/bin", *PLACES]
         made = {
             **{name: value for name, value in os.environ.items() if needs.MACHINE not in block.needs
                or name not in ("OFFPATH_AGENT", "OFFPATH_AGENT_HTTP", "OFFPATH_KEY_FILE", "XDG_RUNTIME_DIR")},
@@ -193,13 +202,18 @@ class PageRun:
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
         }  # fmt: skip
-        if (agent := self.agent_for(block)) is not None:
-            made |= {"OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address or ""}
-        return made
+        return made | self.places(block)
+
+    def places(self, block: Block) -> dict[str, str]:
+        """Variables by which programs of a block find its agent, as a reader's find the one that listens by default."""
+        agent = self.agent_for(block)
+        if agent is None:
+            return {}
+        return {"OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address or ""}
 
     def command(self, block: Block, command: list[Any]) -> None:
-        """Runs a program of a block to its end, and kills whatever it has started; or runs it in a terminal where it
-        stays."""
+        """Runs a program of a block to its end, and kills the processes that it started; or runs it in a terminal where
+        it stays."""
         environment = self.environment(block)
         if needs.MACHINE in block.needs:
             command = self.own_machine().command(self.directory, command)
@@ -234,18 +248,14 @@ class PageRun:
     def run_python(self, block: Block) -> None:
         if needs.CONTINUES not in block.needs:
             self.names = {"__name__": "__main__"}
-        agent = self.agent_for(block)
-        if agent is not None and needs.CONTINUES not in block.needs:
-            self.names["agent"] = agent
-            self.names["session"] = self.resources.enter_context(offpath.connect(agent.address))
         # Lines of a traceback are the page's.
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with patch.dict(os.environ, self.places(block)), contextlib.redirect_stdout(io.StringIO()) as said:
             exec(compile("\n" * (block.line - 1) + block.code, str(block.page), "exec"), self.names)
         check_output(block, said.getvalue())
 
     def run_shell(self, block: Block) -> None:
         if needs.SOURCES in block.needs:
-            for name in ("include", "examples"):
+            for name in ("include", "examples", "packaging"):
                 with contextlib.suppress(FileExistsError):
                     (self.directory / name).symlink_to(ROOT / name)
         if needs.SIMULATION in block.needs and not (self.directory / "simulation").exists():

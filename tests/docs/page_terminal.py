@@ -20,7 +20,7 @@ from page_blocks import Block, BlockFailed, check_output
 
 SECONDS_MAX = 60
 QUIET_SECONDS = 0.5
-DRAWING_SECONDS = 5  # after which a screen that is drawn anew all the time is complete
+DRAWING_SECONDS = 5  # after which a continuously redrawn screen is complete
 INTERRUPTED = (0, 1, 130, -signal.SIGINT)  # 1: Open MPI's launcher
 LINES, COLUMNS = 50, 120
 MOVEMENTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")  # and colours
@@ -52,7 +52,8 @@ class Terminal:
         return MOVEMENTS.sub("", self.said.decode(errors="replace"))
 
     def wait_until_ready(self) -> None:
-        """It stays, and has printed what its page shows; if the page shows nothing, anything, and then nothing more."""
+        """It stays, and has printed the output on its page. If the page shows none, it has printed anything, and then
+        is quiet."""
         began = time.monotonic()
         while True:
             ended, text, silence = self.running.poll(), self.text(), time.monotonic() - self.said_at
@@ -72,7 +73,7 @@ class Terminal:
             time.sleep(0.05)
 
     def interrupt(self) -> None:
-        """Ctrl-C. Raises BlockFailed unless it ends by that; whatever it has started ends in any case."""
+        """Ctrl-C. Raises BlockFailed unless it ends by that. The processes that it started end in any case."""
         try:
             if (ended := self.running.poll()) is not None:
                 raise BlockFailed(f"{self.block.place}: ended with {ended} and should stay\n{self.text()}")

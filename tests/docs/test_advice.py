@@ -1,4 +1,4 @@
-"""What pages and files of the packages tell people to type: secrets that nobody else can read, packages that exist."""
+"""Commands in pages and in files of the packages: secrets are readable by their owner only, and packages exist."""
 
 import re
 from collections.abc import Iterator

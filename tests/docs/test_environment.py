@@ -18,9 +18,10 @@ READ = re.compile(
 )
 SHELL = re.compile(r"\$\{?((?:OFFPATH|SLURM)[A-Z0-9_]+)")
 
-# Every program has these; the others are what tests set for programs of their own, and exporters' that Offpath ignores.
-COMMON = {"PATH", "PYTHONPATH", "ASAN_OPTIONS"}
-OF_TESTS = {"OFFPATH_TEST_SECRET", "OFFPATH_FAILING_CALLS", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"}
+# Every program has these; the others are set by tests for programs of their own, or are exporters' variables that
+# Offpath ignores.
+COMMON = {"PATH", "PYTHONPATH", "ASAN_OPTIONS", "JAVA_HOME"}
+OF_TESTS = {"OFFPATH_TEST_SECRET", "OFFPATH_FAILING_CALLS", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "FAMILY"}
 
 
 def sources() -> Iterator[Path]:

@@ -1,4 +1,5 @@
-"""The examples in the comments of include/offpath/offpath.h: each compiles, and the first one does what it says."""
+"""The examples in the comments of the C interface's headers: each compiles, and the first one runs and does its
+work."""
 
 import re
 import subprocess
@@ -7,15 +8,16 @@ import textwrap
 import numpy as np
 import offpath
 import pytest
+from header_version import LIBRARY_HEADERS, library_headers
 from page_blocks import ROOT
-from page_run import COMPILERS, PageRun
+from page_run import COMPILERS, ENDINGS, PageRun
 
-HEADER = (ROOT / "include/offpath/offpath.h").read_text(encoding="utf-8")
+HEADER = library_headers()
 COMMENTED = re.findall(r"(?:^ \*     .*\n)+", HEADER, re.MULTILINE)
 EXAMPLES = [textwrap.dedent(re.sub(r"(?m)^ \*", "", each)) for each in COMMENTED]
 CODE = [each for each in EXAMPLES if "ofp_error" in each or "&error" in each]
 
-# What the text around an example has introduced, by a word of the example.
+# Names that the text around an example has introduced, by a word of the example.
 CONTEXT = {
     "ofp_connect": "int n = 1000; int32_t id[1000]; double x[1000][3];\n"
     "for (int i = 0; i < n; ++i) { id[i] = i; for (int a = 0; a < 3; ++a) x[i][a] = i + a; }\n",
@@ -45,6 +47,19 @@ def test_an_example_compiles(example, tmp_path):
     source.write_text(program(example))
     checks = ["-Wall", "-Wextra", "-Werror", "-Wno-unused", "-pedantic", "-fsyntax-only", f"-I{ROOT / 'include'}"]
     compiled = subprocess.run([*COMPILERS["c"], *checks, source], capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+
+
+@pytest.mark.parametrize("language", ["c", "cpp"])
+@pytest.mark.parametrize("header", LIBRARY_HEADERS)
+def test_each_header_brings_the_whole_interface(header, language, tmp_path):
+    source = tmp_path / f"alone{ENDINGS[language]}"
+    source.write_text(
+        f"#include <offpath/{header}>\n"
+        "int use(ofp_channel *c, ofp_exchange *e, ofp_tasks *t) { return c && e && t ? OFP_OK : OFP_INVALID; }\n"
+    )
+    checks = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}"]
+    compiled = subprocess.run([*COMPILERS[language], *checks, source], capture_output=True, text=True)
     assert compiled.returncode == 0, compiled.stderr
 
 

@@ -12,7 +12,7 @@ import offpath
 from agent_process import AgentProcess, until
 
 DEAD_AFTER_S = 2
-PATIENCE_S = 20 * DEAD_AFTER_S  # of what has to happen some time
+PATIENCE_S = 20 * DEAD_AFTER_S  # deadline of events that have to happen some time
 
 
 class Group:
@@ -45,7 +45,7 @@ class Group:
             self.start(name, "--set", f"group.members={everybody}")
 
     def members(self, name: str) -> dict[str, dict[str, Any]]:
-        """What an agent knows of all, itself included, by name."""
+        """An agent's knowledge of all members, itself included, by name."""
         return {member["name"]: member for member in self.running[name].status()["members"]}
 
     def states(self, name: str) -> dict[str, str]:
@@ -66,7 +66,7 @@ LINKS = ("local", "staged", "tcp")
 
 @contextmanager
 def new_group(directory: Path, link: str) -> Iterator[Group]:
-    """Nobody yet. Over TCP there is a key."""
+    """A group without members. Over TCP it has a key."""
     key = None
     if link == "tcp":
         key = directory / "key"

@@ -36,7 +36,7 @@ def find_program() -> Path:
 
 
 def run_agent(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the agent to its end, for what ends by itself."""
+    """Runs the agent until it ends by itself."""
     return subprocess.run(
         [find_program(), *arguments],
         capture_output=True,
@@ -69,7 +69,7 @@ class AgentProcess:
         return self.process.pid
 
     def log(self) -> str:
-        """What was written so far. A thread of the agent writes it, soon after what it tells of: see `says`."""
+        """The log so far. A thread of the agent writes it soon after the events: see `says`."""
         return self.log_path.read_text()
 
     def says(self, text: str) -> bool:
@@ -85,9 +85,14 @@ class AgentProcess:
             return error.code, error.headers["Content-Type"], error.read().decode()
 
     def status(self) -> dict[str, Any]:
-        """Of now: an agent tells the same for a tenth of a second, so what was read before is read again."""
+        """The present status. An agent repeats its answer for a tenth of a second, so this reads again until that has
+        passed, and while the agent's loop has no processor to answer with."""
+        failures = 0
         while True:
             code, _, text = self.get("/status.json")
+            if code == 503 and failures < 20:  # each after a second
+                failures += 1
+                continue
             assert code == 200, text
             result: dict[str, Any] = json.loads(text)
             if result["uptime_s"] != self._told_s:
@@ -133,7 +138,7 @@ def agent(directory: Path, *arguments: str, http: bool = True, launcher: Sequenc
 
 
 def pages_of(directory: Path) -> dict[str, Any]:
-    """What the agent whose pages are at http.sock there says of itself. It was so a tenth of a second ago, or later."""
+    """The status of the agent whose pages are at http.sock there, as it was at most a tenth of a second ago."""
     # Once more if its loops are too busy to answer.
     url = ["curl", "--silent", "--fail", "--retry", "5", "--unix-socket", f"{directory}/http.sock"]
     asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=60, check=True)
@@ -142,7 +147,7 @@ def pages_of(directory: Path) -> dict[str, Any]:
 
 
 def connections_of(directory: Path) -> bytes:
-    """What ``offpath sockets ss --json`` says of the agent that listens at agent.sock there."""
+    """The output of ``offpath sockets ss --json`` for the agent that listens at agent.sock there."""
     words = ["sockets", "ss", "--agent", f"unix:{directory}/agent.sock", "--json"]
     asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
     assert asked.returncode == 0, asked

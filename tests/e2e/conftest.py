@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
+# The modules that these tests share, and tests of each room: some files run tests of others again, elsewhere.
+sys.path.extend(str(room) for room in sorted({test.parent for test in Path(__file__).parent.rglob("test_*.py")}))
 
 from agent_process import AgentProcess, agent
 from kernel_or_agent import Place
 from network_pair import Family, NetworkPair, network_pair
-from offloading_agents import SETUPS, Setup, setup_of, with_device
+from offloading_agents import SETUPS, Setup, agent_where_it_can_be, setup_of, with_device
 
 
 @pytest.fixture
@@ -51,8 +52,8 @@ def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Itera
     tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
     pages = ["--http", f"unix:{tmp_path}/http.sock"]
     if not setup.linked:
-        device = with_device(cores, setup.family)
-        with agent(tmp_path, *device, *pages, http=False, launcher=pair.near_command()) as running:
+        device, near = with_device(cores, setup.family, setup.device), pair.near_command()
+        with agent_where_it_can_be(tmp_path, *device, *pages, http=False, launcher=near) as running:
             yield running
         return
     key, card = tmp_path / "link.key", tmp_path / "card"
@@ -72,3 +73,24 @@ def place(
     request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family
 ) -> Place:
     return Place(pair, tmp_path, request.param != "kernel", request.param == "supervised", family)
+
+
+@pytest.fixture
+def cgroups() -> Iterator[tuple[Path, str]]:
+    """A directory in which cgroups with the cpu controller can be made, and their file with the limit."""
+    for root, limit in ((Path("/sys/fs/cgroup"), "cpu.max"), (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us")):
+        own = root / f"offpath-test-{os.getpid()}"
+        try:
+            own.mkdir()
+        except OSError:
+            continue
+        try:
+            if os.access(own / limit, os.W_OK):
+                yield own, limit
+                return
+        finally:
+            for child in sorted(own.rglob("*"), reverse=True):
+                if child.is_dir():
+                    child.rmdir()
+            own.rmdir()
+    pytest.skip("no cgroup with the cpu controller can be made here: it takes root, or a delegation")

@@ -1,4 +1,4 @@
-"""A server in the kernel of the other network namespace that sends back what comes, on any number of connections."""
+"""A server in the kernel of the other network namespace that sends all input back, on any number of connections."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 // Loaded before a program's own libraries (LD_PRELOAD): fails one call that takes a descriptor, a mapping or memory, as
-// a machine that has run out of them does. A page shared with the test says which call, counted from when the test says
-// so.
+// a machine that has run out of them does. A page shared with the test selects the call, counted from the test's start
+// signal.
 //
-//   OFFPATH_FAILING_CALLS    the file of that page; its first process with this library is the one whose calls fail
+//   OFFPATH_FAILING_CALLS    the file of that page; the calls of its first process with this library fail
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ namespace {
 
 // As test_resources_run_out.py has it.
 struct Page {
-  std::atomic<std::uint64_t> pid;      // of the process; 0: nobody yet
+  std::atomic<std::uint64_t> pid;      // of the process; 0: none yet
   std::atomic<std::uint64_t> kinds;    // calls that count: sum of Kind
   std::atomic<std::uint64_t> fails;    // which of them fails; 0: none
   std::atomic<std::uint64_t> counted;  // so far
@@ -47,7 +47,7 @@ struct Code {
   std::uintptr_t begin = 0, end = 0;
 };
 
-// Arrow allocates in its own threads, beneath which nobody could take an exception.
+// Arrow allocates in its own threads, in which no caller could catch an exception.
 int find_arrow(dl_phdr_info* library, std::size_t, void* found) {
   if (std::strstr(library->dlpi_name, "libarrow.so") == nullptr) return 0;
   for (int i = 0; i < library->dlpi_phnum; ++i) {
@@ -81,7 +81,7 @@ __attribute__((constructor)) void attach() {
   ::close(fd);
   if (mapped == MAP_FAILED) return;
   void* frame = nullptr;
-  (void)backtrace(&frame, 1);  // loads what it needs
+  (void)backtrace(&frame, 1);  // loads its libraries
   std::uint64_t nobody = 0;
   static_cast<Page*>(mapped)->pid.compare_exchange_strong(nobody, static_cast<std::uint64_t>(getpid()));
   page = static_cast<Page*>(mapped);
@@ -191,7 +191,7 @@ extern "C" __attribute__((visibility("default"))) int epoll_ctl(int set, int wha
                                                                         : real(set, what, fd, event);
 }
 
-// Beyond the limit the kernel leaves descriptors out, and says so.
+// Beyond the limit the kernel omits descriptors, and sets a flag.
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, int flags) {
   static auto* const real = next<ssize_t(int, msghdr*, int)>("recvmsg");
   const ssize_t got = real(fd, message, flags);

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from network_pair import AGENT_ADDRESS, AGENT_ADDRESS_6, IPV4, IPV6, Family, NetworkPair
+from network_pair import IPV4, Family, NetworkPair
 from offpath import sockets
 from unpacked_programs import LIBRARIES
 
@@ -45,10 +45,9 @@ class Place:
         return f"{self.family.url(self.peers_address)}:{port}"
 
     def environment(self, **options: Any) -> dict[str, str]:
-        """What an offloaded program is started with."""
-        own = f"{AGENT_ADDRESS},{AGENT_ADDRESS_6}" if self.family is IPV6 else AGENT_ADDRESS
+        """The command in front of an offloaded program."""
         agent = f"unix:{self.tmp_path}/agent.sock"
-        return sockets.environment(agent, **{"address": own, "preload": not self.supervised, **options})
+        return sockets.environment(agent, **{"address": self.family.own, "preload": not self.supervised, **options})
 
     def start(self, program: str, *words: str) -> subprocess.Popen[str]:
         """Python, with its input and output as pipes, and with FAMILY and EVERYWHERE."""
@@ -87,7 +86,7 @@ class Place:
             yield started
 
     def peer(self, program: str, *words: str) -> str:
-        """What a program of the kernel's sockets in ``far`` writes."""
+        """The output of a program with the kernel's sockets in ``far``."""
         program = self.family.prelude + program
         done = subprocess.run(self.pair.far_command(sys.executable, "-c", program, self.address, *words),
                               capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
@@ -96,7 +95,7 @@ class Place:
 
     @contextmanager
     def serving(self, *command: str) -> Iterator[subprocess.Popen[str]]:
-        """A program of packages/programs.txt, or another one. It may not listen yet."""
+        """A program of packages/programs.txt, or another one. It may not be listening when this returns."""
         started = self.start_command(*command, LD_LIBRARY_PATH=str(LIBRARIES))
         with self.ending(started):
             yield started
@@ -131,7 +130,7 @@ server.serve_forever()
 
 @contextmanager
 def greeter(place: Place) -> Iterator[None]:
-    """What a server asks in its turn: in the kernel of ``far``, at ``GREETER_PORT``."""
+    """A server that another server asks: in the kernel of ``far``, at ``GREETER_PORT``."""
     program = place.family.prelude + GREETS
     command = place.pair.far_command(sys.executable, "-c", program, str(GREETER_PORT))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as greets:

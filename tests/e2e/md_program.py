@@ -43,7 +43,7 @@ def rows(*options: str, launcher: tuple[str, ...] = ()) -> dict[int, list[float]
 
 
 def on_ranks(count: int) -> tuple[str, ...]:
-    """What starts a program as so many of MPI's ranks."""
+    """The command that starts a program as so many of MPI's ranks."""
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
     if mpirun is None:
         pytest.skip("no mpirun")
@@ -59,7 +59,7 @@ def settings_of_plugin(folder: Path, more: str = "") -> list[str]:
     plugin = find_agent().parents[1] / "lib" / "md_plugin.so"
     if not plugin.exists():
         missing("the plug-in is not built")
-    copy = shutil.copy(plugin, folder)  # in a folder which nobody else can write to
+    copy = shutil.copy(plugin, folder)  # in a folder that no other user can write to
     settings = folder / "agent.toml"
     settings.write_text(f'[[plugin]]\nname = "md"\npath = "{copy}"\n{more}')
     return ["--config", str(settings)]

@@ -1,4 +1,4 @@
-"""The benchmarks' network namespaces, for tests, and what tests of either IP version need there."""
+"""The benchmarks' network namespaces, for tests, with addresses of both IP versions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ class Family(NamedTuple):
     agent: str
     everywhere: str
 
+    @property
+    def own(self) -> str:
+        """The agent's addresses, as offloaded programs see them."""
+        return f"{AGENT_ADDRESS},{AGENT_ADDRESS_6}" if self.agent == AGENT_ADDRESS_6 else AGENT_ADDRESS
+
     def url(self, address: str) -> str:
         """An address as it stands before ``:PORT``."""
         return f"[{address}]" if ":" in address else address
 
     @property
     def prelude(self) -> str:
-        """What comes before a Python program that runs with sockets of either family."""
+        """The lines before a Python program that runs with sockets of either family."""
         return f"import socket\nFAMILY, EVERYWHERE = socket.{self.name}, {self.everywhere!r}\n"
 
 

@@ -1,5 +1,5 @@
-// argv: the address of an agent with the plug-in "particles". Everything is asked for at once, and awaited afterwards;
-// what is not as it should be is the exit message.
+// argv: the address of an agent with the plug-in "particles". All requests are sent at once, and awaited afterwards;
+// the exit message is the first deviation.
 #include <offpath/offpath.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 """Two network namespaces that a switch joins, and a cable between them that can be pulled.
 
-Nothing tells either side of it: no reset, and no lost carrier.
+Neither side gets a sign of it: no reset, and no lost carrier.
 """
 
 from __future__ import annotations

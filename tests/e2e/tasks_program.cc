@@ -1,5 +1,5 @@
-// argv: the address of an agent with the plug-in "t". Its tasks are given as they end; what is not as it should be is
-// its exit message.
+// argv: the address of an agent with the plug-in "t". Its tasks are returned in the order of their ends; the exit
+// message is the first deviation.
 #include <offpath/offpath.hpp>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""What the agent is told, by file and command line, and how it answers what is wrong."""
+"""Settings by file and command line, and the agent's answers to wrong ones."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ COUNT = 4
 
 
 class Group:
-    """The command, and what it wrote."""
+    """The command and its output."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
@@ -100,7 +100,7 @@ def test_the_others_go_on_when_an_agent_is_killed(tmp_path: Path) -> None:
     with run_group(tmp_path) as group:
         assert until(lambda: list(group.states().values()) == ["alive"] * COUNT), group.log()
         os.kill(int(str(group.status(2)["pid"])), signal.SIGKILL)
-        assert until(lambda: "a2 ended by signal 9; 3 go on" in group.log()), group.log()
+        assert until(lambda: "a2 ended by signal 9; 3 continue" in group.log()), group.log()
         assert until(lambda: group.states()["a2"] == "dead"), group.log()
     assert group.process.returncode == 0
 

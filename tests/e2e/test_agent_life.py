@@ -1,4 +1,4 @@
-"""The agent's life: how it starts, what it refuses to start with, how it ends."""
+"""The agent's life: how it starts, refuses to start, and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine may lack that an agent would need, and what an agent must not need of it."""
+"""Machines that lack something an agent needs, and things that an agent must not need."""
 
 import os
 import re
@@ -29,10 +29,10 @@ def test_its_loop_does_not_take_the_core_of_a_program_that_wakes_it(tmp_path):
 
 
 def test_no_wall_clock_decides_anything():
-    """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time.
+    """Clocks of two machines differ, and one clock may jump: durations are counted in monotonic time.
 
     Only four places tell the date: the message about a certificate's dates, the end of Flight's server, whose library
-    takes a date and nothing else, and samples and lines of the log, which carry it for whoever reads them."""
+    takes a date and nothing else, and samples and lines of the log, which carry it for their readers."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
     reads_the_date = re.compile(rf"system_clock|gettimeofday\(|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {

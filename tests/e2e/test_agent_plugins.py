@@ -1,4 +1,4 @@
-"""Plug-ins of an agent: what is loaded, what is refused, and what is left when the agent is gone."""
+"""Plug-ins of an agent: which are loaded, which are refused, and what remains after the agent's end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = needs_built(PLUGIN)
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    """A copy of the example's plug-in; folders of tests are nobody else's."""
+    """A copy of the example's plug-in, in the test's folder, which belongs to this user only."""
     return Path(shutil.copy(PLUGIN, tmp_path / "particles_plugin.so"))
 
 

@@ -1,4 +1,4 @@
-"""What the kernel lets the agent and its workers do once they serve: system calls, capabilities, namespaces."""
+"""The kernel's limits for the agent and its workers once they serve: system calls, capabilities, namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may connect to the agent, and who may look into it."""
+"""Permissions to connect to the agent, and to look into it."""
 
 from __future__ import annotations
 

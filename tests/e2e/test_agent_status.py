@@ -1,4 +1,4 @@
-"""What the agent shows over HTTP."""
+"""The agent's pages over HTTP."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_health(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """What a page would load from elsewhere."""
+    """Addresses from which a page would load something else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ def test_the_page_is_one_file(tmp_path: Path) -> None:
         page.feed(text)
         assert page.loaded == []
         assert not re.search(r"https?://", text)
-        assert set(re.findall(r'(?:element|table)\("([a-z]+)"', text)) <= page.ids  # its script finds what it fills
-        assert len(text) < 32_000  # read once by each reader; what it shows comes from status.json
+        assert set(re.findall(r'(?:element|table)\("([a-z]+)"', text)) <= page.ids  # its script finds its elements
+        assert len(text) < 32_000  # read once by each reader; its values come from status.json
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shows", [False, True])
 def test_only_the_agents_user_reads_reasons_and_log_lines(tmp_path: Path, shows: bool) -> None:
-    # At a TCP address anybody on the machine reads; names in both may be another user's.
+    # All users of the machine can read a TCP address; names in both may be another user's.
     with agent(tmp_path, "--set", f"agent.http_events={str(shows).lower()}") as running:
         with offpath.connect(running.ready["address"]) as session:
             first = session.stream("secret-name", {"v": "int64"}, rows_max=10, ranks=2, rank=0)
@@ -155,7 +155,7 @@ def test_only_the_agents_user_reads_reasons_and_log_lines(tmp_path: Path, shows:
 
 
 def test_a_name_that_is_not_the_agents_is_refused(tmp_path: Path) -> None:
-    # A page of somebody else's, whose name was made to mean this machine after a browser had loaded it.
+    # A foreign page, whose name was redirected to this machine after a browser had loaded it.
     with agent(tmp_path, "--set", "agent.http_hosts=monitored.example") as running:
         for host, code in [
             ("attacker.example", 403),

@@ -1,4 +1,4 @@
-"""Alarms of a real agent: a number that passes its limit, a silent host, and the site's program that is told."""
+"""Alarms of a real agent: a number that passes its limit, a silent host, and the site's program that learns of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def raised(running: AgentProcess) -> set[str]:
 def test_a_limit_is_passed_and_the_site_is_told(tmp_path: Path) -> None:
     told = tmp_path / "told"
     with agent(tmp_path, *configured(tmp_path)) as running:
-        assert until(lambda: raised(running) == {"silent"})  # nobody samples node17
+        assert until(lambda: raised(running) == {"silent"})  # node17 has no sampler
         (tmp_path / "level").write_text("7\n")
         assert until(lambda: raised(running) == {"flood", "silent"})
         (alarm,) = [each for each in running.status()["alarms"] if each["name"] == "flood"]
@@ -82,6 +82,16 @@ def test_a_hook_that_hangs_is_killed_and_the_agent_goes_on(tmp_path: Path) -> No
         assert until(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in children.read_text().split()))
         assert raised(running) == {"flood", "silent"}
     assert running.says("did not end within 0.3 s")
+
+
+def test_a_hook_inherits_no_descriptor_of_the_agent(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    hook = "test -e /proc/$$/fd/77; echo $? >> {directory}/told"
+    launcher = ["bash", "-c", 'exec "$@" 77</dev/null', "launcher"]
+    with agent(tmp_path, *configured(tmp_path, hook), launcher=launcher) as running:
+        assert Path(f"/proc/{running.process.pid}/fd/77").is_symlink()
+        assert until(lambda: told.exists() and told.read_text() != "")
+    assert set(told.read_text().split()) == {"1"}
 
 
 def test_a_hook_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
-"""Functions that decide on views of an exchange, in workers of real agents, and what they set: files in a directory of
-the test's, and cgroups of this machine where it permits."""
+"""Functions that decide on views of an exchange, in workers of real agents, and set files in a directory of the test's,
+and cgroups where this machine permits it."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from agent_process import AgentProcess, agent, find_program, run_agent, until
 SOURCES = Path(__file__).resolve().parents[2]
 INTERVAL_S = 0.1
 FUNCTION_S = 0.5  # of tell_late
+VIEWS_JUDGED = 64  # IntervalWatch::views
 CONFIG = """
 [actuators]
 sysfs = "{directory}/sys"
@@ -224,40 +225,56 @@ def test_what_is_wrong_is_said_at_the_start(directory: Path, change: tuple[str, 
     assert done.returncode != 0 and why in done.stderr, done.stderr
 
 
-def test_an_interval_that_cannot_be_held_is_remarked(tmp_path: Path) -> None:
-    """Sixteen agents on a few cores, every millisecond."""
-    config = tmp_path / "agent.toml"
-    config.write_text('[[exchange]]\nname = "load"\ninterval = "1ms"\ndeadline = "300us"\ntopology = "hybrid(2, 5)"\n')
+def start_rounds(group: Group, names: list[str], interval_us: int) -> None:
+    """Exchanges with a deadline of three tenths of their interval."""
+    config = group.directory / "agent.toml"
+    config.write_text(
+        f'[[exchange]]\nname = "load"\ninterval = "{interval_us}us"\ndeadline = "{interval_us * 3 // 10}us"\n'
+        'topology = "hybrid(2, 5)"\n'
+    )
+    for i, name in enumerate(names):
+        group.start(name, "--config", str(config), *(["--join", group.address(names[0])] if i else []))
+
+
+def share_of_complete_views(running: AgentProcess) -> float:
+    """Of as many as are judged together."""
+    before = after = load_of(running)
+    deadline = time.monotonic() + PATIENCE_S
+    while after["rounds"] < before["rounds"] + VIEWS_JUDGED:
+        assert time.monotonic() < deadline, after
+        time.sleep(0.1)
+        after = load_of(running)
+    complete, partial = (after[key] - before[key] for key in ("complete", "partial"))
+    return complete / (complete + partial)
+
+
+def test_an_interval_that_cannot_be_held_is_remarked_with_one_that_can(tmp_path: Path) -> None:
+    """Sixteen agents on a few cores, every millisecond; then at the interval that they name. If the cores have more to
+    do by then, they name another one."""
     group = Group(tmp_path)
     names = [f"m{i:02}" for i in range(16)]
     try:
-        for i, name in enumerate(names):
-            group.start(name, "--config", str(config), *(["--join", group.address(names[0])] if i else []))
-        assert until(lambda: "views were complete in the interval of 1ms; it" in group.running["m00"].log(), PATIENCE_S)
-        assert until(lambda: load_of(group.running["m00"])["interval_held_s"] > 0.001, PATIENCE_S)
+        start_rounds(group, names, 1000)
+        first = group.running["m00"]
+        assert until(lambda: "views were complete in the interval of 1ms; it" in first.log(), PATIENCE_S)
+        assert until(lambda: re.search(r"it (could|might) hold [0-9.]+[mun]?s", first.log()), PATIENCE_S), first.log()
+        assert until(lambda: load_of(first)["interval_held_s"] > 0.001, PATIENCE_S)
+        tried_us = [1000]
+
+        def named() -> int:
+            return round(1e6 * max(load_of(group.running[name])["interval_held_s"] for name in names))
+
+        while True:
+            assert until(lambda: named() > tried_us[-1], PATIENCE_S), tried_us
+            assert len(tried_us) <= 5, tried_us
+            tried_us.append(named())
+            group.stop_all()
+            start_rounds(group, names, tried_us[-1])
+            assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
+            if any(share_of_complete_views(group.running["m00"]) >= 0.95 for _ in range(4)):
+                return
     finally:
         group.stop_all()
-
-
-@pytest.fixture
-def cgroups() -> Iterator[tuple[Path, str]]:
-    """A directory in which cgroups with the cpu controller can be made, and their file with the limit."""
-    for root, limit in ((Path("/sys/fs/cgroup"), "cpu.max"), (Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us")):
-        own = root / f"offpath-test-{os.getpid()}"
-        try:
-            own.mkdir()
-        except OSError:
-            continue
-        try:
-            if os.access(own / limit, os.W_OK):
-                yield own, limit
-                return
-        finally:
-            for child in sorted(own.rglob("*"), reverse=True):
-                if child.is_dir():
-                    child.rmdir()
-            own.rmdir()
-    pytest.skip("no cgroup with the cpu controller can be made here: it takes root, or a delegation")
 
 
 def test_a_real_cgroup_has_its_limit_again_when_its_agent_is_killed(directory: Path, cgroups: tuple[Path, str]) -> None:

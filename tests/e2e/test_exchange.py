@@ -1,4 +1,4 @@
-"""Agents that exchange what their hosts publish, as processes: over every link, one stopped, one killed, the leader
+"""Agents that exchange their hosts' records, as processes: over every link, one stopped, one killed, the leader
 killed."""
 
 from __future__ import annotations
@@ -163,6 +163,34 @@ def test_grants_reach_programs_and_lapse_with_their_leader(group: Group) -> None
     assert until(lambda: total(100, left), PATIENCE_S)  # by b, once nothing of a's can be valid
 
 
+@pytest.mark.parametrize("topology", ["allgather", "neighbourhoods(2)"])
+def test_a_leader_that_lost_its_program_hands_over_while_its_agent_lives(group: Group, topology: str) -> None:
+    start(group, NAMES, topology, GRANTS)
+    load = exchanges(group, NAMES)
+
+    def granted_by(leader: str, present: list[str]) -> bool:
+        """Whether it gives all of them a quarter."""
+        views = []
+        for name in present:
+            load[name].publish(power=1.0, jobs=1)
+            load[name].grant(dict.fromkeys(NAMES, 25))
+            views.append(load[name].view(PATIENCE_S))
+        amounts = [load[name].granted[0] for name in present]
+        assert sum(amounts) <= 100
+        return amounts == [25] * len(present) and all(view.leader == leader for view in views)
+
+    assert until(lambda: granted_by("a", NAMES), PATIENCE_S)
+    load["a"].close()
+    assert until(lambda: granted_by("b", ["b", "c", "d"]), PATIENCE_S)
+    (exchange,) = group.running["a"].status()["exchanges"]
+    assert all(member["up"] for member in exchange["members"]) and not exchange["has_decider"]
+    load["c"].close()
+    load["b"].close()
+    assert until(lambda: granted_by("d", ["d"]), PATIENCE_S)  # which leads no part of either tree
+    load["b"] = group.connect("b").exchange("load", publish=True)
+    assert until(lambda: granted_by("b", ["b", "d"]), PATIENCE_S)
+
+
 def test_decision_makers_in_c_and_cpp(group: Group) -> None:
     start(group, NAMES, "neighbourhoods(2)", GRANTS)
     built = find_program().parents[1] / "tests"
@@ -175,7 +203,8 @@ def test_decision_makers_in_c_and_cpp(group: Group) -> None:
         for i, (name, language) in enumerate(zip(NAMES, ["c", "cc", "c", "cc"], strict=True))
     ]  # fmt: skip
     try:
-        # The sum by records and by figure, who has most jobs, who leads, the share granted, whether records were made.
+        # The sum by records and by figure, the member with most jobs, the leader, the granted share, and whether
+        # records were made.
         assert [program.stdout.readline() for program in programs if program.stdout] == ["406 406 d a 25 1\n"] * 4
         assert until(lambda: "views_seen" in group.running["b"].get("/metrics")[2], PATIENCE_S)
         assert "views_seen" not in group.running["a"].get("/metrics")[2]

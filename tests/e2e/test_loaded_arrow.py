@@ -36,7 +36,7 @@ pytestmark = needs_built(ARROW, FLIGHT)
 
 
 def loaded(running: AgentProcess) -> set[str]:
-    """Of libarrow and what brings it: names without version."""
+    """Libarrow and the libraries that load it: names without version."""
     lines = Path(f"/proc/{running.pid}/maps").read_text().splitlines()
     names = {re.split(r"[.-]", Path(line.split()[-1]).name)[0] for line in lines if ".so" in line}
     return {name for name in names if "arrow" in name or name in ("libparquet", "liboffpath_flight")}
@@ -133,7 +133,7 @@ def test_an_agent_that_serves_flight_has_it_from_the_start(tmp_path: Path) -> No
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of an agent's modules, which has none: the agent is a copy somewhere else."""
+    """An empty folder for an agent's modules: the agent is a copy somewhere else."""
     program = tmp_path / "prefix/bin/offpath-agent"
     program.parent.mkdir(parents=True)
     shutil.copy(find_program(), program)

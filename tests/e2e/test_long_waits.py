@@ -1,5 +1,5 @@
-"""Minutes of waiting for tasks and views, as thousands of short waits, in Python and C++: the agent is not asked again
-for what it was asked for, and the channel goes on."""
+"""Minutes of waiting for tasks and views, as thousands of short waits, in Python and C++: no request is sent to the
+agent twice, and the channel goes on."""
 
 from __future__ import annotations
 

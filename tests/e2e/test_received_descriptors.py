@@ -64,7 +64,7 @@ def more_than_fit(to: socket.socket, given: socket.socket) -> None:
 
 
 def out_of_band(to: socket.socket, given: socket.socket) -> None:
-    """The kernel drops a byte out of band, and what came with it."""
+    """The kernel drops a byte out of band, and the descriptors with it."""
     hand_over(to, given, b"!", socket.MSG_OOB)
     to.sendall(FRAME)
 
@@ -82,7 +82,7 @@ def test_a_descriptor_whose_close_waits_holds_nobody_up(
 ) -> None:
     with agent(tmp_path, http=False) as running:
         with lingering() as given, connect(running) as to:
-            os.kill(running.pid, signal.SIGSTOP)  # what it gets is the last reference
+            os.kill(running.pid, signal.SIGSTOP)  # it gets the last reference
             way(to, given)
             given.close()
             os.kill(running.pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Samplers on hosts, gauges of programs, and what an agent shows of them."""
+"""Samplers on hosts, gauges of programs, and an agent's pages about them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_sampler_that_is_killed_and_started_again_is_found_again(tmp_path: Pat
             host = Sampler(tmp_path, '[[source]]\nset = "load"\n[[source]]\nset = "memory"\n', host.port)
             assert until(lambda: sampled(a, "n")["fresh"])
             assert until(lambda: "offpath_host_memory_total_bytes" in openmetrics(a))
-            # SIGHUP reads the configuration anew, in the same process.
+            # SIGHUP reads the configuration again, in the same process.
             host.process.send_signal(signal.SIGHUP)
             samples = sampled(a, "n")["samples"]
             assert until(lambda: sampled(a, "n")["samples"] > samples + 5)

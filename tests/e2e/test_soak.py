@@ -26,7 +26,7 @@ from agent_group import PATIENCE_S, Group, new_group
 from agent_process import find_program, until
 from built import needs_built
 
-WARM_UP_ROUNDS = 150  # until what is allocated once is there, the cache of buffers above all
+WARM_UP_ROUNDS = 150  # until one-time allocations are done, the cache of buffers above all
 SOAK_S = 600
 ROUNDS_MIN = 300  # a leak of one in ten rounds is seen
 MIB = 1 << 20
@@ -54,7 +54,7 @@ for step in range(1 << 30):
 
 @dataclass
 class Holdings:
-    """What an agent holds of its machine: bytes of memory of its own, and numbers of what else runs out."""
+    """An agent's use of its machine: bytes of memory of its own, and counts of other limited resources."""
 
     memory: int
     descriptors: int
@@ -138,7 +138,7 @@ def one_round(group: Group, directory: Path, number: int) -> None:
 
 
 def settled(group: Group) -> dict[str, Holdings]:
-    """Once nobody is connected but the members themselves."""
+    """Once only the members themselves are connected."""
 
     def quiet() -> bool:
         channels = [channel for agent in group.running.values() for channel in agent.status()["channels"]]

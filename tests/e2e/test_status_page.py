@@ -1,12 +1,11 @@
 """The status page in a real browser without a window: hosts, alarms, and the tree of an exchange with a dead member,
-who waits for what, failures, gauges and rates."""
+waiting requests, failures, gauges and rates."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-import shutil
 import subprocess
 import threading
 import urllib.request
@@ -21,8 +20,8 @@ import pyarrow as pa
 import pytest
 from agent_group import Group
 from agent_process import until
+from browser import BROWSER, FIRST_SECONDS, browser
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 CONFIGURATION = """
 [sampling]
 interval = "100ms"
@@ -52,19 +51,14 @@ def group(tmp_path: Path) -> Iterator[Group]:
     made.stop_all()
 
 
-def browser(profile: Path) -> list[str]:
-    return [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-            "--virtual-time-budget=8000", "--timeout=20000", "--dump-dom"]  # fmt: skip
-
-
 def page(group: Group, name: str, profile: Path) -> str:
     """The document some seconds after it was loaded, by the browser's clock."""
-    command = [*browser(profile), group.running[name].ready["http"]]
+    command = [*browser(profile, *FIRST_SECONDS, "--dump-dom"), group.running[name].ready["http"]]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def cells(document: str, table: str) -> str:
-    """What stands in a table, without its tags."""
+    """The text of a table, without its tags."""
     found = re.search(rf'id="{table}"[^>]*>(.*?)</div>', document, re.DOTALL)
     assert found, document[:2000]
     return re.sub(r"<[^>]+>", " ", found[1])
@@ -97,7 +91,7 @@ def test_what_is_watched_is_a_picture(group: Group, tmp_path: Path) -> None:
 
 
 def text(document: str, element: str) -> str:
-    """What stands in an element of a table's rows, with blanks as a reader sees them."""
+    """The text of an element of a table's rows, with blanks as a reader sees them."""
     return re.sub(r"\s+", " ", cells(document, element))
 
 
@@ -147,7 +141,7 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
 
 
 def test_the_last_minutes_are_drawn_when_the_page_is_opened(group: Group, tmp_path: Path) -> None:
-    """Nothing moves any more when the browser comes: what it draws is what the agent has kept."""
+    """All is quiet when the browser comes: it draws the history that the agent kept."""
     group.start("a", "--memory", "64MiB")
     with offpath.connect(group.address("a"), name="solver") as session:
         stream = session.stream("particles", {"v": "int64"}, rows_max=1 << 16)
@@ -205,7 +199,7 @@ addEventListener("load", () => {
 
 @contextmanager
 def measured_page(agent: str) -> Iterator[str]:
-    """The agent's page with a script that writes into it how wide it is; what the page fetches is the agent's own."""
+    """The agent's page with a script that writes into it how wide it is; the page fetches the agent's own data."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -243,7 +237,8 @@ def test_nothing_runs_over_the_edge_of_the_screen(group: Group, tmp_path: Path, 
         gauges = session.gauges("solver", ["residual-" + "y" * 20])
         gauges["residual-" + "y" * 20] = 1234567890.123456789
         with measured_page(group.running["a"].ready["http"]) as address:
-            command = [*browser(tmp_path / "browser"), f"--window-size={width},900", address]
+            options = [*FIRST_SECONDS, "--dump-dom", f"--window-size={width},900"]
+            command = [*browser(tmp_path / "browser", *options), address]
             document = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     found = re.search(r'<pre id="measured">(.*?)</pre>', document)
     assert found, document[-2000:]

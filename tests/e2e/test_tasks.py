@@ -110,6 +110,23 @@ def test_what_the_agent_has_does_not_cross_again(session: offpath.Session) -> No
         pulled(tasks.submit("t/join", {"x": offpath.Input(version=5, nbytes=8000)}, {"all": out}))
 
 
+def test_an_input_in_pieces(session: offpath.Session) -> None:
+    x, out = np.arange(3000, dtype=np.float64), doubles(session, 4000)
+    pieces = [x[2000:], x[:1], x[5:5], x[100:900]]
+    joined = np.concatenate([*pieces, x[:10]])
+    with session.tasks() as tasks:
+        task = tasks.submit("t/join", {"x": pieces, "y": (x[:10],), "none": []}, {"all": out})
+        assert pulled(task) == joined.nbytes
+        assert np.array_equal(out[: len(joined)], joined)
+        for expected in (joined.nbytes - 80, 0):  # one input stays
+            kept = tasks.submit("t/join", {"x": offpath.Input(pieces, version=1)}, {"all": out})
+            assert pulled(kept) == expected
+        with pytest.raises(offpath.TooLarge, match="1025 pieces, at most 1024"):
+            tasks.submit("t/join", {"x": [x] * 1025}, {"all": out})
+        many = tasks.submit("t/join", {"x": [x[:1]] * 1024}, {"all": out})
+        assert pulled(many) == 8192
+
+
 def test_an_output_stays_as_an_input(session: offpath.Session) -> None:
     x, out = np.arange(100, dtype=np.float64), doubles(session, 300)
     with session.tasks() as tasks:
@@ -133,7 +150,7 @@ def test_tasks_of_a_lane_run_in_order_on_one_worker(tmp_path: Path) -> None:
                 assert all(task.wait(PATIENCE_S) for task in asked)
                 assert list(counts[:20]) == list(range(1, 21))
                 workers.append({task.info.worker for task in asked})
-                # Its worker ends: what it knew is gone, and the program can see that.
+                # Its worker ends: its state is lost, and the program can see that.
                 with pytest.raises(offpath.FunctionFailed, match="SIGSEGV"):
                     tasks.submit("t/crash").wait(PATIENCE_S)
                 task = tasks.submit("t/count", {}, {"count": counts[:1]})
@@ -147,7 +164,7 @@ def test_tasks_after_others(session: offpath.Session) -> None:
     two = struct.pack("d", 2.0)
     with session.tasks() as tasks, session.tasks() as others:
         task = tasks.submit("t/axpy", {"x": x, "y": x}, {"z": z}, arguments=two)
-        for turn in range(5):  # each reads what the one before has pushed
+        for turn in range(5):  # each reads the output of the one before
             task = (others, tasks)[turn % 2].submit("t/axpy", {"x": z, "y": x}, {"z": z}, arguments=two, after=[task])
         assert task.wait(PATIENCE_S)
         assert np.all(z == 127.0)
@@ -173,7 +190,7 @@ def test_cancelled_and_late_tasks(session: offpath.Session) -> None:
                 task.wait(PATIENCE_S)
         with pytest.raises(offpath.Timeout):
             tasks.submit("t/nap", arguments=milliseconds(60_000), timeout=0.05).wait(PATIENCE_S)
-        # One that is dropped is cancelled, so that the next one has its turn.
+        # A dropped task is cancelled, so that the next one has its turn.
         del task, long, queued
         tasks.submit("t/nap", arguments=milliseconds(60_000))
         assert tasks.submit("t/nothing").wait(PATIENCE_S)
@@ -233,7 +250,7 @@ def test_tasks_are_given_as_they_end(tmp_path: Path) -> None:
         kept = tasks.submit("t/nap", arguments=milliseconds(60_000))
         with pytest.raises(offpath.Timeout, match="under way"):
             list(tasks.as_completed(0.01))
-        del kept  # cancelled, and given to nobody
+        del kept  # cancelled, and not returned
         with pytest.raises(offpath.NotFound):
             tasks.next()
 
@@ -326,6 +343,12 @@ def test_functions_run_here_without_an_agent() -> None:
             "t/join", {"all": offpath.Input(version=3, nbytes=16000)}, {"all": np.zeros(2000)}, after=[made]
         )
         assert again.wait()
+        pieces = {"x": [x[900:], x[:10]], "y": offpath.Input([x[:1], x[:1]], version=1)}
+        assert tasks.submit("t/join", pieces, {"all": z}).wait()
+        assert np.array_equal(z[:112], np.concatenate([x[900:], x[:10], x[:1], x[:1]]))
+        with pytest.raises(offpath.FunctionFailed):  # after it has made its output
+            tasks.submit("t/join_and_fail", {"x": [z[:500], z[500:]]}, {"all": z}).wait()
+        assert np.array_equal(z[:112], np.concatenate([x[900:], x[:10], x[:1], x[:1]]))  # where pieces of an input are
         with pytest.raises(offpath.NotFound, match="has no plug-in"):
             tasks.submit("u/axpy").wait()
         cancelled = tasks.submit("t/nothing")

@@ -25,7 +25,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def top(group: Group, name: str, *words: str) -> str:
-    """What is printed, an agent's row on one line."""
+    """The output, with an agent's row on one line."""
     http = group.running[name].ready["http"].removeprefix("http://")
     command = [sys.executable, "-m", "offpath", "top", "--http", http, "--once", "--interval", "0.3", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -80,7 +80,7 @@ def test_they_are_opened_with_their_users_rights(open_path: Path) -> None:
         assert run_as(USERS[0], running, own) == f"user {USERS[0]}"
         secret = open_path / "secret"
         secret.mkdir(mode=0o700)
-        for name in (shutil.copy(BUILT, secret), secret / "nothing.so"):  # what the agent's user could see
+        for name in (shutil.copy(BUILT, secret), secret / "nothing.so"):  # files that only the agent's user could see
             assert "Permission denied" in run_as(USERS[0], running, Path(name))
 
 

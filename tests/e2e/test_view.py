@@ -7,7 +7,6 @@ import html
 import http.client
 import json
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -22,12 +21,13 @@ import offpath
 import offpath.view.paths
 import pyarrow as pa
 import pytest
-from agent_process import agent
+from agent_process import agent, until
+from browser import BROWSER, FIRST_SECONDS, browser
+from load_exchange import LOAD_EXCHANGE
 from offpath.group_view import look
 from offpath.view import Pictures, ViewServer
 from offpath.view.server import SCRIPTS, Handler
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 SCHEMA = pa.schema([("x", pa.float64()), ("y", pa.int32()), ("name", pa.string())])
 
 
@@ -80,18 +80,9 @@ class Viewed:
         return code, json.loads(body)
 
 
-EXCHANGE = """
-[[exchange]]
-name = "load"
-interval = "100ms"
-deadline = "80ms"
-fields = ["power:f64:watts", "jobs:u64"]
-"""
-
-
 @pytest.fixture
 def viewed(tmp_path: Path) -> Iterator[Viewed]:
-    (tmp_path / "agent.toml").write_text(EXCHANGE)
+    (tmp_path / "agent.toml").write_text(LOAD_EXCHANGE)
     with agent(tmp_path, "--config", str(tmp_path / "agent.toml")) as running:
         with (
             offpath.connect(f"unix:{tmp_path}/agent.sock") as session,
@@ -212,14 +203,10 @@ def test_gauges_of_programs_are_listed(viewed: Viewed) -> None:
         assert [(each["name"].split()[-2:], each["value"]) for each in listed] == [(["solver", "residual"], 0.25)]
 
 
-FIRST_SECONDS = ("--virtual-time-budget=8000", "--timeout=20000")
-
-
-def drawn(viewed: Viewed, tmp_path: Path, until: tuple[str, ...] = FIRST_SECONDS) -> str:
+def drawn(viewed: Viewed, tmp_path: Path, runs: tuple[str, ...] = FIRST_SECONDS, colours: str = "light") -> str:
     """The page after its first seconds. Fails if the browser's console says anything."""
-    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-               f"--user-data-dir={tmp_path / 'browser'}", *until, "--dump-dom", viewed.server.url]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    command = browser(tmp_path / "browser", "--enable-logging=stderr", *runs, "--dump-dom", colours=colours)
+    done = subprocess.run([*command, viewed.server.url], capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in done.stderr, done.stderr
     return done.stdout
 
@@ -245,7 +232,7 @@ def test_a_thousand_columns_and_a_hundred_agents(
 
 
 class Controls(HTMLParser):
-    """What a keyboard reaches: choices in their labels, and tables that scroll."""
+    """The elements that a keyboard reaches: choices in their labels, and tables that scroll."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -322,25 +309,35 @@ new MutationObserver(() => {
 """
 
 
-class Watching(Handler):
-    """Serves the page with notes. Its load ends, and the browser with it, when `enough` is set."""
+class Noting(Handler):
+    """Serves the page with another script, which records the page's actions and runs before its own ones."""
 
-    enough: threading.Event
+    script: str
+    scripts = '<script src="watch.js"></script>'
 
     def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        if name == "watch.js":
-            return self._answer(200, "text/javascript", WATCH.encode())
-        if name == "last.js":
-            self.enough.wait(60)
-            return self._answer(200, "text/javascript", b"")
+        if self.path.rpartition("/")[2] == "watch.js":
+            return self._answer(200, "text/javascript", self.script.encode())
         super().do_GET()
 
     def _answer(self, code: int, kind: str, body: bytes) -> None:
         if kind == "text/html":
-            scripts = b'<script src="watch.js"></script><script async src="last.js"></script>'
-            body = body.replace(b"<body>", b"<body>" + scripts)
+            body = body.replace(b"<body>", b"<body>" + self.scripts.encode())
         super()._answer(code, kind, body)
+
+
+class Watching(Noting):
+    """The load of the page ends, and the browser with it, when `enough` is set."""
+
+    script = WATCH
+    scripts = Noting.scripts + '<script async src="last.js"></script>'
+    enough: threading.Event
+
+    def do_GET(self) -> None:
+        if self.path.rpartition("/")[2] == "last.js":
+            self.enough.wait(60)
+            return self._answer(200, "text/javascript", b"")
+        super().do_GET()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
@@ -361,7 +358,7 @@ def test_a_step_that_arrives_is_shown_within_a_second(
             asked_s.append(time.monotonic())
             states.append(state)
         told = count(name, x, y, bins, state)
-        if y and state and not arrived_s:  # it arrives just after the page was told that there is nothing new
+        if y and state and not arrived_s:  # it arrives just after an answer without news
             viewed.put("step1", 1234)
             arrived_s.append(time.time())
         if "step1" in states[-1] and min(np.diff(asked_s)) <= 1:
@@ -377,3 +374,106 @@ def test_a_step_that_arrives_is_shown_within_a_second(
     assert [sorted(each) for each in notes[arrival + 1 : picture]] == [["state"]], "not shown with the next answer"
     assert min(np.diff(asked_s)) <= 1, f"the page asks every {min(np.diff(asked_s)):.1f} s"
     print(f"shown {notes[picture]['at_s'] - arrived_s[0]:.2f} s after it arrived")
+
+
+def test_streams_that_wait_for_memory_are_counted(tmp_path: Path) -> None:
+    values = np.arange(1 << 19)
+    with (
+        agent(tmp_path, "--memory", "16MiB") as running,
+        offpath.connect(f"unix:{tmp_path}/agent.sock") as session,
+        session.stream("full", {"v": "int64"}, rows_max=values.size) as stream,
+    ):
+        pictures = Pictures(session, running.ready["http"].removeprefix("http://").rstrip("/"))
+
+        def told() -> dict[str, Any]:
+            (member,) = pictures.agents()["members"]
+            return member
+
+        assert (told()["waiting"], told()["longest_wait_s"]) == (0, 0)
+        with pytest.raises(offpath.Timeout):
+            for step in range(20):
+                stream.send({"v": values}, f"step{step}", timeout=0.1)
+        with pytest.raises(offpath.WouldBlock):  # and the memory stays asked for
+            stream.send({"v": values}, "next", wait=False)
+        assert until(lambda: told()["waiting"] == 1)
+        waited_s = told()["longest_wait_s"]
+        assert until(lambda: told()["longest_wait_s"] > waited_s), "it waits on"
+        assert told()["moved_bytes"] >= values.nbytes
+        session.pool("local:/full").drop()
+        assert until(lambda: told()["waiting"] == 0)
+
+
+# Notes the line of the newest picture of a gauge.
+COURSE = """
+const to = CanvasRenderingContext2D.prototype, {beginPath, lineTo, stroke} = to;
+let line = [];
+to.beginPath = function () { line = []; beginPath.call(this); };
+to.lineTo = function (x, y) { line.push([x, y]); lineTo.call(this, x, y); };
+to.stroke = function () {
+  stroke.call(this);
+  if (this.canvas.height === 36) document.documentElement.dataset.course = JSON.stringify(line);
+};
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+def test_rates_waits_and_the_course_of_a_gauge_are_drawn(
+    viewed: Viewed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page asks every two seconds. Each time 8 MiB more have moved, and the gauge has its next value."""
+    seen = look(viewed.server.pictures._http)
+    ((name, own),) = seen.statuses.items()
+    values, looks = [0.25, 1.25, 0.75], [0]
+    streams = [{"waits_for_credit_s": 1.5}, {}, {"waits_for_credit_s": 3.5}]
+
+    def looked(_: str) -> Any:
+        at = looks[0]
+        looks[0] += 1
+        field = {"name": "residual", "value": values[min(at, 2)], "unit": "m"}
+        sampled = [{"way": "gauges", "fresh": True, "name": "solver", "fields": [field]}]
+        seen.statuses = {
+            name: {**own, "streams": streams, "mover": {"bytes": at * (8 << 20)}, "sampled": sampled, "exchanges": []}
+        }
+        return seen
+
+    monkeypatch.setattr(offpath.view.pictures, "look", looked)
+    viewed.server.RequestHandlerClass = type("Noter", (Noting,), {"script": COURSE})
+    page = drawn(viewed, tmp_path)
+    assert looks[0] >= 3
+    assert "<td>2 streams, 3.5 s</td>" in page
+    rate = float(re.search(r"<td>([\d.]+) MiB/s</td>", page)[1])  # type: ignore[index]
+    assert 1 < rate <= 4.1, "8 MiB in two seconds, and what the answer took"
+    assert f'aria-label="{name} solver residual from 0.25 to 1.25"' in page
+    assert "<td>0.75 m</td>" in page and "<td>0.25 to 1.25</td>" in page
+    line = json.loads(html.unescape(re.search(r'data-course="([^"]*)"', page)[1]))  # type: ignore[index]
+    assert len(line) == looks[0]
+    assert [x for x, _ in line] == pytest.approx(np.linspace(0, 200, looks[0])), "from the left to the right"
+    assert [y for _, y in line] == [33, 3, 18, *[18] * (looks[0] - 3)], "low, high, and in the middle"
+
+
+# Notes the ground of the page, and the colour of the strongest bin of the picture.
+GROUND = """
+new MutationObserver(() => {
+  const canvas = document.getElementById("density"), told = document.documentElement.dataset;
+  if (told.picture || !document.getElementById("density-text")?.textContent) return;
+  const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let strongest = 0;
+  for (let at = 0; at < data.length; at += 4) if (data[at + 3] > data[strongest + 3]) strongest = at;
+  told.ground = getComputedStyle(document.body).backgroundColor;
+  told.picture = data.slice(strongest, strongest + 4).join(" ");
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+@pytest.mark.parametrize(("colours", "ground", "picture"), [
+    ("light", "rgb(255, 255, 255)", "47 111 173 255"),
+    ("dark", "rgb(20, 23, 26)", "91 155 214 255"),
+])  # fmt: skip
+def test_the_page_has_the_colours_that_the_user_prefers(
+    viewed: Viewed, tmp_path: Path, colours: str, ground: str, picture: str
+) -> None:
+    viewed.put("step0")
+    viewed.server.RequestHandlerClass = type("Noter", (Noting,), {"script": GROUND})
+    page = drawn(viewed, tmp_path, colours=colours)
+    assert f'data-ground="{ground}"' in page and f'data-picture="{picture}"' in page

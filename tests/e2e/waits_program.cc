@@ -1,6 +1,6 @@
 // argv: the address of an agent with the plug-in "t" and the exchange "slow", of which no view comes in an hour. Waits
-// for what does not come, thousands of times for a moment each, and goes on afterwards; what is not as it should be is
-// its exit message.
+// for events that do not come, thousands of times for a moment each, and continues afterwards; the exit message is the
+// first deviation.
 #include <offpath/offpath.hpp>
 
 #include <array>

@@ -1,6 +1,6 @@
-// The frame layer as a shared library for the Python tests, which hand it data of real Arrow
-// libraries and let real readers open what comes out. Builds each frame as the agent does, with
-// memcpy in place of the link, and twice over different garbage: a byte that nobody writes shows.
+// The frame layer as a shared library for the Python tests, which hand it data of real Arrow libraries and let real
+// readers open the result. Builds each frame like the agent, with memcpy in place of the link, and twice over different
+// garbage, which reveals unwritten bytes.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

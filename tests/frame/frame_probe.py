@@ -49,6 +49,8 @@ class PlainColumn(ctypes.Structure):
         ("validity", ctypes.c_uint64),
         ("null_count", ctypes.c_int64),
         ("memory", ctypes.c_uint32),
+        ("data", ctypes.c_uint64),
+        ("data_bytes", ctypes.c_uint64),
     ]
 
 
@@ -74,7 +76,7 @@ for _name, _arguments in {
 
 
 class FrameError(Exception):
-    """What the frame layer answered: "<name of the error>: <message>"."""
+    """The frame layer's answer: "<name of the error>: <message>"."""
 
 
 def _check(code: int) -> None:
@@ -122,7 +124,7 @@ class Frame:
         return _library.probe_owners(self.handle)
 
     def buffer(self) -> pa.Buffer:
-        """The frame's bytes, not copied; the frame must outlive what is read from it."""
+        """The frame's bytes, not copied; the frame must outlive them."""
         look = self.look
         return pa.foreign_buffer(look.address, look.bytes, self)
 
@@ -148,7 +150,7 @@ def _import(fill: Callable[[int, int], int]) -> pa.RecordBatch:
 
 
 class Stream:
-    """A schema and an alignment: what the agent builds a template from."""
+    """A schema and an alignment, from which the agent builds a template."""
 
     def __init__(self, schema: pa.Schema, alignment: int = PAGE) -> None:
         self.schema = schema

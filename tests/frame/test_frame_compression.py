@@ -1,6 +1,6 @@
 """Compressed frames in the readers that know Arrow's compression: equal to the plain ones.
 
-As in test_frame_readers, a reader is held against itself: what it makes of a stream of pyarrow's with the same codec.
+As in test_frame_readers, a reader's result is compared with its result for pyarrow's stream with the same codec.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_random_batches_are_equal_in_readers_of_streams(
         reject()  # nanoarrow 0.9 takes a dictionary's compressed bytes for its values, pyarrow's as well
     try:
         expected = reader(written_by_pyarrow(batch, codec))
-        same(expected, expected)  # what polars reads it cannot always compare
+        same(expected, expected)  # polars cannot compare all the types that it reads
     except UNREADABLE:
         reject()
     assert same(reader(compressed(batch, codec).buffer()), expected)

@@ -195,7 +195,7 @@ def test_a_thousand_columns() -> None:
     ],
 )
 def test_types_that_are_not_in_frames_are_named(kind: pa.DataType, message: str) -> None:
-    """In a stream that another library wrote, which is stored as it is."""
+    """In a stream that another library wrote, which is stored unchanged."""
     written = written_by_pyarrow(pa.record_batch({"x": pa.nulls(2, kind)}))
     with pytest.raises(FrameError, match=f"unsupported: .*{message}"):
         read_stream(written.to_pybytes())
@@ -210,7 +210,7 @@ def test_types_that_are_not_in_frames_are_named(kind: pa.DataType, message: str)
         ),
         (pa.record_batch({"a": pa.array(["x"])}), "'a' has 3 buffers, int64 has 2"),
         (pa.record_batch({"a": pa.array([[1]])}), "'a' has 1 children, its schema 0"),
-        (pa.record_batch({"a": pa.array([1, None])}), "'a' has 1 nulls, its schema says it has none"),
+        (pa.record_batch({"a": pa.array([1, None])}), "'a' has 1 nulls, its schema allows none"),
     ],
 )
 def test_batches_that_do_not_fit_are_refused(given: pa.RecordBatch, message: str) -> None:

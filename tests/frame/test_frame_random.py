@@ -1,4 +1,4 @@
-"""Frames of random schemas and data are, for pyarrow, what it was given."""
+"""Pyarrow reads from frames the random schemas and data that they were made of."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_reads_what_pyarrow_writes(batch: pa.RecordBatch) -> None:
 def test_equal_in_readers_of_streams(reader: Callable[[pa.Buffer], Any], batch: pa.RecordBatch) -> None:
     try:
         expected = reader(written_by_pyarrow(batch))
-        same(expected, expected)  # what polars reads it cannot always compare
+        same(expected, expected)  # polars cannot compare all the types that it reads
     except UNREADABLE:
         reject()
     assert same(reader(Stream(batch.schema).frame(batch).buffer()), expected)

@@ -1,7 +1,7 @@
 """Frames in four independent readers: pyarrow, polars, DuckDB and nanoarrow.
 
-Each reader is held against itself: what it makes of a frame has to be what it makes of the stream
-that pyarrow writes of the same batch. A type it cannot read there either is skipped.
+Each reader is compared with itself: it has to read the same from a frame as from the stream that pyarrow writes for the
+same batch. A type it cannot read there either is skipped.
 """
 
 from __future__ import annotations

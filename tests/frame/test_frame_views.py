@@ -27,7 +27,7 @@ def values_of(batch: pa.RecordBatch) -> list[list[Any]]:
 @settings(arrow.many, max_examples=400)
 @given(arrow.batches(arrow.given_types, columns_max=3), st.data())
 def test_every_layout_becomes_what_python_stores(batch: pa.RecordBatch, data: st.DataObject) -> None:
-    """The schema is that of the Python package, the values are those that pyarrow reads of what was given."""
+    """The schema is that of the Python package, the values are those that pyarrow reads from the same input."""
     found = read(batch)
     if batch.num_columns:
         assert found.schema.equals(stored_schema(batch.schema), check_metadata=True)

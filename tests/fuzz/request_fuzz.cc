@@ -1,13 +1,13 @@
-// A hostile host program against the real agent: whatever it writes into its ring, with right checksums, ends at
-// most its own channel; the agent stays whole and gets all its memory back.
+// A hostile host program against the real agent: arbitrary entries in its ring, with right checksums, end at most its
+// own channel; the agent stays intact and gets all its memory back.
 //
 // The input is a list of requests, {way u8, kind u8, length u16, payload}. `kind` is one of service/request_table.h;
 // other numbers count its rows, and 0 is an unknown kind. The payload's bytes are taken as they are, in the ring or,
 // with bit 6 of `way` and where they are too many, outside of it; with bit 7 too, more of it than there is. Every
 // eighth value of `way` scribbles over the ring's control words instead. The last 32 values are requests that make
 // sense, so that their services are reached: objects of Arrow beside plain ones that are updated in place, queries
-// over both, and the same of another user. Whatever comes, an object of Arrow never changes once it is stored, and
-// nothing of the other user's does.
+// over both, and the same of another user. In any case an object of Arrow never changes once it is stored, and no
+// object of the other user does.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 64, .streams_max = 4};
 
-// A valid opening comes first, so that what follows reaches the code behind it.
+// A valid opening comes first, so that later requests reach the code behind it.
 std::vector<std::byte> opening(std::uint8_t compression) {
   frame::Schema schema;
   schema.fields.push_back({.name = "x", .type = frame::Type::float64});

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import offpath
 from checks import chosen
-from guest import ARM, HERE, ROOT, Guest, GuestError, prepare
-from two_guests import ADDRESS, AGENT, HOST, Pair, expect
+from guest import ARM, ROOT, prepare
+from sockets_guests import DEVICE, Trio, possible, sockets_nginx, sockets_redis, sockets_stream, trio_of
+from two_guests import ADDRESS, Pair, expect, results_of, starting
 
 BUILT = "/mnt/dpu-aarch64"
 # Those that skip tests under qemu-user, for want of a kernel.
@@ -32,18 +31,12 @@ TESTS = (
     "control_socket_test",
     "buffer_cache_test",
 )
-IN_GUEST = "export LD_LIBRARY_PATH=/mnt/arm/wheel/pyarrow\n"
+LIBRARIES = "/mnt/arm/wheel/pyarrow"
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 ARM_PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+STREAM_MIB = 8  # each way, by an emulated agent
 WHEEL_PROGRAM = ROOT / "tests/package/embedded_agent.py"
-START_AGENT = f"""
-cp /run/out/key /tmp/key && chmod 600 /tmp/key
-{IN_GUEST}
-{BUILT}/bin/offpath-agent --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key --insecure-network \\
-  >/run/out/agent.log 2>&1 &
-for try in $(seq 900); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
-exit 1
-"""
+AGENT_PROGRAM = f"env LD_LIBRARY_PATH={LIBRARIES} {BUILT}/bin/offpath-agent"
 
 
 def environment_of_the_wheel() -> Path:
@@ -56,7 +49,7 @@ def environment_of_the_wheel() -> Path:
                "--only-binary=:all:", *platforms, wheel]  # fmt: skip
     installed = subprocess.run(command, capture_output=True, text=True)
     expect(installed.returncode == 0, installed.stderr)
-    # pip leaves out what lies beside site-packages when it is given a target.
+    # With a target pip omits files beside site-packages.
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             outside, found, beside = name.partition(".data/data/")
@@ -66,20 +59,27 @@ def environment_of_the_wheel() -> Path:
     return prefix
 
 
+def passed_tests(pair: Pair, test: str, seconds: float) -> tuple[int, str]:
+    """The number of passed tests of a program, and its output."""
+    said = pair.agent.run(f"LD_LIBRARY_PATH={LIBRARIES} {BUILT}/tests/{test}", seconds)
+    passed = re.search(r"\[  PASSED  \] (\d+) test", said)
+    expect(passed is not None, f"{test} says of no test that it passed: {said[-500:]}")
+    return int(passed[1]), said
+
+
 def arm_kernel(pair: Pair) -> str:
-    """What qemu-user has no system calls for. Skipped tests are those of users that this guest does not have."""
+    """Tests of system calls that qemu-user lacks. Tests of users that this guest does not have are skipped."""
     passed = 0
     for test in TESTS:
-        said = pair.agent.run(f"{IN_GUEST}{BUILT}/tests/{test}", 200)
-        passed += int(re.search(r"\[  PASSED  \] (\d+) test", said)[1])
+        more, said = passed_tests(pair, test, 200)
+        passed += more
         expect("qemu-user" not in said, f"{test} was skipped as if there were no kernel")
     return f"{passed} tests passed"
 
 
 def arm_conformance(pair: Pair) -> str:
     """Every link's suite over the links that qemu-user cannot run: on one machine, and over RDMA."""
-    said = pair.agent.run(f"{IN_GUEST}{BUILT}/tests/link_conformance_test --gtest_filter='*/local*:*/verbs'", 900)
-    passed = int(re.search(r"\[  PASSED  \] (\d+) tests", said)[1])
+    passed, said = passed_tests(pair, "link_conformance_test --gtest_filter='*/local*:*/verbs'", 900)
     expect("/verbs" in said, "there was no RDMA device")
     return f"{passed} tests passed"
 
@@ -101,8 +101,13 @@ def arm_frames(pair: Pair) -> str:
     return f"{len(wanted)} frames, {sum(int(each.split()[0]) for each in wanted.values()) / 1e6:.1f} MB, are the same"
 
 
+def arm_sockets(trio: Trio) -> str:
+    """Programs of x86-64 whose TCP connections are those of an agent of aarch64."""
+    return "; ".join(check(trio) for check in possible((sockets_nginx, sockets_redis, sockets_stream)))
+
+
 def arm_wheel(pair: Pair) -> str:
-    """A program of Python on Arm, with the wheel and what it requires, and an agent that it starts."""
+    """A Python program on Arm, with the wheel and its requirements, and an agent that it starts."""
     prefix = f"/mnt/{environment_of_the_wheel().relative_to(ROOT / 'build')}"
     site = f"{prefix}/lib/{PYTHON}/site-packages"
     said = pair.agent.run(f"""mkdir -p /tmp/wheel && export HOME=/tmp/wheel TMPDIR=/tmp/wheel
@@ -113,40 +118,22 @@ PYTHONPATH={site} python3 -c {shlex.quote(WHEEL_PROGRAM.read_text())}""", 600)  
     return "1,000 rows through an agent of the wheel"
 
 
-CHECKS: tuple[Callable[[Pair], str], ...] = (arm_kernel, arm_moves, arm_frames, arm_wheel, arm_conformance)
+CHECKS: tuple[Callable[[Trio], str], ...] = (
+    arm_kernel, arm_moves, arm_frames, arm_sockets, arm_wheel, arm_conformance,
+)  # fmt: skip
 
 
 def check_arm(folder: Path, only: str = "") -> list[dict[str, object]]:
-    """The results of the checks whose names match; one that fails ends those that come after it."""
-    place = folder / "arm-network"
-    place.unlink(missing_ok=True)
-    network = f"addr.type=unix,addr.path={place}"
+    """The results of the checks whose names match."""
     kernel = ROOT / "build/arm"
-    host = Guest(folder, number=HOST, network=f"stream,server=off,{network}", cores=1)
-    agent = Guest(folder, number=AGENT, network=f"stream,server=on,{network}", machine=ARM, kernel=kernel)
-    pair = Pair(host, agent, secrets.token_hex(32))
-    results: list[dict[str, object]] = []
-    try:
+    checks = chosen(CHECKS, only)
+    trio = trio_of(folder / "arm", folder, ARM, kernel, STREAM_MIB)
+
+    def start() -> None:
         prepare(kernel, ARM)
-        prepare(folder, HERE)
-        agent.start()
-        (agent.out / "key").write_text(pair.key)
-        agent.run("true", 120)  # up, so that its end of the network is there
-        pair.agent.run(START_AGENT, 120)
-        pair.start_host()
-        for check in chosen(CHECKS, only):
-            began = time.monotonic()
-            try:
-                passed, detail = True, check(pair)
-            except (GuestError, TypeError) as error:  # TypeError: nothing of what was looked for was said
-                passed, detail = False, str(error)
-            seconds = round(time.monotonic() - began, 1)
-            results.append({"name": check.__name__, "passed": passed, "detail": detail, "seconds": seconds})
-            if not passed:
-                break
-    except GuestError as error:
-        results.append({"name": "arm guest", "passed": False, "detail": str(error), "seconds": 0.0})
-    finally:
-        for guest in (host, agent):
-            guest.kill()
-    return results
+        trio.start_agent(starting(AGENT_PROGRAM, *DEVICE))
+        trio.start_host()
+        if arm_sockets in checks:
+            trio.start_peer()
+
+    return results_of("arm_guest", trio, start, checks)

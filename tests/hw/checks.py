@@ -1,4 +1,4 @@
-"""What checks inside a guest share: how they fail, and the lines they leave for the machine outside."""
+"""Functions for checks inside a guest: how they fail, and the lines they leave for the machine outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUILD = ROOT / "build" / "release"
 
 
 class Failed(Exception):
-    """What was expected and what came, in a sentence."""
+    """The expected value and the actual one, in a sentence."""
 
 
 def expect(holds: bool, what: str) -> None:
@@ -38,7 +38,7 @@ def run_checks(
             before = count()
             try:
                 passed, detail = True, check(*arguments)
-            except Exception as error:  # whatever it was, the other checks still run
+            except Exception as error:  # after any failure the other checks still run
                 passed, detail = False, f"{type(error).__name__}: {error}"
             entry = {
                 "name": check.__name__, "passed": passed, "detail": detail,

@@ -1,4 +1,5 @@
-"""Sends batches whose every byte is known and prints what became of them: a line of JSON, each frame's SHA-256 by name.
+"""Sends batches whose every byte is known and prints the resulting frames: a line of JSON, each frame's SHA-256 by
+name.
 
 Usage: frame_digests.py ADDRESS [KEY]. Frames are compared between agents on different processors: the batches take
 every way that bytes are moved or changed on the agent (rows split, bits packed and shifted, offsets rebased, validity,

@@ -2,9 +2,9 @@
 
 A guest is the kernel of Debian's package (unpacked, never installed), an initramfs of busybox and a few kernel
 modules, and a root directory, read-only, over virtio-9p. For a guest with this machine's processor that is this
-machine's own root, so whatever was built here runs there as it is; for one with another processor it is what programs
-are cross-built with (tools/sysroot.py), and what was built lies in /mnt. A guest has a share that it may write to,
-boots in a few seconds, runs one script, and powers itself off.
+machine's own root, so programs built here run there unchanged; for one with another processor it is the root that
+programs are cross-built with (tools/sysroot.py), and the built programs lie in /mnt. A guest has a share that it may
+write to, boots in a few seconds, runs one script, and powers itself off.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# In the order in which they are loaded; what they depend on comes before them by itself.
+# In the order of loading; their dependencies are loaded before them automatically.
 MODULES = ("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe")
 
 INIT = """#!/bin/sh
-# Loads what the guest needs, then runs its script in the root directory that it was given.
+# Loads the guest's modules, then runs its script in the given root directory.
 export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -80,7 +80,7 @@ done
 
 @dataclass(frozen=True)
 class Machine:
-    """What differs between guests with this machine's processor and with another."""
+    """The differences between guests with this machine's processor and with another."""
 
     qemu: tuple[str, ...]
     console: str
@@ -97,7 +97,7 @@ ARM = Machine(
 
 
 class GuestError(RuntimeError):
-    """The guest could not be built or did not do what it was told."""
+    """The guest could not be built or did not obey."""
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -170,12 +170,14 @@ def prepare(folder: Path, machine: Machine = HERE) -> tuple[Path, Path]:
 
 @dataclass
 class Guest:
-    """One guest. `network` is QEMU's -netdev without its id; `number` makes addresses (10.77.0.`number`) differ."""
+    """One guest. `network` is QEMU's -netdev without its id; `number` makes addresses (10.77.0.`number`) differ. A
+    second network is that of eth1, which is down and has no address."""
 
     folder: Path
     script: str = SERVE
     number: int = 1
     network: str = "user,restrict=on"
+    second_network: str | None = None
     memory_mb: int = 2048
     cores: int = 2
     machine: Machine = HERE
@@ -227,10 +229,8 @@ class Guest:
             f"local,path={self.machine.root},mount_tag=root,security_model=none,readonly=on,multidevs=remap",
             "-virtfs",
             f"local,path={self.out},mount_tag=out,security_model=none",
-            "-netdev",
-            f"{self.network},id=net",
-            "-device",
-            f"virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:{self.number:02x}",
+            *self.card("net", self.network, 0),
+            *(self.card("second", self.second_network, 1) if self.second_network else ()),
             "-device",
             "virtio-rng-pci",
             "-qmp",
@@ -242,6 +242,11 @@ class Guest:
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log.open("wb"), stderr=subprocess.STDOUT
         )
+
+    def card(self, name: str, network: str, number: int) -> tuple[str, ...]:
+        """QEMU's words for a network card, which the guest calls eth`number`."""
+        device = f"virtio-net-pci,netdev={name},romfile=,mac=52:54:00:00:{number:02x}:{self.number:02x}"
+        return "-netdev", f"{network},id={name}", "-device", device
 
     def wait(self, seconds: float) -> int:
         """The exit code of the guest's script; kills the guest if it takes longer."""
@@ -277,6 +282,15 @@ class Guest:
                 raise GuestError(f"a command was not done after {seconds:.0f} s; it said: {said}")
             time.sleep(0.05)
         return int(code.read_text()), log.read_text(errors="replace")
+
+    def await_word(self, number: int, word: str, seconds: float) -> None:
+        """Until a command that goes on has said this."""
+        log, give_up = self.out / f"command{number}.log", time.monotonic() + seconds
+        while not log.exists() or word not in log.read_text(errors="replace"):
+            if time.monotonic() > give_up or (self.out / f"command{number}.exit").exists():
+                said = log.read_text(errors="replace")[-500:] if log.exists() else "nothing"
+                raise GuestError(f"a command did not say '{word}'; it said: {said}")
+            time.sleep(0.1)
 
     def run(self, command: str, seconds: float) -> str:
         """The output of a command that has to succeed."""

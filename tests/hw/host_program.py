@@ -22,7 +22,8 @@ WAIT_S = 200.0  # longer than a silent machine goes unnoticed
 
 
 def batches(session: offpath.Session, name: str) -> Iterator[int]:
-    """Sends one batch and reads it back, for as long as it is asked for the next. Raises what the library raises."""
+    """Sends one batch and reads it back, for as long as it is asked for the next. Passes the library's exceptions
+    on."""
     schema = pa.schema([pa.field("value", pa.int64(), nullable=False)])
     values = np.arange(ROWS)
     pool = session.pool(f"local:/{name}")

@@ -1,4 +1,4 @@
-"""What runs in a guest of its own: program and agent on one machine whose kernel is older and stricter than most.
+"""Checks in a guest of their own: program and agent on one machine whose kernel is older and stricter than most.
 
 Usage: local_checks.py OUT. Writes one line of JSON for each check to OUT/results. Debian's kernel 6.1 has no
 SO_PEERPIDFD (Linux 6.5) and has Yama. Its settings are changed here, and the last one cannot be taken back: never on a
@@ -80,7 +80,7 @@ def as_nobody(*command: object) -> list[str]:
 
 
 def own_directory(directory: Path, user: int) -> Path:
-    """One that belongs to this user alone: an agent wants its socket to lie in nobody else's."""
+    """One that belongs to this user alone: an agent refuses a folder of another user for its socket."""
     own = directory / str(user)
     if not own.exists():
         own.mkdir(mode=0o700)
@@ -109,7 +109,7 @@ def expect_one_sided(found: dict[str, str]) -> None:
 def expect_staged(found: dict[str, str], reason: str) -> None:
     expect(found["link"] == "local" and found["reads"] == "staged", f"reads are {found['reads']}: {found['why']}")
     expect(reason in found["why"], f"the reason given is: {found['why']}")
-    # A staged program has copied what it posts before it is stopped, and so its frame arrives just the same.
+    # A staged program has copied its arrays before it is stopped, so its frame still arrives.
     expect("could not be tried" not in found["silenced peer"], f"the silenced peer: {found['silenced peer']}")
 
 

@@ -1,4 +1,4 @@
-"""Runs everything that needs an RDMA device, in guests that have one, and says what came of it.
+"""Runs everything that needs an RDMA device, in guests that have one, and reports the results.
 
 Usage: ./dev hw [--here | --arm] [--only REGEX]. --here: on this machine's own RDMA device instead. --arm: the agent in
 a guest with the DPU's processor (arm_agent.py) instead. --only: the checks whose names match, and the guests they need.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import local_checks
 import rdma_checks
+import sockets_guests
 import two_guests
 from arm_agent import check_arm
 from checks import chosen
@@ -25,7 +26,7 @@ from guest import Guest, GuestError, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "hw"
-RDMA_SECONDS_MAX, LOCAL_SECONDS_MAX = 720, 480  # of the guests with one machine
+RDMA_SECONDS_MAX, LOCAL_SECONDS_MAX = 900, 480  # of the guests with one machine
 
 Result = dict[str, object]
 
@@ -59,7 +60,7 @@ def one_guest(number: int, checks: str, only: str, seconds_max: float) -> list[R
 
 
 def all_guests(only: str) -> list[Result]:
-    """Over RDMA in one guest, on an older kernel in another, between two machines."""
+    """Over RDMA in one guest, on an older kernel in another, between two machines and three."""
     results: list[Result] = []
     if chosen(rdma_checks.CHECKS, only):
         results += one_guest(3, "rdma_checks.py", only, RDMA_SECONDS_MAX)
@@ -67,6 +68,8 @@ def all_guests(only: str) -> list[Result]:
         results += one_guest(4, "local_checks.py", only, LOCAL_SECONDS_MAX)
     if chosen(two_guests.CHECKS, only):
         results += two_guests.check_pair(FOLDER, only)
+    if chosen(sockets_guests.CHECKS, only):
+        results += sockets_guests.check_sockets(FOLDER, only)
     return results
 
 

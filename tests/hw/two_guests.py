@@ -1,6 +1,6 @@
 """A program in one guest, its agent in another, and a network between them that can be cut.
 
-Each check says what both sides have to notice. They run in this order, because the last ones kill guests.
+Each check names the events that both sides have to notice. They run in this order, because the last ones kill guests.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from checks import chosen
 from guest import Guest, GuestError
@@ -27,11 +27,18 @@ TOLD = f"no answer from the other machine for {SILENCE_S} s"
 # The agent may hear of it from its RDMA device before.
 TOLD_BY_DEVICE = "the program's RDMA device does not answer"
 
-START_AGENT = f"""
+AGENT_PROGRAM = f"{Path(sys.executable).parent}/offpath-agent"
+SILENCE = f"limits.silence={SILENCE_S}s"
+
+
+def starting(agent: str, *settings: str) -> str:
+    """The command that starts a pair's agent in its guest, and ends when that serves."""
+    options = " ".join(f"--set {each}" for each in settings)
+    return f"""
 cp /run/out/key /tmp/key && chmod 600 /tmp/key
-{Path(sys.executable).parent}/offpath-agent --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key \\
-  --insecure-network --set limits.silence={SILENCE_S}s >/run/out/agent.log 2>&1 &
-for try in $(seq 600); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
+{agent} --listen {ADDRESS} --http unix:/tmp/http.sock --key-file /tmp/key --insecure-network {options} \\
+  >/run/out/agent.log 2>&1 &
+for try in $(seq 900); do [ -S /tmp/http.sock ] && exit 0; sleep 0.1; done
 exit 1
 """
 
@@ -46,6 +53,16 @@ class Pair:
     agent: Guest
     key: str
 
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        return self.host, self.agent
+
+    def start_agent(self, starting: str) -> None:
+        """First of the guests: its end of the network is there once it runs commands."""
+        self.agent.start()
+        (self.agent.out / "key").write_text(self.key)
+        self.agent.run(starting, 210)
+
     def start_host(self) -> None:
         self.host.start()
         (self.host.out / "key").write_text(self.key)
@@ -59,12 +76,7 @@ class Pair:
     def begin_sending(self, *arguments: object) -> int:
         """Starts a program on the host and waits until its first batch has come back."""
         number = self.host.begin(self.program(*arguments))
-        log = self.host.out / f"command{number}.log"
-        give_up = time.monotonic() + 120
-        while not log.exists() or "sending" not in log.read_text():
-            if time.monotonic() > give_up or (self.host.out / f"command{number}.exit").exists():
-                raise GuestError(f"the program did not begin to send: {log.read_text() if log.exists() else ''}")
-            time.sleep(0.1)
+        self.host.await_word(number, "sending", 120)
         return number
 
     def agent_log(self) -> str:
@@ -89,7 +101,7 @@ def await_agent(pair: Pair, before: int, began: float) -> float:
 
 
 def await_program(pair: Pair, number: int, began: float) -> str:
-    """When, from `began`, the program learnt of it, and what it was told."""
+    """The time, from `began`, at which the program learnt of it, and the message."""
     code, said = pair.host.finish(number, SETTLED_S)
     seconds = time.monotonic() - began
     last = said.strip().splitlines()[-1]
@@ -110,7 +122,7 @@ def across(pair: Pair) -> str:
 
 
 def diagnose(guest: Guest, words: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """What `offpath doctor` says in a guest: its exit code, and its findings by name."""
+    """The result of `offpath doctor` in a guest: its exit code, and its findings by name."""
     command = f"cd {ROOT} && OFFPATH_KEY_FILE=/tmp/key {sys.executable} -m offpath doctor {words} --json"
     code, said = guest.finish(guest.begin(command), 90)
     expect(said.startswith("{"), f"doctor ended with exit code {code}: {said[-500:]}")
@@ -132,10 +144,8 @@ def no_gid(pair: Pair) -> str:
     code, findings = diagnose(pair.host, "--machine")
     gid = findings["GID of rxe0/1"]
     expect(code == 0 and gid["good"] and f"10.77.0.{HOST} on eth0" in gid["value"], f"with its address again: {gid}")
-    agent = f"{Path(sys.executable).parent}/offpath-agent --key-file /tmp/key --insecure-network"
-    code, said = pair.host.finish(
-        pair.host.begin(f"ip address add 10.99.0.1/24 dev lo && timeout 30 {agent} --listen verbs:10.99.0.1:7701"), 60
-    )
+    agent = f"{AGENT_PROGRAM} --key-file /tmp/key --insecure-network --listen verbs:10.99.0.1:7701"
+    code, said = pair.host.finish(pair.host.begin(f"ip address add 10.99.0.1/24 dev lo && timeout 30 {agent}"), 60)
     expect(code == 1 and "10.99.0.1:7701: no RDMA device has this address" in said, f"the agent said: {said[-500:]}")
     return f"without an address {wanted}; with it {gid['value']}"
 
@@ -159,7 +169,7 @@ def mtu_mismatch(pair: Pair) -> str:
 
 
 def short_cut(pair: Pair) -> str:
-    """The network is gone for a second: the cards repeat, nobody hears of it."""
+    """The network is gone for a second: the cards repeat, and programs do not notice."""
     number = pair.begin_sending("stream", 8)
     pair.agent.set_cable(False)
     time.sleep(1.0)
@@ -170,7 +180,7 @@ def short_cut(pair: Pair) -> str:
 
 
 def long_cut(pair: Pair) -> str:
-    """The network is gone for longer than cards repeat: both sides say so; afterwards the program connects anew."""
+    """The network is gone for longer than cards repeat: both sides say so; afterwards the program connects again."""
     number = pair.begin_sending("endure")
     before = pair.agent_log().count("endure ended")
     pair.agent.set_cable(False)
@@ -206,24 +216,24 @@ CHECKS: tuple[Callable[[Pair], str], ...] = (
 )  # fmt: skip
 
 
-def check_pair(folder: Path, only: str) -> list[dict[str, object]]:
-    """The results of all checks whose names match; one that fails ends those that come after it."""
-    place = folder / "network"
+def joined(place: Path) -> dict[int, str]:
+    """The networks of both, by number: the file `place` is the cable between them."""
     place.unlink(missing_ok=True)
-    networks = {
-        HOST: f"stream,server=off,addr.type=unix,addr.path={place}",
-        AGENT: f"stream,server=on,addr.type=unix,addr.path={place}",
-    }
-    guests = [Guest(folder, number=number, network=networks[number], cores=1) for number in (HOST, AGENT)]
-    pair = Pair(*guests, secrets.token_hex(32))
+    network = f"addr.type=unix,addr.path={place}"
+    return {HOST: f"stream,server=off,{network}", AGENT: f"stream,server=on,{network}"}
+
+
+PairKind = TypeVar("PairKind", bound=Pair)
+
+
+def results_of(
+    name: str, pair: PairKind, start: Callable[[], None], checks: Iterable[Callable[[PairKind], str]]
+) -> list[dict[str, object]]:
+    """The results of checks in guests that `start` starts and that end here; one that fails ends those after it."""
     results: list[dict[str, object]] = []
     try:
-        pair.agent.start()
-        (pair.agent.out / "key").write_text(pair.key)
-        pair.agent.run("true", 60)  # up, so that its end of the network is there
-        pair.start_host()
-        pair.agent.run(START_AGENT, 90)
-        for check in chosen(CHECKS, only):
+        start()
+        for check in checks:
             began = time.monotonic()
             try:
                 passed, detail = True, check(pair)
@@ -234,8 +244,21 @@ def check_pair(folder: Path, only: str) -> list[dict[str, object]]:
             if not passed:
                 break
     except GuestError as error:
-        results.append({"name": "two guests", "passed": False, "detail": str(error), "seconds": 0.0})
+        results.append({"name": name, "passed": False, "detail": str(error), "seconds": 0.0})
     finally:
-        for guest in guests:
+        for guest in pair.guests:
             guest.kill()
     return results
+
+
+def check_pair(folder: Path, only: str) -> list[dict[str, object]]:
+    """The results of all checks whose names match."""
+    networks = joined(folder / "network")
+    pair = Pair(*(Guest(folder, number=number, network=networks[number], cores=1) for number in (HOST, AGENT)),
+                secrets.token_hex(32))  # fmt: skip
+
+    def start() -> None:
+        pair.start_agent(starting(AGENT_PROGRAM, SILENCE))
+        pair.start_host()
+
+    return results_of("two_guests", pair, start, chosen(CHECKS, only))

@@ -9,7 +9,10 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "beside_the_kernel.h"
 #include "raw_frames.h"
@@ -17,6 +20,7 @@
 #include "tcp/port/dpdk_port.h"
 #include "tcp/segment/ipv4.h"
 #include "testing/tcp/frames.h"
+#include "wire/areas/flow_steering.h"
 
 namespace offpath::kernel_test {
 namespace {
@@ -27,12 +31,17 @@ const std::string on_veth = "net_af_packet0,iface=near", on_tap = "net_tap0,ifac
 class DpdkAndTheKernel : public BesideTheKernel {
  protected:
   static std::unique_ptr<Port> open(const std::string& device) {
-    auto opened = open_dpdk({device, eal});
-    if (!opened) ADD_FAILURE() << opened.error().message;
-    return opened ? std::move(*opened) : nullptr;
+    auto opened = open_all(device, 1);
+    return opened.empty() ? nullptr : std::move(opened.front());
   }
-  static std::string why_not(const std::string& device, const std::vector<std::string>& arguments = eal) {
-    const auto opened = open_dpdk({device, arguments});
+  static std::vector<std::unique_ptr<Port>> open_all(const std::string& device, std::uint32_t cores) {
+    auto opened = open_dpdk({device, eal, cores});
+    if (!opened) ADD_FAILURE() << opened.error().message;
+    return opened ? std::move(*opened) : std::vector<std::unique_ptr<Port>>{};
+  }
+  static std::string why_not(const std::string& device, const std::vector<std::string>& arguments = eal,
+                             std::uint32_t cores = 1) {
+    const auto opened = open_dpdk({device, arguments, cores});
     return opened ? "it was opened" : opened.error().message;
   }
   // The kernel's end of net_tap is here, and a route leads to it as long as the device is there.
@@ -171,8 +180,174 @@ TEST_F(DpdkAndTheKernel, WhatCannotBeOpenedSaysWhy) {
           .find("initializes once per process and did so with '--no-huge -m 64 --no-pci'; this device needs '-m 99'"),
       std::string::npos);
   EXPECT_NE(why_not(on_veth, {"--help"}).find("--help"), std::string::npos);
+  EXPECT_NE(why_not(on_veth, eal, 2).find("it has 1 queue, and tcp.cores = 2 takes one for each core"),
+            std::string::npos);
   const auto device = open(on_veth);
   EXPECT_NE(why_not(on_veth).find("has opened the device already"), std::string::npos);
+}
+
+// The device spreads flows over both queues by a hash of its own; whichever it is, each frame reaches its flow's core.
+TEST_F(DpdkAndTheKernel, FlowsOfTwoCoresComeByTwoQueuesAndReachTheirCores) {
+  constexpr std::uint32_t cores = 2;
+  constexpr std::size_t flows = 200;
+  const auto ports = open_all("net_af_packet0,iface=near,qpairs=2", cores);
+  ASSERT_EQ(ports.size(), cores);
+  const MacAddress mac = ports[0]->capabilities().mac;
+  in_far([&] {
+    const RawSender sender;
+    for (std::size_t i = 0; i < flows; ++i) {
+      Segment segment;
+      segment.key = {{kernel, static_cast<std::uint16_t>(20'000 + i)}, {self, port}};
+      segment.flags = flag::ack;
+      const FrameToSend frame = segment_frame(segment, mac, {2, 0, 0, 0, 0, 1}, {}, {});
+      sender.send({frame.header.begin(), frame.header.begin() + frame.header_bytes});
+    }
+  });
+  std::array<std::size_t, cores> received{};
+  const auto look = [&](std::size_t core) {
+    std::array<ReceivedFrame, 64> frames;
+    for (const TimeNs end = monotonic_ns() + 200 * millisecond_ns; monotonic_ns() < end;) {
+      const std::size_t count = ports[core]->receive(frames, monotonic_ns());
+      for (std::size_t i = 0; i < count; ++i) {
+        const Bytes bytes = frames[i].bytes;
+        if (read_ethernet_header(bytes.data()).type != ethertype_ipv4) continue;
+        const std::uint16_t from = load_be16(&bytes[ethernet_header_bytes + ipv4_header_bytes]);
+        if (from < 20'000 || from >= 20'000 + flows) continue;
+        EXPECT_EQ(wire::core_of_flow(kernel, from, self, port, cores), core) << from;
+        ++received[core];
+      }
+    }
+  };
+  // While nobody looks at the other queue, all that a core gets has come by its own.
+  look(0);
+  const std::size_t of_queue_0 = received[0];
+  look(1);  // its own and those that core 0 has found
+  look(0);  // those that core 1 has found
+  EXPECT_GT(of_queue_0, 0u);
+  EXPECT_GT(received[0], of_queue_0);
+  EXPECT_EQ(received[0] + received[1], flows);
+  EXPECT_GT(received[1], flows / 4);
+}
+
+// A core that sleeps is woken for a frame that arrived at another one's queue.
+TEST_F(DpdkAndTheKernel, ACoreIsWokenForAFrameThatAnotherOneFinds) {
+  constexpr std::uint32_t cores = 2;
+  const auto ports = open_all("net_af_packet0,iface=near,qpairs=2", cores);
+  ASSERT_EQ(ports.size(), cores);
+  std::array<ReceivedFrame, 64> frames;
+  const auto is_woken = [&](const Port& which, int milliseconds) {
+    pollfd descriptor{which.wait_descriptor(), POLLIN, 0};
+    return ::poll(&descriptor, 1, milliseconds) == 1;
+  };
+  const MacAddress mac = ports[0]->capabilities().mac;
+  std::size_t handed = 0;
+  for (std::uint16_t from = 20'000; from < 20'200 && handed < 3; ++from) {
+    Segment segment;
+    segment.key = {{kernel, from}, {self, port}};
+    segment.flags = flag::ack;
+    const std::uint32_t core = wire::core_of_flow(kernel, from, self, port, cores);
+    const FrameToSend frame = segment_frame(segment, mac, {2, 0, 0, 0, 0, 1}, {}, {});
+    for (const auto& each : ports)
+      while (each->receive(frames, monotonic_ns()) > 0) {
+      }
+    if (!ports[core]->fall_asleep(monotonic_ns())) continue;
+    EXPECT_FALSE(is_woken(*ports[core], 0));
+    in_far([&] { RawSender().send({frame.header.begin(), frame.header.begin() + frame.header_bytes}); });
+    for (const TimeNs end = monotonic_ns() + 20 * millisecond_ns; monotonic_ns() < end;)
+      static_cast<void>(ports[1 - core]->receive(frames, monotonic_ns()));
+    if (!is_woken(*ports[core], 0)) continue;  // it came by its own queue, which wakes nobody
+    ++handed;
+    EXPECT_EQ(ports[core]->receive(frames, monotonic_ns()), 1u);
+    EXPECT_FALSE(is_woken(*ports[core], 0));
+  }
+  EXPECT_EQ(handed, 3u);
+}
+
+// Two cores of a device with two queues, and a flow of each that arrives at the other one's queue.
+class DpdkCores : public DpdkAndTheKernel {
+ protected:
+  static constexpr std::uint32_t cores = 2;
+  void SetUp() override {
+    DpdkAndTheKernel::SetUp();
+    if (IsSkipped()) return;
+    ports = open_all("net_af_packet0,iface=near,qpairs=2", cores);
+    ASSERT_EQ(ports.size(), cores);
+    for (std::uint32_t core = 0; core < cores; ++core) ASSERT_TRUE(find_flow(core)) << core;
+  }
+  // Of the flow of `core`, at the other one's queue when it returns.
+  void send(std::uint32_t core, std::size_t count = 1) {
+    in_far([&] {
+      const RawSender sender;
+      for (std::size_t i = 0; i < count; ++i) sender.send(flows[core]);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  std::size_t receive(std::uint32_t core, TimeNs now) {
+    std::array<ReceivedFrame, 64> frames;
+    const std::size_t count = ports[core]->receive(frames, now);
+    return static_cast<std::size_t>(std::count_if(frames.begin(), frames.begin() + count, [&](const auto& frame) {
+      return std::ranges::equal(frame.bytes, flows[core]);
+    }));
+  }
+  void drain() {
+    std::array<ReceivedFrame, 64> frames;
+    for (int rounds = 0; rounds < 100; ++rounds)
+      for (const auto& port : ports) static_cast<void>(port->receive(frames, 1));
+  }
+
+  std::vector<std::unique_ptr<Port>> ports;
+  std::array<std::vector<std::byte>, cores> flows;
+
+ private:
+  bool find_flow(std::uint32_t core) {
+    for (std::uint16_t from = 20'000; from < 20'200; ++from) {
+      if (wire::core_of_flow(kernel, from, self, port, cores) != core) continue;
+      Segment segment;
+      segment.key = {{kernel, from}, {self, port}};
+      segment.flags = flag::ack;
+      const FrameToSend frame = segment_frame(segment, ports[0]->capabilities().mac, {2, 0, 0, 0, 0, 1}, {}, {});
+      flows[core] = {frame.header.begin(), frame.header.begin() + frame.header_bytes};
+      drain();
+      send(core);
+      if (receive(core, 1) == 0 && receive(1 - core, 1) == 0 && receive(core, 1) == 1) return true;
+    }
+    return false;
+  }
+};
+
+// The device may have more behind them, and a polled one is looked at again soon.
+TEST_F(DpdkCores, FramesOfAnotherCoreAreWorkOfTheOneThatFindsThem) {
+  drain();
+  ASSERT_TRUE(ports[0]->fall_asleep(second_ns));
+  send(1);
+  EXPECT_FALSE(ports[0]->fall_asleep(second_ns));
+  EXPECT_EQ(receive(1, second_ns), 1u);
+  const auto next_look = [&](TimeNs now) {
+    static_cast<void>(receive(0, now));
+    return ports[0]->next_due() - now;
+  };
+  const TimeNs idle = next_look(100 * second_ns);
+  send(1);
+  EXPECT_LT(next_look(200 * second_ns), idle);
+  EXPECT_EQ(receive(1, 200 * second_ns), 1u);
+}
+
+TEST_F(DpdkCores, OneLookHandsOverMoreThanABurst) {
+  drain();
+  send(1, 150);
+  EXPECT_EQ(receive(0, second_ns), 0u);
+  std::size_t received = 0;
+  for (int rounds = 0; rounds < 3; ++rounds) received += receive(1, second_ns);
+  EXPECT_EQ(received, 150u);
+}
+
+TEST_F(DpdkCores, WithAFullInboxACoreLooksAtItsQueueAsWell) {
+  drain();
+  send(1, 150);
+  EXPECT_EQ(receive(0, second_ns), 0u);
+  send(0);
+  EXPECT_GT(receive(1, second_ns), 32u);
+  EXPECT_EQ(receive(0, second_ns), 1u);
 }
 
 // A network card in software and the driver of one, in one process: they have interrupts and offloads as cards do. They

@@ -1,5 +1,5 @@
-// A program that opens connections as others do and then does what none should: it writes what it likes into the memory
-// that it shares with the agent, and sends the agent datagrams and descriptors that nobody asked for.
+// A program that opens connections normally and then misbehaves: it writes arbitrary bytes into the memory that it
+// shares with the agent, sends the agent unsolicited datagrams and descriptors, and plays with the cores' doorbells.
 #pragma once
 
 #include <fcntl.h>
@@ -45,8 +45,10 @@ class HostileProgram {
       else
         give_command(memory);
       const auto woken = static_cast<std::uint8_t>(below(256));
-      if (round % 64 == 0)
+      if (round % 64 == 0) {
         static_cast<void>(send(sockets.wake_fd(), &woken, sizeof woken, MSG_DONTWAIT | MSG_NOSIGNAL));
+        for (const Fd& doorbell : sockets.doorbells()) ring(doorbell.get());
+      }
       pollfd end{sockets.wake_fd(), 0, 0};
       ended = poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
     }
@@ -65,8 +67,8 @@ class HostileProgram {
         .store(value, std::memory_order_release);
   }
 
-  // In the next slot of one of its rings: a command that is whole, for what it has, or for what it has not; to the core
-  // whose it is, mostly.
+  // Writes a complete command into the next slot of one of its rings, for an own or another handle, mostly to the right
+  // core.
   void give_command(MutableBytes memory) {
     const auto core = static_cast<std::uint32_t>(below(cores_));
     const auto words = std::atomic_ref<std::uint64_t>(
@@ -98,8 +100,16 @@ class HostileProgram {
     words.store(next + 1);
   }
 
-  // Something that is no wake: bytes, or a process that would join with descriptors that are no sockets, or not its
-  // own.
+  // Rings a doorbell, fills it, or empties it.
+  void ring(int doorbell) {
+    std::uint64_t count = below(4) == 0 ? ~0ull - 1 : 1;
+    if (below(3) == 0)
+      static_cast<void>(read(doorbell, &count, sizeof count));
+    else
+      static_cast<void>(write(doorbell, &count, sizeof count));
+  }
+
+  // Sends an invalid wake: bytes, or a joining process with descriptors that are not sockets, or not its own.
   void say(int wake) {
     wire::TcpJoin join{below(4) == 0 ? static_cast<std::uint32_t>(anything()) : wire::TcpJoin::join,
                        static_cast<std::uint32_t>(below(2) == 0 ? anything() : below(4))};

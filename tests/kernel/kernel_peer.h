@@ -1,5 +1,5 @@
-// The kernel's end of a connection, by ordinary blocking sockets: sends a stream that says at each byte where it is,
-// and looks whether the other one's is what it should be.
+// The kernel's end of a connection, by ordinary blocking sockets: sends a stream of bytes derived from their positions,
+// and checks the other's stream.
 #pragma once
 
 #include <arpa/inet.h>
@@ -80,7 +80,7 @@ inline Exchanged exchange(int fd, std::uint64_t send_stream, std::uint64_t sends
     for (ssize_t i = 0; i < got; ++i)
       result.wrong += chunk[static_cast<std::size_t>(i)] != tcp::stream_byte(receive_stream, result.received++);
   writer.join();
-  // Lost data is sent again after the other side has sent its FIN: until it has everything, too.
+  // Lost data is sent again after the other side's FIN, until that side has everything too.
   int unacknowledged = 1;
   for (int i = 0; i < 30'000 && unacknowledged > 0; ++i) {
     if (::ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) break;

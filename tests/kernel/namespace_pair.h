@@ -45,7 +45,7 @@ struct NamespacePair {
     }
   }
 
-  // Interfaces `near` here, without an address, and `far` there, with these, which nobody else has.
+  // Interfaces `near` here, without an address, and `far` there, with these unique addresses.
   [[nodiscard]] bool connect(const std::string& far_address, const std::string& far_address6) {
     bool good = run(fmt::format(
         "ip link add near type veth peer name far && ip link set near up && ip link set far netns /proc/{}/fd/{}",

@@ -19,16 +19,29 @@ namespace offpath::kernel_test {
 
 inline constexpr std::uint16_t ethertype_of_experiments = 0x88b5;  // IEEE 802
 
+// Made in the namespace of the device. Closing its socket takes the kernel some milliseconds, so one sends many frames.
+class RawSender {
+ public:
+  explicit RawSender(const char* device = "far") : fd_(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)) {
+    to_.sll_family = AF_PACKET;
+    to_.sll_ifindex = static_cast<int>(::if_nametoindex(device));
+  }
+  void send(const std::vector<std::byte>& frame) const {
+    const auto* const to = reinterpret_cast<const sockaddr*>(&to_);
+    ASSERT_EQ(::sendto(fd_.get(), frame.data(), frame.size(), 0, to, sizeof to_), static_cast<ssize_t>(frame.size()));
+  }
+
+ private:
+  Fd fd_;
+  sockaddr_ll to_{};
+};
+
 // To be called in the namespace of "far". `after_addresses`: the ethertype, and a tag before it where there is one.
 inline void send_raw_frame(const tcp::MacAddress& to_mac, const std::vector<std::uint8_t>& after_addresses) {
   std::vector<std::byte> frame(60);
   tcp::write_ethernet_header({to_mac, {2, 0, 0, 0, 0, 1}, 0}, frame.data());
   std::memcpy(&frame[12], after_addresses.data(), after_addresses.size());
-  const Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-  sockaddr_ll to{};
-  to.sll_family = AF_PACKET;
-  to.sll_ifindex = static_cast<int>(::if_nametoindex("far"));
-  ASSERT_EQ(::sendto(fd.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to), 60);
+  RawSender().send(frame);
 }
 
 // Until one that `is_it`, for at most a second.

@@ -1,5 +1,5 @@
-// A stack on a device, polled as a loop polls it, with Linux's own TCP as its peer: streams both ways, each of whose
-// bytes says where it is.
+// A stack on a device, polled as a loop polls it, with Linux's own TCP as its peer: streams both ways, of bytes derived
+// from their positions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct Machine {
     stack = std::make_unique<Stack>(options, used.capabilities(), *congestion, owner, monotonic_ns());
     station = std::make_unique<Station>(used, *stack, [this](TimeNs now) { owner.act(*stack, now); });
   }
-  // Polls until all of `peers` have done what they do.
+  // Polls until all `peers` are done.
   void run(std::list<std::function<void()>> peers) {
     std::atomic<std::size_t> left{peers.size()};
     std::list<std::thread> threads;
@@ -72,14 +72,19 @@ inline void expect_whole(const std::vector<Exchanged>& results, const MemoryOwne
   }
 }
 
+struct Served {
+  StackCounters stack;
+  PortCounters port;  // with the bad network behind it
+};
+
 // The kernel's clients connect; each stream's bytes are their own.
 template <class InPeer>
-StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad, std::size_t clients,
-                            std::uint64_t bytes, InPeer in_peer) {
-  if (device == nullptr) return ADD_FAILURE() << "there is no device", StackCounters{};
+Served expect_served(std::unique_ptr<Port> device, const Impairments& bad, std::size_t clients, std::uint64_t bytes,
+                     InPeer in_peer, std::uint32_t buffer_bytes = 256 << 10) {
+  if (device == nullptr) return ADD_FAILURE() << "there is no device", Served{};
   Machine<MemoryOwner> machine(std::move(device), bad, 5);
-  machine.owner.plan = {bytes, 256 << 10};
-  EXPECT_TRUE(machine.stack->listen(test_family(), port, 1, 256 << 10));
+  machine.owner.plan = {bytes, buffer_bytes};
+  EXPECT_TRUE(machine.stack->listen(test_family(), port, 1, buffer_bytes));
   std::vector<Exchanged> results(clients);
   std::list<std::function<void()>> peers;
   for (std::size_t i = 0; i < clients; ++i)
@@ -96,7 +101,7 @@ StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad
   machine.run(std::move(peers));
   EXPECT_EQ(machine.owner.flows.size(), clients);
   expect_whole(results, machine.owner, bytes);
-  return machine.stack->counters();
+  return {machine.stack->counters(), machine.impaired->counters()};
 }
 
 // It connects to the kernel's servers.

@@ -10,14 +10,19 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 
 #include "base/sent_fds.h"
+#include "base/sleep_flag.h"
 #include "beside_the_kernel.h"
 #include "connections/sockets.h"
 #include "hostile_program.h"
 #include "kernel_peer.h"
 #include "link/address.h"
 #include "link/handshake/handshake.h"
+#include "link/local/sealed_memory.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/tcp_messages.h"
 
 extern char** environ;
 
@@ -80,7 +85,7 @@ struct Program {
     end = std::make_unique<HostEnd>(std::move(*link), options.layout);
     open();
   }
-  // Connections, anew on the same channel.
+  // Opens connections again on the same channel.
   void open() {
     sockets.reset();
     auto opened = Sockets::open(*end, {flows, 256 << 10}, monotonic_ns() + 10 * second_ns);
@@ -113,7 +118,7 @@ struct Program {
         return fail(Error::timeout, "no listener");
     return listener;
   }
-  // Sends back what comes, until the peer has said all.
+  // Echoes data until the peer's end.
   void echo(SocketArea::Handle flow) {
     std::vector<std::byte> bytes(65'536);
     for (;;) {
@@ -202,7 +207,7 @@ TEST_P(ProgramsAndTheKernel, AProgramConnects) {
   EXPECT_TRUE(result.whole);
   EXPECT_EQ(result.received, 1u << 20);
   EXPECT_EQ(result.wrong, 0u);
-  // And where nobody listens.
+  // And without a listener.
   const auto refused = program.sockets->area().connect({kernel_server.address, 9});
   std::byte byte;
   const auto got = program.patiently([&] { return program.sockets->area().receive(*refused, {&byte, 1}); });
@@ -246,7 +251,7 @@ TEST_P(ProgramsAndTheKernel, AProcessMayLeaveAWakeUnread) {
   EXPECT_TRUE(listener) << listener.error().message;
 }
 
-// The connections of before are not ended yet, nor is it known on all cores that they are to be.
+// The former connections have not ended yet, and not all cores know of their end.
 TEST_P(ProgramsAndTheKernel, AProgramOpensItsConnectionsAgainOnItsChannel) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
@@ -271,7 +276,7 @@ TEST_P(ProgramsAndTheKernel, AProgramOpensItsConnectionsAgainOnItsChannel) {
   }
   for (std::jthread& peer : peers) peer.join();
   EXPECT_EQ(ends, 24u);
-  // And there is an agent still, whose connections carry.
+  // The agent still lives, and its connections carry data.
   const auto listener = program.listen();
   ASSERT_TRUE(listener);
   Exchanged result;
@@ -297,7 +302,7 @@ TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
     pause();
     _exit(0);
   }
-  close(told[1]);  // a child that fails is heard, too
+  close(told[1]);  // a child's failure is also noticed
   char listens = 'n';
   EXPECT_EQ(read(told[0], &listens, 1), 1);
   EXPECT_EQ(listens, 'y');
@@ -320,8 +325,7 @@ TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   close(told[0]);
 }
 
-// Commands that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on
-// meanwhile.
+// Invalid commands, garbage in every word, unsolicited descriptors: one program's stream continues meanwhile.
 TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   Program program(*agent);
   const auto listener = program.listen();
@@ -386,6 +390,83 @@ TEST_P(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
   EXPECT_LE(spent() - before, 5u) << "ticks of 10 ms in a second";
   program.sockets->area().close(*flow);
   peer.join();
+}
+
+// How often each of the agent's loops has slept, by core.
+std::vector<std::uint64_t> sleeps_of(pid_t agent, std::uint32_t cores) {
+  std::vector<std::uint64_t> slept(cores);
+  const std::filesystem::path process = fmt::format("/proc/{}", agent);
+  for (const auto& task : std::filesystem::directory_iterator(process / "task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    std::uint32_t core = 0;
+    if (task.path().filename() != process.filename() && std::sscanf(name.c_str(), "offpath-tcp-%u", &core) != 1)
+      continue;
+    for (std::ifstream status(task.path() / "status"); std::getline(status, line);)
+      if (unsigned long switches = 0; std::sscanf(line.c_str(), "voluntary_ctxt_switches: %lu", &switches) == 1)
+        slept.at(core) = switches;
+  }
+  return slept;
+}
+
+TEST_P(ProgramsAndTheKernel, AWakeOfAConnectionsCoreWakesNoOther) {
+  Program program(*agent);
+  ASSERT_TRUE(program.sockets);
+  const auto listener = program.listen();
+  ASSERT_TRUE(listener);
+  SocketArea& area = program.sockets->area();
+  std::vector<std::jthread> peers;
+  Result<SocketArea::Handle> flow = fail(Error::not_found, "none is on the last core");
+  for (int i = 0; i < 32 && (!flow || area.core_of(*flow) + 1 != GetParam()); ++i) {
+    peers.push_back(client([](int fd) {
+      char byte;
+      while (::recv(fd, &byte, 1, 0) == 1 && ::send(fd, &byte, 1, MSG_NOSIGNAL) == 1) {
+      }
+    }));
+    if (flow) area.close(*flow);
+    flow = program.patiently([&] { return area.accept(*listener); });
+    ASSERT_TRUE(flow) << flow.error().message;
+  }
+  const std::uint32_t core = area.core_of(*flow);
+  ASSERT_EQ(core + 1, GetParam());
+  const int memory_fd = program.sockets->memory_fd();
+  const auto bytes = static_cast<std::uint64_t>(lseek(memory_fd, 0, SEEK_END));
+  const link::SegmentMemory memory = link::map_sealed(memory_fd, bytes, "the area").value();
+  const SleepFlag asleep(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep);
+  constexpr std::uint64_t rounds = 200;
+  std::vector<std::uint64_t> before;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const TimeNs deadline = monotonic_ns() + 10 * second_ns;
+    while (asleep.value() == 0 && monotonic_ns() < deadline) usleep(100);
+    ASSERT_NE(asleep.value(), 0u) << "the core does not sleep";
+    if (round == 0) before = sleeps_of(agent->pid(), GetParam());
+    std::byte byte{1};
+    ASSERT_TRUE(program.patiently([&] { return area.send(*flow, {&byte, 1}); }));
+    ASSERT_TRUE(program.patiently([&] { return area.receive(*flow, {&byte, 1}); }));
+  }
+  const std::vector<std::uint64_t> after = sleeps_of(agent->pid(), GetParam());
+  for (std::uint32_t each = 0; each < GetParam(); ++each) {
+    if (each == core)
+      EXPECT_GE(after[each] - before[each], rounds / 2);
+    else
+      EXPECT_LT(after[each] - before[each], rounds / 2) << "core " << each;
+  }
+  area.close(*flow);
+}
+
+// It expects core 0 to pass on its wakes, as an agent of that version does.
+TEST_P(ProgramsAndTheKernel, AProgramOfTheVersionBeforeIsToldSo) {
+  Program program(*agent);
+  program.sockets.reset();
+  wire::TcpOpen open{};
+  open.version = wire::tcp_area_version - 1;
+  std::vector<std::byte> asked;
+  wire::encode(open, asked);
+  const auto answer = program.end->call(wire::EntryKind::tcp_open, asked, monotonic_ns() + 10 * second_ns);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Error::version);
+  for (const std::uint32_t version : {open.version, wire::tcp_area_version})
+    EXPECT_NE(answer.error().message.find(std::to_string(version)), std::string::npos) << answer.error().message;
 }
 
 TEST_P(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {

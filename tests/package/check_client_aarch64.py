@@ -7,10 +7,8 @@ Debian's: that of tools/sysroot.py, and a newer one for the stable ABI. Nothing 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,14 +17,13 @@ import pytest
 from debian_packages import fetch_packages, listed, unpack_packages
 from pythons import builders, installed
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ROOT / "build" / "package"
-SYSROOT, NEWER = ROOT / "build" / "arm" / "sysroot", PACKAGES / "newer-python"
-NEWER_SUITE = "trixie"
-PLATFORM = "manylinux_2_28_aarch64"
-EMULATOR = shutil.which("qemu-aarch64-static")
+sys.path.insert(0, str(Path(__file__).parent))
+from emulated_python import EMULATOR, ROOT, SYSROOT, WHY_NOT, lay_out, python_of, run
 
-pytestmark = pytest.mark.skipif(EMULATOR is None, reason="no qemu-aarch64-static: ./dev arm installs it")
+PACKAGES = ROOT / "build" / "package"
+NEWER, NEWER_SUITE = PACKAGES / "newer-python", "trixie"
+
+pytestmark = pytest.mark.skipif(EMULATOR is None, reason=WHY_NOT)
 
 PROGRAM = """
 import platform, sys
@@ -74,37 +71,17 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
             yield next(each for each in started.addresses if each.startswith("tcp")), key
 
 
-def lay_out(wheels: list[Path], site: Path, prefix: Path) -> None:
-    """Files of wheels where pip would put them; it runs in no Python of another processor."""
-    for wheel in wheels:
-        zipfile.ZipFile(wheel).extractall(site)
-    for data in site.glob("*.data/data"):
-        shutil.copytree(data, prefix, dirs_exist_ok=True)
-
-
 @pytest.mark.parametrize("kind", ["the system's", "newer"])
 def test_rows_to_an_agent_over_tcp(kind: str, agent: tuple[str, Path], tmp_path: Path, request: pytest.FixtureRequest
                                    ) -> None:  # fmt: skip
     root = SYSROOT if kind == "the system's" else request.getfixturevalue("newer_root")
-    python = (root / "usr/bin/python3").resolve()
-    version = python.name.removeprefix("python")
+    _, version = python_of(root)
     own = f"cp{version.replace('.', '')}"
     tags = f"{own}-{own}" if version == "3.11" else "cp312-abi3"
     if tags not in {each.tags for each in builders(installed())}:
         pytest.skip(f"this machine has no Python that builds {tags}")
     (client,) = (PACKAGES / "client-aarch64").glob(f"offpath-*-{tags}-*.whl")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--platform", PLATFORM,
-         "--platform", "manylinux_2_27_aarch64", "--python-version", version, "--dest", tmp_path, "numpy", "pyarrow"],
-        check=True,
-    )  # fmt: skip
-    site = tmp_path / f"lib/python{version}/site-packages"
-    lay_out([client, *tmp_path.glob("*.whl")], site, tmp_path)
-    ran = subprocess.run(
-        [EMULATOR, "-L", root, python, "-P", "-c", PROGRAM, *map(str, agent)],
-        env={"PYTHONPATH": str(site), "PATH": "/usr/bin", "LANG": "C.UTF-8"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    machine, major, minor, package, _ = ran.stdout.split()
+    site = lay_out(client, version, tmp_path, "numpy", "pyarrow")
+    machine, major, minor, package, _ = run(root, site, PROGRAM, *agent).split()
     assert (machine, f"{major}.{minor}") == ("aarch64", version)
     assert Path(package).is_relative_to(site)

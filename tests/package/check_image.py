@@ -14,11 +14,18 @@ import resource
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import offpath
+import pyarrow as pa
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from agent_modules import check_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "build" / "package" / "image"
@@ -50,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    """What a container of the image runs."""
+    """The command of a container of the image."""
     done = subprocess.run(["skopeo", "--override-arch", HERE, "inspect", "--config", f"oci:{IMAGE}"],
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -94,6 +101,22 @@ def test_the_agent_serves(root: Path, agent: subprocess.Popen[bytes]) -> None:
     limits = Path(f"/proc/{agent.pid}/limits").read_text()
     raised = "unlimited" if may_raise_limits() else str(LITTLE_LOCKED[1])
     assert re.search(rf"^Max locked memory +{raised} +{raised}", limits, re.MULTILINE), limits
+
+
+def test_a_program_of_the_node_sends_and_queries(root: Path, agent: subprocess.Popen[bytes]) -> None:
+    """After the test above. The first query loads libarrow, in the container's file system."""
+    libraries = root / "usr/lib/offpath"
+    check_modules(root / "usr/bin/offpath-agent", libraries, libraries)
+    with offpath.connect(f"unix:{root}/run/offpath/agent.sock") as session:
+        out = session.stream("s", pa.schema([("id", pa.int64())]), rows_max=1000)
+        out.send({"id": np.arange(1000)}, "step0").wait_stored(60)
+        maps = Path(f"/proc/{agent.pid}/maps")
+        assert "libarrow" not in maps.read_text()
+        pool = session.pool("local:/s")
+        assert pool.query("id >= 10", aggregates={"n": "count"}, timeout=60)["n"].to_pylist() == [990]
+        loaded = {Path(line.split()[-1]) for line in maps.read_text().splitlines() if "arrow" in line}
+        assert {"liboffpath_arrow", "libarrow_acero"} <= {re.split("[.-]", file.name)[0] for file in loaded}
+        assert all(str(file.parent).endswith("/usr/lib/offpath") for file in loaded), loaded
 
 
 def may_raise_limits() -> bool:

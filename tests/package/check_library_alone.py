@@ -1,4 +1,4 @@
-"""What programs need and no agent: built as the Spack recipe's ~agent builds it, and installed.
+"""The parts for programs, without the agent: built as the Spack recipe's ~agent builds it, and installed.
 
 Run by `./dev test --long` (tools/suite.py).
 """

@@ -1,12 +1,14 @@
-"""The agent's wheel with the C library and the C++ library of Debian 11 (glibc 2.31), by that system's own loader.
+"""The agent's wheels with the C library and the C++ library of Debian 11 (glibc 2.31), by that system's own loader;
+the one for aarch64 in an emulator.
 
-Run by `./dev test --long` (tools/suite.py), after `./dev package agent`. Debian 11 has no OpenSSL 3; one that was
-compiled for older systems is in a wheel of psycopg.
+Run by `./dev test --long` (tools/suite.py), after `./dev package agent agent-aarch64`. Debian 11 has no OpenSSL 3; one
+that was compiled for older systems is in a wheel of psycopg.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,26 +22,41 @@ from debian_packages import fetch_packages, listed, unpack_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "build" / "package"
-OLDER, SUITE = PACKAGES / "older-system", "bullseye"
+SUITE = "bullseye"
 OPENSSL = "psycopg-binary==3.3.9"
-TRIPLET = f"{os.uname().machine}-linux-gnu"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+EMULATOR = shutil.which("qemu-aarch64-static")
 
-pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="its loader is named for x86-64")
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def processor(request: pytest.FixtureRequest) -> str:
+    wanted: str = request.param
+    if wanted != os.uname().machine and (wanted != "aarch64" or EMULATOR is None):
+        pytest.skip(f"no emulator of {wanted}: ./dev arm installs that of aarch64")
+    return wanted
 
 
 @pytest.fixture(scope="module")
-def root() -> Path:
-    if not (OLDER / "usr/lib" / TRIPLET / "libstdc++.so.6").exists():
-        wanted = listed(ROOT / "packages/older-system.txt")
-        unpack_packages(fetch_packages(wanted, PACKAGES / "older-system-apt", "amd64", suite=SUITE), OLDER)
-    return OLDER
+def root(processor: str) -> Path:
+    architecture = ARCHITECTURES[processor]
+    older = PACKAGES / f"older-system-{architecture}"
+    if not (older / f"usr/lib/{processor}-linux-gnu/libstdc++.so.6").exists():
+        wanted, state = listed(ROOT / "packages/older-system.txt"), PACKAGES / f"older-system-apt-{architecture}"
+        unpack_packages(fetch_packages(wanted, state, architecture, suite=SUITE), older)
+    return older
+
+
+def download(processor: str, *arguments: str | Path) -> None:
+    """The wheels that this Python's pip would install on such a machine."""
+    there = [word for glibc in ("2_17", "2_28") for word in ("--platform", f"manylinux_{glibc}_{processor}")]
+    subprocess.run([sys.executable, "-m", "pip", *arguments, "--quiet", "--no-deps", "--only-binary=:all:", *there,
+                    "--platform", f"manylinux2014_{processor}"], check=True)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def openssl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def openssl(processor: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("openssl")
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*download, "--dest", folder, OPENSSL], check=True)
+    download(processor, "download", "--dest", folder, OPENSSL)
     (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder)
     for name in ("libssl", "libcrypto"):
@@ -48,18 +65,21 @@ def openssl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_agent_end_to_end(root: Path, openssl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (wheel,) = (PACKAGES / "agent").glob("offpath_agent-*.whl")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run([*install, "--target", tmp_path / "site", wheel], check=True)
-    places = ":".join(map(str, (root / "lib" / TRIPLET, root / "usr/lib" / TRIPLET, openssl)))
-    program, loader = tmp_path / "offpath-agent", root / "lib" / TRIPLET / "ld-2.31.so"
+def test_an_agent_end_to_end(
+    processor: str, root: Path, openssl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triplet, folder = f"{processor}-linux-gnu", "agent" if processor == os.uname().machine else f"agent-{processor}"
+    (wheel,) = (PACKAGES / folder).glob(f"offpath_agent-*-manylinux_2_28_{processor}.whl")
+    download(processor, "install", "--target", tmp_path / "site", wheel)
+    places = ":".join(map(str, (root / "lib" / triplet, root / "usr/lib" / triplet, openssl)))
+    program, loader = tmp_path / "offpath-agent", root / "lib" / triplet / "ld-2.31.so"
     agents = tmp_path / "site/offpath_agent/bin/offpath-agent"
-    program.write_text(f'#!/bin/sh\nexec {loader} --library-path {places} {agents} "$@"\n')
+    emulated = "" if processor == os.uname().machine else f"{EMULATOR} "
+    program.write_text(f'#!/bin/sh\nexec {emulated}{loader} --library-path {places} {agents} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("OFFPATH_AGENT_PROGRAM", str(program))
     x = np.random.default_rng(1).random(1000)
-    with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
+    with offpath.Agent.start(timeout=60) as agent, offpath.connect(agent.address) as session:
         out = session.stream("s", pa.schema([("x", pa.float64())]), rows_max=1000)
         for step in range(3):
             out.send({"x": x + step}, f"step{step}").wait_stored(60)

@@ -128,7 +128,7 @@ def test_srun_gives_each_node_an_agent_and_each_task_its_address(machine: Contai
     assert said.count("step4: 10000 rows") == 2, said
     addresses = dict(line.split() for line in said.splitlines() if line.startswith(("n1 ", "n2 ")))
     assert addresses["n1"].startswith("unix:/run/offpath-jobs/") and addresses["n2"].startswith("tls:127.0.0.1:")
-    # Each agent knows whose program that was: here by what it said, for there are no cgroups.
+    # Each agent knows the program's job: here from its own labels, because there are no cgroups.
     log = machine.run("sh", "-c", "journalctl --no-pager -u 'offpath-job-*'")
     assert len(re.findall(r"channel 1: .*, job \d+\.0\) over", log)) == 2, log
 

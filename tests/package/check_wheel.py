@@ -13,10 +13,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from wheel_notices import IN_THE_AGENT
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+from agent_modules import check_modules
 
-PROGRAM = (Path(__file__).parent / "embedded_agent.py").read_text()
+HERE = Path(__file__).parent
+ROOT = HERE.resolve().parents[1]
+PROGRAM = (HERE / "embedded_agent.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +34,26 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the wheel and all it requires, as pip finds it."""
     environment = tmp_path_factory.mktemp("wheel") / "venv"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    installed = subprocess.run(
-        [environment / "bin/python", "-m", "pip", "install", "--quiet", wheel], capture_output=True, text=True
-    )
-    assert installed.returncode == 0, installed.stderr
+    install(environment, str(wheel))
     return environment
 
 
-def run(environment: Path, *command: str | Path) -> str:
+def install(environment: Path, wanted: str) -> None:
+    installed = subprocess.run(
+        [environment / "bin/python", "-m", "pip", "install", "--quiet", wanted], capture_output=True, text=True
+    )
+    assert installed.returncode == 0, installed.stderr
+
+
+def attempt(environment: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
     """With nothing of this checkout in the way."""
     clean = {"PATH": f"{environment}/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
-    done = subprocess.run([str(word) for word in command], env=clean, cwd=environment, capture_output=True, text=True)
+    words = [str(word) for word in command]
+    return subprocess.run(words, env=clean, cwd=environment, capture_output=True, text=True, check=False)
+
+
+def run(environment: Path, *command: str | Path) -> str:
+    done = attempt(environment, *command)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -52,7 +65,13 @@ def test_it_says_on_what_it_runs(wheel: Path) -> None:
 def test_it_brings_no_second_libarrow_and_no_openssl(wheel: Path) -> None:
     names = [os.path.basename(name) for name in zipfile.ZipFile(wheel).namelist()]
     assert [name for name in names if re.match(r"lib(arrow|parquet|ssl|crypto)\b", name)] == []
-    assert any(name.startswith("libcpp-httplib") for name in names)  # what it needs besides comes along
+    assert any(name.startswith("libcpp-httplib") for name in names)  # its other requirements are included
+
+
+def test_it_has_the_licences_of_what_is_in_it(wheel: Path) -> None:
+    named = re.compile(r"\.dist-info/licenses/([^/]+)/[^/]+$")
+    of_others = {found[1] for name in zipfile.ZipFile(wheel).namelist() if (found := named.search(name))}
+    assert of_others == {*IN_THE_AGENT, "nanobind"}
 
 
 def test_an_embedded_agent_end_to_end(environment: Path) -> None:
@@ -65,8 +84,22 @@ def test_an_embedded_agent_end_to_end(environment: Path) -> None:
     assert [path for path in libraries if str(ROOT) in path] == []
 
 
-def test_the_commands_are_on_the_path(environment: Path) -> None:
+def test_its_agent_has_what_it_loads(environment: Path) -> None:
+    (site,) = environment.glob("lib/python3.*/site-packages")
+    check_modules(site / "offpath/bin/offpath-agent", site / "offpath/lib/offpath", site / "pyarrow")
+
+
+def test_its_agent_serves_flight(environment: Path) -> None:
+    program, client = (HERE / "embedded_flight.py").read_text(), HERE / "flight_client.py"
+    assert run(environment, environment / "bin/python", "-P", "-c", program, client) == "[1.0, 2.0]\n"
+
+
+def test_the_commands_are_on_the_path(environment: Path, wheel: Path) -> None:
+    """The last test: it adds the packages of the command line to the environment."""
     version = re.search(r"#define OFP_VERSION_MAJOR (\d+)", (ROOT / "include/offpath/offpath.h").read_text())
     assert version is not None
     assert run(environment, "offpath-agent", "--version").startswith(f"offpath-agent {version[1]}.")
+    without = attempt(environment, "offpath", "--help")
+    assert without.returncode == 1 and "install the extra `cli`" in without.stderr
+    install(environment, f"{wheel}[cli]")
     assert "agent" in run(environment, "offpath", "--help")

@@ -21,7 +21,7 @@ BOOT_SECONDS_MAX = WAIT_SECONDS_MAX = 120
 
 
 def why_not() -> str | None:
-    """What keeps containers from running here, if anything does."""
+    """The reason why containers cannot run here, if there is one."""
     if os.geteuid() != 0:
         return "only root can boot a container"
     missing = [name for name in ("mmdebstrap", "systemd-nspawn", "nsenter") if shutil.which(name) is None]
@@ -94,13 +94,13 @@ class Container:
         )
 
     def run(self, *command: str, user: str = "root") -> str:
-        """What the command prints, standard error included; the test fails with it if the command does."""
+        """The command's output, standard error included; the test fails with it if the command does."""
         done = self.attempt(*command, user=user)
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return (done.stdout + done.stderr).strip()
 
     def fetch(self, packages: str) -> None:
-        """Downloads packages and what they depend on before the boot: the booted machine is on no network."""
+        """Downloads packages and their dependencies before the boot: the booted machine is on no network."""
         install = f"apt-get -q -y --download-only --no-install-recommends install {packages}"
         self.prepare("sh", "-c", f"apt-get -q update && {install}")
 
@@ -108,7 +108,7 @@ class Container:
         return self.run("sh", "-c", f"apt-get -q -y --no-install-recommends install {packages}")
 
     def until(self, condition: str, or_show: str = "true") -> None:
-        """Waits until a line of shell succeeds; the test fails with what `or_show` prints if it never does."""
+        """Waits until a line of shell succeeds; the test fails with the output of `or_show` if it never does."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while self.attempt("sh", "-c", condition).returncode != 0:
             assert time.monotonic() < deadline, f"never: {condition}\n{self.run('sh', '-c', or_show)}"

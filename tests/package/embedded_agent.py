@@ -1,4 +1,4 @@
-"""What a wheel is asked, wherever it is: rows through an agent that it starts. Prints where its parts are."""
+"""The check of any wheel: sends rows through an agent that it starts. Prints where its parts are."""
 
 import numpy as np
 import offpath

@@ -2,6 +2,7 @@
  *
  *   send ROW   sends one batch of a thousand numbers under that row
  *   get ROW    fetches it, and compares
+ *   query ROW  has the agent select two of its numbers, for which it needs libarrow
  *
  * "ok", or the error's name and message. */
 #include <inttypes.h>
@@ -21,16 +22,36 @@ static int send_row(ofp_stream* stream, const char* row, const int64_t* values, 
   return ofp_wait_stored(stream, ticket, patience_ns, error);
 }
 
-static int get_row(ofp_channel* channel, const char* pool, const char* row, const int64_t* values, ofp_error* error) {
-  ofp_frame* frame = NULL;
-  if (ofp_pool_get(channel, pool, row, "rank0", patience_ns, &frame, error)) return 1;
-  /* Page aligned Arrow: the numbers are somewhere in it, as they were sent. */
-  const char *at = ofp_frame_data(frame), *end = at + ofp_frame_bytes(frame) - numbers * sizeof *values;
+/* Releases the frame. The numbers are somewhere in it, as they were sent. */
+static int compare(ofp_frame* frame, const char* row, const int64_t* values, size_t count, ofp_error* error) {
+  const char *at = ofp_frame_data(frame), *end = at + ofp_frame_bytes(frame) - count * sizeof *values;
   int same = 0;
-  for (; at <= end && !same; at += 8) same = memcmp(at, values, numbers * sizeof *values) == 0;
+  for (; frame && at <= end && !same; at += 8) same = memcmp(at, values, count * sizeof *values) == 0;
   ofp_frame_release(frame);
   if (!same) snprintf(error->message, sizeof error->message, "%s has other numbers", row);
   return !same;
+}
+
+static int get_row(ofp_channel* channel, const char* pool, const char* row, const int64_t* values, ofp_error* error) {
+  ofp_frame* frame = NULL;
+  if (ofp_pool_get(channel, pool, row, "rank0", patience_ns, &frame, error)) return 1;
+  return compare(frame, row, values, numbers, error);
+}
+
+static int query_row(ofp_channel* channel, const char* pool, const char* row, const int64_t* values, ofp_error* error) {
+  char filter[64];
+  snprintf(filter, sizeof filter, "value <= %lld", (long long)values[1]);
+  const ofp_query_text text = {.struct_bytes = sizeof text, .filter = filter};
+  void* query = NULL;
+  uint64_t query_bytes = 0;
+  ofp_query* answer = NULL;
+  ofp_frame* frame = NULL;
+  int failed = ofp_query_make(&text, &query, &query_bytes, error) ||
+               ofp_pool_query(channel, pool, row, NULL, query, query_bytes, patience_ns, &answer, error) ||
+               ofp_query_next(answer, &frame, error) || compare(frame, row, values, 2, error);
+  ofp_query_free(answer);
+  ofp_query_bytes_free(query);
+  return failed;
 }
 
 int main(int argc, char** argv) {
@@ -59,6 +80,8 @@ int main(int argc, char** argv) {
       failed = send_row(stream, row, values, &error);
     else if (sscanf(line, "get %31s", row) == 1)
       failed = get_row(channel, pool, row, values, &error);
+    else if (sscanf(line, "query %31s", row) == 1)
+      failed = query_row(channel, pool, row, values, &error);
     else
       return 2;
   } while (1);

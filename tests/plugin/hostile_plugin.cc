@@ -136,7 +136,7 @@ int32_t rights(ofp_context* context) {
 
 std::string refusal(long result) { return result < 0 ? std::strerror(errno) : "done"; }
 
-// System calls that no function needs, one a line with what came of it.
+// System calls that no function needs, one a line with its result.
 int32_t tries_calls(ofp_context* context) {
   char byte = 0;
   iovec piece{&byte, 1};
@@ -164,7 +164,7 @@ int32_t tries_calls(ofp_context* context) {
   return say(context, text);
 }
 
-// ---- what only a program does that means ill
+// ---- actions of hostile programs
 
 void send_bytes(const std::vector<std::byte>& bytes, const std::vector<int>& fds) {
   const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};

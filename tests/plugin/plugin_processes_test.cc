@@ -119,7 +119,7 @@ class PluginProcessesTest : public testing::Test {
     const Outcome outcome = run(std::move(call));
     return outcome ? "no error" : std::string(error_name(outcome.error().code)) + ": " + outcome.error().message;
   }
-  // After whatever has happened, a call is served as if nothing had.
+  // After any fault a call is served normally.
   void expect_served() {
     const Outcome outcome = run(of("echo", "still here"));
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
@@ -311,7 +311,7 @@ TEST_F(PluginProcessesTest, WhatAWorkerForgesIsRefused) {
       {"closes_its_socket", "closed its socket"},
   };
   for (const auto& [function, said] : forgeries) {
-    with(hostile());  // anew, so that no back-off is waited for, and the first call is number 1
+    with(hostile());  // a new object, so that there is no back-off, and the first call is number 1
     const std::string error = error_of(of(function, "1"));
     EXPECT_THAT(error, HasSubstr("function_failed: plug-in 'hostile'")) << function;
     EXPECT_THAT(error, HasSubstr(said)) << function;
@@ -382,8 +382,8 @@ TEST_F(PluginProcessesTest, AUserOfItsOwnAndALowerPriority) {
   expect_served();
 }
 
-// The agent's loop stands still between clone and exec, and its user may stop whatever has that user: so what is
-// executed is the agent's still, with the rights to become that user and no others.
+// The agent's loop waits between clone and exec, and a user can stop own processes. So the executed program still
+// belongs to the agent's user, with only the rights to become the worker's user.
 TEST_F(PluginProcessesTest, NobodyCanStopAWorkerBeforeItsProgramIsExecuted) {
   if (!plugin::may_change_user()) GTEST_SKIP() << "needs CAP_SETUID, CAP_SETGID and CAP_KILL";
   char folder[] = "/tmp/offpath-launch-XXXXXX";
@@ -415,7 +415,7 @@ TEST_F(PluginProcessesTest, WhatAFunctionHasStartedEndsWithItsWorker) {
   const pid_t child = std::stoi(text_in(outcome->at(0)));
   EXPECT_EQ(kill(child, 0), 0);
   error_of(of("exits"));
-  const auto is_gone = [&] {  // a zombie is gone, whoever has to wait for it
+  const auto is_gone = [&] {  // a zombie counts as gone, even before it is waited for
     char state[64]{};
     const Fd file(open(("/proc/" + std::to_string(child) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
     return !file || read(file.get(), state, sizeof state - 1) <= 0 ||

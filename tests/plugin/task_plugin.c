@@ -46,6 +46,9 @@ static int32_t join(ofp_context* context) {
   return 0;
 }
 
+/* The same, and fails. */
+static int32_t join_and_fail(ofp_context* context) { return join(context) == 0 ? 7 : 1; }
+
 /* How often this worker was called, as "count". */
 static int32_t count(ofp_context* context) {
   static uint64_t calls;
@@ -190,6 +193,7 @@ static int32_t must_receive(ofp_context* context) {
 static const ofp_function functions[] = {
     {"axpy", axpy, "z = a x + y"},
     {"join", join, "inputs, one behind the other"},
+    {"join_and_fail", join_and_fail, "the same, and fails"},
     {"count", count, "calls of this worker"},
     {"nap", nap, "waits"},
     {"nothing", nothing, "returns"},

@@ -27,7 +27,7 @@ PATIENCE_S = 20  # less than puts wait for members
 
 @pytest.fixture
 def run(agent):
-    """Runs a command and returns what it printed; with ``fails`` what it complained. None: it may fail or not."""
+    """Runs a command and returns its output; with ``fails`` its complaint. None: it may fail or not."""
 
     def call(*arguments, fails=False):
         environment = {**os.environ, "OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address}
@@ -252,7 +252,7 @@ def test_a_table_that_its_form_cannot_hold_is_one_line(run, session, name, tmp_p
 
 
 def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, session):
-    """At the width of a terminal that nobody has widened."""
+    """At the default width of a terminal."""
     pool = "local:/positions-of-particles"
     stream = session.stream("positions", pa.schema([pa.field("v", pa.int64())]), rows_max=10, pool=pool)
     stream.send({"v": np.arange(10)}, key="step0").wait_stored(5)
@@ -271,7 +271,7 @@ def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, ses
 
 
 def test_live_details_show_the_pools_on_a_terminal_of_24_lines():
-    """What stands on the screen while it runs: the rest is cut below."""
+    """The screen while it runs: the rest is cut below."""
     pools = ["local:/positions-of-particles", "local:/velocities-of-particles"]
     schema = pa.schema([pa.field("v", pa.int64())])
     with offpath.Agent.start(memory="64MiB") as alone, offpath.connect(alone.address) as session:
@@ -286,7 +286,7 @@ def test_live_details_show_the_pools_on_a_terminal_of_24_lines():
 
 
 def on_a_terminal(command, columns, lines=40, ends_at=None):
-    """What a program shows there. It is interrupted once it has shown ``ends_at``."""
+    """A program's output there. It is interrupted once it has shown ``ends_at``."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -313,7 +313,7 @@ def on_a_terminal(command, columns, lines=40, ends_at=None):
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("unshare"), reason="no unshare")
 def test_tools_find_the_agent_that_listens_by_default(tmp_path):
-    """`offpath agent` alone, then the other commands: none is told where it is."""
+    """`offpath agent` alone, then the other commands, all without its address."""
     script = tmp_path / "first_hour.sh"
     script.write_text("""
 place=${XDG_RUNTIME_DIR:-/run}/offpath
@@ -443,7 +443,7 @@ def test_a_pool_without_members_is_told_at_once(run, session, agent, name, tmp_p
 def test_a_pool_without_members_is_told_to_who_makes_it(session, agent, name, monkeypatch):
     monkeypatch.setenv("OFFPATH_AGENT_HTTP", agent.http_address)
     pattern = rf"pool hash:/{name}\?.*members=dpu\*; the members are {session.info.agent_name}"
-    fetch_status(agent.http_address)  # what the agent has made for this one it gives to the next one as well
+    fetch_status(agent.http_address)  # the agent gives its prepared answer to the next caller as well
     with pytest.warns(offpath.NoMembersWarning, match=pattern) as told:
         session.pool(f"hash:/{name}?members=dpu*").create()
     assert told[0].filename == __file__, "the line that makes the pool"

@@ -1,4 +1,4 @@
-"""Frames whose bodies the agent compressed: what every reader makes of them, what they cost, and what is refused."""
+"""Frames whose bodies the agent compressed: the result of every reader, the cost, and refused requests."""
 
 import numpy as np
 import offpath
@@ -41,13 +41,13 @@ def test_frames_are_smaller_and_equal(any_session, name, data, codec, destinatio
     ticket.wait_pulled(5)
     ticket.wait_stored(10)
     frame = any_session.pool(stream.pool_name).get_frame("a")
-    # The noise stays as it is; of the rest half is zeros.
+    # The noise does not compress; half of the rest is zeros.
     assert 8 * ROWS < frame.nbytes < 13 * ROWS
     table = frame.table()
     assert table.schema.equals(SCHEMA)
     for column, values in data.items():
         assert np.array_equal(table[column].to_numpy(), values)
-    # Read into memory of the reader's own: that is what compression costs.
+    # Read into memory of the reader's own: that is the cost of compression.
     address = table["id"].chunk(0).buffers()[1].address
     assert not frame.address <= address < frame.address + frame.nbytes
     assert polars.read_ipc_stream(bytes(frame), use_pyarrow=False).equals(polars.DataFrame(data))

@@ -13,7 +13,7 @@ TIMES = pa.timestamp("ns")
 
 @pytest.fixture(params=["plain", "with text"])
 def roundtrip(request, session, name):
-    """Sends one column of three rows, and gives back what arrived of it."""
+    """Sends one column of three rows, and returns the column that arrived."""
 
     def send(value, kind, *, nullable=True, cast=False):
         fields, beside = [pa.field("x", kind, nullable=nullable)], {}

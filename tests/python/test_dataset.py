@@ -195,7 +195,7 @@ def test_only_named_columns_move():
         table, read, answered = moved(lambda: dataset.to_table(["c3"], few))
         assert table.num_rows == 100 and answered < 0.1 * column and read < 2.2 * column
         table, read, answered = moved(lambda: dataset.to_table(["c3"], few & (pc.sqrt(pc.field("c5")) < 5.0)))
-        assert table.num_rows == 25 and answered < 0.1 * column and read < 3.3 * column  # a part is pushed, too
+        assert table.num_rows == 25 and answered < 0.1 * column and read < 3.3 * column  # a part is also pushed
         count, read, answered = moved(lambda: dataset.count_rows(few))
         assert count == 100 and answered < 0.1 * column and read < 1.1 * column
         duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
@@ -244,8 +244,26 @@ def test_only_named_columns_of_tracks_move():
         assert 80 * rows < moved < 1.5 * 80 * rows  # of 22 columns
 
 
+def test_a_histogram_moves_its_bins_and_no_rows():
+    rows, column, bins = 200_000, 1_600_000, (64, 48)  # and bytes of a column
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=rows), random.normal(size=rows)
+    with offpath.Agent.start(memory="1GiB") as agent, offpath.connect(agent.address) as session:
+        pool = session.pool("local:/rows")
+        pool.put(pa.table({"x": x, "y": y, "z": x + y}), "step0")
+        counts, *edges = pool.histogram2d("x", "y", bins, ((-3.0, 3.0), (-2.0, 2.0)))
+        now = counted(agent, 1)
+        assert np.array_equal(counts, np.histogram2d(x, y, bins, ((-3.0, 3.0), (-2.0, 2.0)))[0])
+        assert counts.nbytes <= now["answered_bytes"] < counts.nbytes + 4096
+        assert 2 * column <= now["read_bytes"] < 2.1 * column
+        counts, *edges = pool.histogram2d("x", "y", bins)  # two queries: the first one finds out the ranges
+        before, now = now, counted(agent, 3)
+        assert all(map(np.array_equal, (counts, *edges), np.histogram2d(x, y, bins)))
+        assert counts.nbytes <= now["answered_bytes"] - before["answered_bytes"] < counts.nbytes + 8192
+
+
 def counted(agent, queries):
-    """The counters of queries, when so many have ended; the status page is made anew now and then."""
+    """The counters of queries, when so many have ended; the status page is renewed from time to time."""
     for _ in range(1000):
         counters = fetch_status(agent.http_address)["queries"]
         if counters["queries"] >= queries and counters["open"] == 0:
@@ -340,14 +358,14 @@ def test_what_arrow_reads_behind_python_is_an_error_and_no_wrong_row(dataset, ta
     arrows = ds.dataset(table.select(["id"]))
     with pytest.raises(NotImplementedError, match=r"cannot reach pool local:/dataset-rows: use dataset\.to_table"):
         arrows.join(AgentDataset(dataset.name, pa.schema([SCHEMA.field("id"), SCHEMA.field("x")]), None), "id")
-    with pytest.raises(offpath.Unsupported, match="its schema is the agents'"):
+    with pytest.raises(offpath.Unsupported, match="its schema is set by the agents"):
         ds.dataset([dataset, dataset])
     with pytest.raises(TypeError, match="belongs to its session"):
         dataset.__reduce__()
-    with pytest.raises(offpath.Unsupported, match="its schema is the agents'"):
+    with pytest.raises(offpath.Unsupported, match="its schema is set by the agents"):
         dataset.replace_schema(SCHEMA)
     (fragment,) = dataset.get_fragments()
-    with pytest.raises(offpath.Unsupported, match="read by its own schema"):
+    with pytest.raises(offpath.Unsupported, match="read with its own schema"):
         fragment.scanner(pa.schema([("id", pa.int8())]))
 
 

@@ -18,7 +18,7 @@ POOL: Part = [("/pools/local:/p", "", "b")]
 
 
 class Agents:
-    """Stands for a session; ``asked``: members and what their answers go to."""
+    """Stands for a session; ``asked``: members and the receivers of their answers."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Future[tuple[Part, int]]]] = []

@@ -1,4 +1,4 @@
-"""What the doctor says of machines between which DOCA DMA is to work, from files as the kernel shows them."""
+"""The doctor's findings on machines between which DOCA DMA should work, from files as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from machine_files import CARD, HOST, UNLIMITED, write
-from offpath import doca_device, doctor
+from offpath import doctor
+from offpath.doctor import doca_device
 
 LIBRARIES = {f"opt/mellanox/doca/lib/aarch64-linux-gnu/{name}": "" for name in doca_device.LIBRARIES}
 

@@ -1,4 +1,4 @@
-"""The store of an exchange: every record once, in whole files, after a crash too, and no more than are kept."""
+"""The store of an exchange: every record once, in whole files, after a crash too, and no more files than the limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = (Field("power", "f64", "watts"), Field("jobs", "u64"))
 
 
 class OneExchange:
-    """What a store asks of an exchange."""
+    """The calls that a store makes to an exchange."""
 
     def __init__(self, fields=FIELDS, name="power/1"):
         self.name, self.fields = name, fields
@@ -101,7 +101,7 @@ def test_other_fields_begin_another_file_and_bytes_are_kept_as_they_are(tmp_path
         store.add(OneView([Entry("a", True, True, 2, 0.0, b"\x00\xff", ())]), BEGAN + MINUTE)
     first, second = (ds.dataset(file).to_table() for file in store.files())
     assert first["power"].to_pylist() == [5.0] and second["record"].to_pylist() == [b"\x00\xff"]
-    with pytest.raises(offpath.Invalid, match="it has to keep a file at least"):
+    with pytest.raises(offpath.Invalid, match="it must keep at least one file"):
         ExchangeStore(exchange, tmp_path, period=MINUTE, keep=MINUTE / 2)
 
 

@@ -1,5 +1,5 @@
-"""What bad input and faults get, in real processes: a clear error that names the field and both values, nothing lost,
-nobody else disturbed. tests/faults.toml lists every fault of docs/operate/faults.md with its tests."""
+"""Bad input and faults in real processes: a clear error names the field and both values, nothing is lost, and no other
+program is disturbed. tests/faults.toml lists every fault of docs/operate/faults.md with its tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stopped(pid: int):
 
 
 class Bystander:
-    """Another program at the same agent: what it sent before and sends after a fault arrives, bit for bit."""
+    """Another program at the same agent: its batches before and after a fault arrive, bit for bit."""
 
     def __init__(self, agent: offpath.Agent) -> None:
         self.session = offpath.connect(agent.address, name="bystander")
@@ -96,7 +96,7 @@ def program(text: str, *arguments: object):
 
 
 def within(seconds: float, what: str, condition) -> float:
-    """Waits for a condition and tells how long it took; fails beyond `seconds`."""
+    """Waits for a condition and returns how long it took; fails beyond `seconds`."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"after {seconds} s: {what}"
@@ -166,7 +166,7 @@ def test_memory_that_may_not_be_read_fails_its_send_only(session, name):
     assert session.pool(stream.pool_name).keys() == [("next", "")]
 
 
-# ---- what is full
+# ---- full resources
 
 
 def test_a_full_ring_would_block_and_loses_nothing(own_agent, bystander):
@@ -258,7 +258,7 @@ def test_a_disk_that_fills_while_writing_loses_nothing(link, small_disk, tcp_age
             stream.send({"v": np.arange(50_000) + step}, key=f"s{step}").wait_stored(10)
         with pytest.raises(offpath.NoSpace, match=r"No space left.* after \d+ bytes; the frames are still in the pool"):
             pool.write(file)
-        assert file.read_bytes() == earlier  # what was there stays, and nothing half written beside it
+        assert file.read_bytes() == earlier  # the former file stays, without a partial file beside it
         assert [each.name for each in small_disk.iterdir()] == [file.name]
         assert len(pool) == 5
         elsewhere = small_disk.parent / "elsewhere.arrows"
@@ -303,7 +303,7 @@ def test_a_program_that_scribbles_over_its_ring_loses_its_channel_for_a_reason_t
     for seed in range(6):
         with program(SCRIBBLES, own_agent.address, seed) as scribbler:
             said = scribbler.stdout.readline().strip()
-            # Which word or slot it was, what it says and what was expected.
+            # The word or slot, its value and the expected one.
             assert re.match(r"ProtocolError the agent ended the channel: .*(slot|tail|head).*\d+.*\d+", said), said
             reason = said.split("channel: ")[1]
             within(A_SECOND, f"the log does not say {reason}", lambda reason=reason: reason in own_agent.log)
@@ -497,7 +497,7 @@ def test_a_thousand_open_close_cycles_without_growth_in_both_processes(own_agent
     if os.geteuid() != 0:
         pytest.skip("the agent is not dumpable: its memory and descriptors are shown to root alone")
 
-    # A process of its own: what other tests have left behind in this one comes and goes.
+    # A process of its own, because leftovers of other tests in this one come and go.
     with program(OPENS_AND_CLOSES, own_agent.address) as opener:
 
         def cycles(count: int) -> None:
@@ -517,7 +517,7 @@ def test_a_thousand_open_close_cycles_without_growth_in_both_processes(own_agent
             )
             return {"the program": of_opener, "the agent": of_agent}
 
-        cycles(100)  # what is allocated once
+        cycles(100)  # memory that is allocated once
         before = least()
         cycles(1000)
         now = least()

@@ -1,4 +1,4 @@
-"""The diagnostic of fbpic: in a simulation of fbpic, and with what fbpic's species look like to it."""
+"""The diagnostic of fbpic: in a simulation of fbpic, and with objects that look like fbpic's species."""
 
 from __future__ import annotations
 

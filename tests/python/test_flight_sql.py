@@ -1,5 +1,5 @@
-"""Flight SQL over pools, by ADBC's driver: what a client asks is what ``offpath sql`` answers; nothing without the
-token, and no file of the server's machine."""
+"""Flight SQL over pools, by ADBC's driver: a client gets the answers of ``offpath sql``; nothing without the token, and
+no file from the server's machine."""
 
 import os
 import secrets
@@ -19,6 +19,7 @@ dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
 
 from offpath import flight_sql  # noqa: E402
 from offpath.flight_sql import FlightSqlServer, field, fields_of, packed, query_in, unpacked  # noqa: E402
+from offpath.flight_sql.tables import matches, numbers_in, text_in  # noqa: E402
 from offpath.sql import run_sql  # noqa: E402
 
 TOKEN = secrets.token_hex(16)
@@ -84,12 +85,70 @@ def test_errors_are_those_of_the_query(cursor, pool):
             cursor.fetchall()
 
 
-def test_parameters_and_questions_for_tables_are_not_served(server, cursor, pool):
+def test_parameters_are_not_served(cursor, pool):
     with pytest.raises(dbapi.Error):
         cursor.execute(f"SELECT id FROM pool('{pool.name}') WHERE id = ?", (7,))
         cursor.fetchall()
-    with pytest.raises(dbapi.Error, match="CommandGetDbSchemas"), connect_to(server) as connection:
-        connection.adbc_get_objects(depth="tables").read_all()
+
+
+def tables_in(connection, **asked):
+    """By name, from the list of ``adbc_get_objects``."""
+    (catalog,) = connection.adbc_get_objects(**asked).read_all().to_pylist()
+    (schema,) = catalog["catalog_db_schemas"]
+    assert (catalog["catalog_name"], schema["db_schema_name"]) == ("offpath", "pools")
+    return {each["table_name"]: each for each in schema["db_schema_tables"] or []}
+
+
+def test_pools_and_tracks_are_listed_and_found_by_their_names(server, session, cursor, pool, name):
+    tracked = f"{name}-tracks"
+    stream = session.stream(name, {"key": "int64", "v": "float64"}, rows_max=10, pool=f"sift:/{tracked}?key=key")
+    stream.send({"key": np.arange(10), "v": np.arange(10.0)}, ("step0", "0")).wait_stored(20)
+    session.tracks(f"sift:/{tracked}").flush(20)
+    session.pool(f"local:/{name}-empty").create()
+    with connect_to(server) as connection:
+        assert connection.adbc_get_table_types() == ["TABLE"]
+        listed = tables_in(connection, depth="tables", table_name_filter=f"%{name}%")
+        assert listed.keys() == {pool.name, f"local:/{name}-empty", f"sift:/{tracked}"}
+        assert {each["table_type"] for each in listed.values()} == {"TABLE"}
+        described = tables_in(connection, depth="all", table_name_filter=f"%{name}%")
+        columns = {table: [each["column_name"] for each in found["table_columns"] or []]
+                   for table, found in described.items()}  # fmt: skip
+        assert columns == {pool.name: ["id", "x", "name"], f"local:/{name}-empty": [],
+                           f"sift:/{tracked}": ["step", "key", "v"]}  # fmt: skip
+        assert connection.adbc_get_table_schema(pool.name).names == ["id", "x", "name"]
+        assert tables_in(connection, depth="tables", table_name_filter="local:/absent%") == {}
+        assert tables_in(connection, depth="tables", table_types_filter=["VIEW"]) == {}
+        assert connection.adbc_get_objects(depth="tables", catalog_filter="elsewhere").read_all().num_rows == 0
+    for table in (f'"{pool.name}"', f'offpath.pools."{pool.name}"', f'"pools"."{pool.name}" AS p'):
+        cursor.execute(f"SELECT count(*) FROM {table} WHERE id < 10")
+        assert cursor.fetchall() == [(30,)]
+    cursor.execute(f'SELECT "{pool.name}".id FROM offpath.pools."{pool.name}" WHERE id = 7 LIMIT 1')
+    assert cursor.fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize("name", ["PrimaryKeys", "ImportedKeys", "ExportedKeys", "CrossReference"])
+def test_tables_have_no_keys(server, name):
+    options = fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    with fl.connect(f"grpc+tcp://127.0.0.1:{server.port}") as client:
+        descriptor = fl.FlightDescriptor.for_command(packed(f"CommandGet{name}", field(3, b"t")))
+        info = client.get_flight_info(descriptor, options)
+        found = client.do_get(info.endpoints[0].ticket, options).read_all()
+    assert found.num_rows == 0 and found.schema.equals(info.schema) and "key_sequence" in found.schema.names
+
+
+def test_the_server_says_what_it_is(server):
+    with connect_to(server) as connection:
+        about = connection.adbc_get_info()
+    assert about["vendor_name"] == "Offpath" and about["vendor_version"] == offpath.__version__
+    assert about["vendor_arrow_version"] == pa.__version__
+    options = fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    with fl.connect(f"grpc+tcp://127.0.0.1:{server.port}") as client:
+        for asked in (field(1, b"\x03\xf8\x03\x8f\x4e"), b"\x08\x03\x08\xf8\x03"):  # packed, and one by one
+            descriptor = fl.FlightDescriptor.for_command(packed("CommandGetSqlInfo", asked))
+            info = client.get_flight_info(descriptor, options)
+            found = client.do_get(info.endpoints[0].ticket, options).read_all()
+            assert found.schema.equals(info.schema)
+            assert dict(zip(*found.to_pydict().values(), strict=True)) == {3: True, 504: '"'}
 
 
 def test_nothing_without_the_token(server):
@@ -122,17 +181,22 @@ def test_so_many_queries_at_a_time(server, pool):
 
 
 def test_messages_that_make_no_sense_are_refused():
-    assert unpacked(packed("CommandStatementQuery", field(1, b"x" * 300))) == ("CommandStatementQuery", {1: b"x" * 300})
-    assert fields_of(b"\x08\x96\x01" + field(2, b"y") + b"\x1d1234") == {2: b"y"}
+    name, text = "CommandStatementQuery", b"x" * 300
+    assert unpacked(packed(name, field(1, text))) == (name, {1: [text]})
+    assert fields_of(b"\x08\x96\x01" + field(2, b"y") + field(2, b"z") + b"\x1d1234") == {1: [150], 2: [b"y", b"z"]}
     whole = packed("TicketStatementQuery", field(1, b"SELECT 1"))
     for length in range(len(whole)):
         with pytest.raises((offpath.Invalid, NotImplementedError)):
-            query_in(whole[:length] if length else b"")
+            query_in(*unpacked(whole[:length] if length else b""))
     for junk in (b"\xff" * 20, packed("TicketStatementQuery", field(1, b"\xff")), b"\x0b", field(1, b"elsewhere/X")):
         with pytest.raises(offpath.Invalid):
-            query_in(junk)
-    with pytest.raises(NotImplementedError, match="CommandGetTables"):
-        query_in(packed("CommandGetTables", b""))
+            query_in(*unpacked(junk))
+    with pytest.raises(NotImplementedError, match="CommandGetPrimaryKeys"):
+        query_in(*unpacked(packed("CommandGetPrimaryKeys", b"")))
+    with pytest.raises(offpath.Invalid, match="too long"):
+        numbers_in([b"\xff" * 20])
+    with pytest.raises(offpath.Invalid, match="not UTF-8"):
+        text_in({3: [b"\xff"]}, 3)
 
 
 def test_a_place_that_others_reach_needs_a_certificate_and_a_token_to_guess():
@@ -163,3 +227,15 @@ def test_the_command(agent, pool, tmp_path):
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(100) == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_match"),
+    [
+        (None, "x", True), ("", "", True), ("%", "", True), ("_", "", False),
+        ("a%c", "abbc", True), ("a%c", "abb", False),
+        ("%b_", "abbc", True), ("a_c%", "abc", True), ("%.%", "abc", False), ("%_" * 40 + "%x", "y" * 400, False),
+    ],
+)  # fmt: skip
+def test_patterns_are_those_of_like_and_end_soon(pattern: str | None, name: str, is_match: bool) -> None:
+    assert matches(pattern, name) is is_match

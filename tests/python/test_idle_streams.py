@@ -23,7 +23,7 @@ def small():
 
 
 def waiting_streams(agent):
-    """Those that wait for memory, once the status tells of some: it is a tenth of a second old, or older."""
+    """The requests that wait for memory, once the status shows some: it may be a tenth of a second old, or older."""
     end = time.monotonic() + PATIENCE_S
     waits = []
     while not waits and time.monotonic() < end:
@@ -40,7 +40,7 @@ def test_streams_that_have_sent_once_hold_up_nobody(small):
         assert fetch_status(small.http_address)["memory"]["promised_bytes"] > 48 * MIB
         with session.stream("another", SCHEMA, rows_max=6 * MIB) as another:
             another.send(many, timeout=PATIENCE_S).wait_stored(PATIENCE_S)  # 48 of 64 MiB
-            # The idle ones post at once, each as much as it still has credit for: more than what is left.
+            # The idle ones post at once, each as much as its remaining credit: more than the free memory.
             batch = {"v": np.arange(MIB // 8)}
             tickets = []
             for stream in idle:

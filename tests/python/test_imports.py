@@ -1,4 +1,4 @@
-"""What importing the package costs: two packages of others, and no circle of its modules. Its public names explain
+"""The cost of importing the package: two other packages, and no circle among its modules. Its public names explain
 themselves."""
 
 import ast
@@ -132,7 +132,7 @@ def public_names():
 
 
 def test_public_names_have_docstrings():
-    # A named tuple's fields and a data class's are told by the class.
+    # The class lists the fields of a named tuple and of a data class.
     silent = [name for name, value in public_names()
               if not inspect.getdoc(value) or "Alias for field" in value.__doc__]  # fmt: skip
     fields = {f"{kind.__name__}.{field}" for kind in vars(offpath).values() for field in getattr(kind, "_fields", ())}

@@ -1,4 +1,4 @@
-"""Keys that change while programs are connected, and what one user may have of an agent."""
+"""Keys that change while programs are connected, and one user's share of an agent."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def log_until(agent: offpath.Agent, text: str, begin: int = 0) -> str:
 
 
 def reload(agent: offpath.Agent) -> str:
-    """What the agent says to SIGHUP."""
+    """The agent's log after SIGHUP."""
     before = len(agent.log)
     os.kill(agent.pid, signal.SIGHUP)
     return log_until(agent, "SIGHUP", before)
@@ -66,7 +66,7 @@ def test_a_key_is_changed_while_programs_are_connected(tmp_path):
             said = log_until(agent, "knows an old key only")
             assert re.findall(r"(\S+) \(process \d+\) knows an old key only", said) == ["straggler"]
 
-            # Then the old one goes. Who is connected stays so.
+            # Then the old one goes. Programs that are connected stay so.
             stale = write_key(tmp_path / "stale")
             stale.write_bytes(old.read_bytes())
             old.write_bytes(key.read_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import threading
 
 import numpy as np
 import offpath
@@ -12,6 +13,7 @@ import pytest
 from offpath.agent_http import fetch, fetch_status
 from offpath.cli import app
 from typer.testing import CliRunner
+from waiting import until
 
 SCHEMA = pa.schema({"v": pa.int64()})
 PATIENCE_S = 30.0
@@ -64,11 +66,36 @@ def test_counts_are_those_of_the_operations(busy):
 
 def test_exemplars_name_tickets(busy):
     metrics = open_metrics(busy)
-    bucket = r'^offpath_pull_latency_seconds_bucket\{le="(\S+)"\} \d+ # '
     exemplar = r'\{channel="\d+",ticket="\d+"\} (\S+)$'
-    found = re.findall(bucket + exemplar, metrics, re.MULTILINE)
-    assert found and all(float(seconds) <= float(bound) for bound, seconds in found)
+    for name in ("pull", "store", "get", "query"):
+        bucket = rf'^offpath_{name}_latency_seconds_bucket\{{le="(\S+)"\}} \d+ # '
+        found = re.findall(bucket + exemplar, metrics, re.MULTILINE)
+        assert found and all(float(seconds) <= float(bound) for bound, seconds in found)
     assert "ticket=" not in fetch(busy.http_address, "/metrics"), "the text format has no exemplars"
+
+
+def test_a_wait_for_memory_is_counted_with_its_time():
+    """The agent's memory is full of objects; a send waits until they are dropped."""
+    values, waited_s = np.arange(1 << 19), 0.5
+    with (
+        offpath.Agent.start(memory="16MiB", settings={"agent.http": "127.0.0.1:0"}) as agent,
+        offpath.connect(agent.address) as session,
+        session.stream("s", {"v": "int64"}, rows_max=1 << 19) as stream,
+    ):
+        with pytest.raises(offpath.Timeout):
+            for step in range(20):
+                stream.send({"v": values}, ("full", str(step)), timeout=0.1)
+        dropping = threading.Timer(waited_s, session.pool(stream.pool_name).drop)
+        dropping.start()
+        stream.send({"v": values}, ("waited", "0"), timeout=PATIENCE_S).wait_stored(PATIENCE_S)
+        dropping.join()
+        assert until(lambda: fetch_status(agent.http_address)["latency"]["credit_wait"]["count"] > 0)
+        waits = fetch_status(agent.http_address)["latency"]["credit_wait"]
+        longest = waits["buckets"][-1]
+        assert waits["sum_s"] > 0.8 * waited_s and longest["up_to_s"] > 0.8 * waited_s, waits
+        assert sum(bucket["count"] for bucket in waits["buckets"]) == waits["count"]
+        counted = f"offpath_credit_wait_latency_seconds_count {waits['count']}\n"
+        assert counted in fetch(agent.http_address, "/metrics")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What Polars, DuckDB and nanoarrow hold is sent, and Arrow's other layouts of what is stored come back the same."""
+"""Data of Polars, DuckDB and nanoarrow is sent, and Arrow's other layouts of the stored data come back the same."""
 
 import re
 
@@ -144,7 +144,7 @@ def test_text_of_another_width_is_another_type(session, name):
 
 @pytest.mark.parametrize("array", ARRAYS, ids=[str(each.type) for each in ARRAYS])
 def test_c_and_python_store_the_same(session, name, array):
-    """ofp_stream_open with the schema as it is given, and ofp_send; no conversion of Python's."""
+    """ofp_stream_open with the given schema, and ofp_send, without a conversion by Python."""
     batch = pa.record_batch({"x": array, "n": pa.array([1, 2, 3, 4])})
     stream = NativeStream(
         session._native, name, batch.schema.__arrow_c_schema__(), None, "ipc-page", 100, None, 0, 0, 0, None
@@ -201,7 +201,7 @@ def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, n
     assert pool.query("x > 2", columns=["u"]).to_pylist() == table.slice(2).select(["u"]).to_pylist()
     with pytest.raises(offpath.Error, match=rf"greater.*{array.type.mode}_union<number: int16"):
         pool.query("u > 2")
-    with pytest.raises(offpath.Error, match=rf"max.*{array.type.mode}_union<number: int16.*of which there is none"):
+    with pytest.raises(offpath.Error, match=rf"max.*{array.type.mode}_union<number: int16.*which does not support it"):
         pool.query("max(u)")
 
 

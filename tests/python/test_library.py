@@ -1,4 +1,5 @@
-"""What the host library brings into a program. What leaves it and what it needs, tools/install_test.py checks."""
+"""The symbols that the host library brings into a program. tools/install_test.py checks its exports and
+dependencies."""
 
 import json
 import os
@@ -26,7 +27,7 @@ def output(*command, env=None):
     return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
 
 
-# Connects with every address it is given and tells after each what came of it and which libraries are mapped.
+# Connects to every given address, and prints each result and the mapped libraries.
 CONNECTS = """
 import ctypes, json, os, sys
 ofp = ctypes.CDLL(sys.argv[1])

@@ -1,4 +1,4 @@
-"""python/offpath/_native.pyi is what nanobind writes of the module that was built."""
+"""python/offpath/_native.pyi equals the stub that nanobind writes for the built module."""
 
 import subprocess
 import sys

@@ -124,7 +124,7 @@ import os, sys, offpath
 agent = offpath.Agent.start()
 child = os.fork()
 if child == 0:
-    sys.exit(0)  # with what runs at the exit of a program
+    sys.exit(0)  # with handlers at a program's exit
 os.waitpid(child, 0)
 assert agent.running
 offpath.connect(agent.address).close()

@@ -1,4 +1,5 @@
-"""Several programs at one agent, some of which die: nobody else is disturbed, and what was theirs comes back."""
+"""Several programs at one agent, some of which die: the others are not disturbed, and the memory of the dead comes
+back."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_ranks_of_a_parallel_program(own_agent):
         assert says(program) == "stored"
     with offpath.connect(own_agent.address) as session:
         pool = session.pool("local:/simulation")
-        # keep=4 of 12 frames, whatever the order in which the ranks came: the last step is whole
+        # keep=4 of 12 frames, for any order of the ranks: the last step is whole
         for rank in range(ranks):
             assert pool.get("step2", f"rank{rank}", timeout=20)["x"].to_pylist() == [float(rank)] * 1000
     for program in programs:

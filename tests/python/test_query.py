@@ -1,4 +1,5 @@
-"""Queries: what an agent answers is what pyarrow computes over the same table, and what it cannot answer is said."""
+"""Queries: an agent's answers equal pyarrow's over the same table, and queries that it cannot answer fail with a
+message."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Queries as people type them mean what pyarrow's expressions mean, and what means nothing is named."""
+"""Queries as people type them mean the same as pyarrow's expressions, and errors name the part without meaning."""
 
 import offpath
 import pyarrow as pa
@@ -65,7 +65,7 @@ def test_what_means_nothing_is_named(text, complaint):
 
 
 def test_a_chain_in_a_chain_is_counted_before_it_is_made():
-    """Each level doubles what is in its middle: made first, this one would not fit any memory."""
+    """Each level doubles its middle: if it were built first, it would not fit any memory."""
     text = "x"
     for _ in range(60):
         text = f"(0 < {text} < 1)"

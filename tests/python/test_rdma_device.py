@@ -1,4 +1,4 @@
-"""What the doctor says of machines with RDMA devices, from files as the kernel shows them."""
+"""The doctor's findings on machines with RDMA devices, from files as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from machine_files import CARD, FILES, HOST, UNLIMITED, device, interface, write
-from offpath import doctor, rdma_device
+from offpath import doctor
+from offpath.doctor import rdma_device
 
 
 def findings(root: Path, files: dict[str, str], **options: Any) -> dict[str, tuple[Any, bool, str]]:

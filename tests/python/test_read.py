@@ -1,4 +1,4 @@
-"""Reading back: without a copy, as long as somebody holds it, in every form readers know."""
+"""Reading back: without a copy, for as long as the program holds it, in every form that readers know."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What is asked of pools without waiting: several kinds at a time, over every way to reach the agent."""
+"""Requests to pools without waiting: several kinds at a time, over every way to reach the agent."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What the doctor says of the sandbox, from files as the kernel shows them and from this machine."""
+"""The doctor's findings on the sandbox, from files as the kernel shows them and from this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 from machine_files import write
-from offpath import sandbox
+from offpath.doctor import sandbox
 
 STATUS = {"proc/self/status": "Name:\tpython\nCapPrm:\t0000000000080000\nCapBnd:\t0000000000080000\n"}
 ACTIONS = {"proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread trap errno user_notif trace log allow\n"}

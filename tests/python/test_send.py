@@ -1,4 +1,4 @@
-"""What is sent arrives, from every kind of holder, and what does not fit is refused with both values."""
+"""Data of every kind of holder arrives, and data that does not fit is refused with both values."""
 
 import decimal
 
@@ -206,6 +206,32 @@ def test_rows_beyond_the_largest_batch(session, name, data):
         stream.send(data, key="a")
 
 
+def test_a_stream_grows_while_batches_are_under_way(any_session, name):
+    with any_session.stream(name, {"v": "int64"}, rows_max=10) as stream:
+        rows = [10, 11, 12, 5000, 400_000, 7, 2_000_000]
+        batches = [np.arange(each) + each for each in rows]
+        tickets, most = [], 10
+        for step, batch in enumerate(batches):
+            if len(batch) > most:
+                with pytest.raises(offpath.TooLarge, match=f"{len(batch)} rows.* has rows_max {most}"):
+                    stream.send({"v": batch}, f"s{step}")
+                stream.grow(len(batch))
+                most = len(batch)
+            tickets.append(stream.send({"v": batch}, f"s{step}"))  # earlier ones may not be pulled yet
+        stream.grow(3)
+        tickets.append(stream.send({"v": batches[-1]}, "as before"))
+        with pytest.raises(offpath.TooLarge, match=r"column \"v\": 2199023255552 rows of 8 bytes"):
+            stream.grow(1 << 41)
+        for ticket in tickets:
+            ticket.wait_stored(30)
+        pool = any_session.pool(stream.pool_name)
+        for step, batch in enumerate(batches):
+            assert np.array_equal(pool.get(f"s{step}")["v"].to_numpy(), batch)
+        assert pool.get("as before").num_rows == rows[-1]
+    with pytest.raises(offpath.Closed):
+        stream.grow(1 << 41)
+
+
 def test_keys(session, name, data):
     stream = session.stream(name, SCHEMA, rows_max=ROWS)
     with pytest.raises(offpath.TooLarge, match="the row key has more than 65536 bytes"):
@@ -260,7 +286,7 @@ def test_many_temporary_arrays(session, name):
 def test_arrays_live_until_they_are_pulled(session, name):
     schema = pa.schema([pa.field("v", pa.int64(), nullable=False)])
     stream = session.stream(name, schema, rows_max=4_000_000)
-    ticket = stream.send({"v": np.arange(4_000_000)}, key="a")  # nobody else holds it
+    ticket = stream.send({"v": np.arange(4_000_000)}, key="a")  # no other reference exists
     junk = [np.zeros(4_000_000, np.int64) for _ in range(4)]
     ticket.wait_stored(10)
     del junk

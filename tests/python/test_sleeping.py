@@ -1,5 +1,5 @@
-"""Waiting costs nothing: one sleep for as long as it takes, ended by the event, or by a signal. What was not waited for
-to its end leaves a session that works."""
+"""Waiting costs nothing: one sleep for as long as it takes, ended by the event, or by a signal. An abandoned wait
+leaves a working session."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def own_agent():
 
 @pytest.fixture
 def stopping(own_agent, name):
-    """A session with a stream, and an agent that does nothing until it is told to go on."""
+    """A session with a stream, and an agent that is stopped until the test lets it go on."""
     with offpath.connect(own_agent.address, ring_slots=64) as session:
         stream = session.stream(name, SCHEMA, rows_max=1000)
         stream.send({"x": np.arange(10.0)}, "before").wait_stored(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The policy file of ``offpath sockets``: what it says, and what is said about one that cannot be meant."""
+"""The policy file of ``offpath sockets``: its meaning, and the errors for an impossible one."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[sockets]\n\nlisten = [80,\n  70000]", "policy.toml:4: sockets.listen: 70000 is not a port (1 to 65535)"),
-        ("[sockets]\nlisten = 80", "policy.toml:2: sockets.listen: a list of ports is wanted"),
+        ("[sockets]\nlisten = 80", "policy.toml:2: sockets.listen: expected a list of ports"),
         ("[sockets]\nlisten = [true]", "policy.toml:2: sockets.listen: True is not a port"),
         ("[sockets]\nlisten = [80]\nconect = []", "policy.toml:3: unknown key sockets.conect; did you mean connect?"),
         ("[sockets]\nquota = 1", "policy.toml:2: unknown key sockets.quota; there are agent, address"),
         ("[sockets]\nconnect = [\n '10.9.0.0/24',\n '10.9.0.1/24']", "policy.toml:4: sockets.connect: '10.9.0.1/24'"),
-        ("[sockets]\nconnect = ['fd00::1/8']", "policy.toml:2: sockets.connect: 'fd00::1/8' is no network"),
+        ("[sockets]\nconnect = ['fd00::1/8']", "policy.toml:2: sockets.connect: 'fd00::1/8' is not a network"),
         ("[sockets]\naddress = '10.9.0'", "policy.toml:2: sockets.address: '10.9.0' is no IP address"),
         ("[sockets]\naddress = 'fe80::2%eth0'", "policy.toml:2: sockets.address: 'fe80::2%eth0' is no IP address"),
-        ("[sockets]\naddress = '::1'", "policy.toml:2: sockets.address: '::1' is no address of an agent"),
+        ("[sockets]\naddress = '::1'", "policy.toml:2: sockets.address: '::1' is not an address of an agent"),
         ("[sockets]\naddress = ['fd00::1', 'fd00::2']", "'fd00::2' is the second address of its family"),
         ("[sockets]\naddress = [\n '10.9.0.2',\n 'fd00:::2']", "policy.toml:4: sockets.address: 'fd00:::2' is no IP"),
-        ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: true or false is wanted"),
-        ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: a text in quotes is wanted"),
-        ("[sockets]\nsockets = 8", "policy.toml:2: sockets.sockets: a number from 16 to 65536 is wanted"),
-        ("[sockets]\nring = 20000", "policy.toml:2: sockets.ring: a power of two from 4096 to 4194304 is wanted"),
-        ("listen = [80]", "policy.toml:1: 'listen' stands outside of the one table there is, [sockets]"),
+        ("[sockets]\nfallback = 'yes'", "policy.toml:2: sockets.fallback: expected true or false"),
+        ("[sockets]\nagent = ''", "policy.toml:2: sockets.agent: expected a text in quotes"),
+        ("[sockets]\nsockets = 8", "policy.toml:2: sockets.sockets: expected a number from 16 to 1048576"),
+        ("[sockets]\nring = 20000", "policy.toml:2: sockets.ring: expected a power of two from 4096 to 4194304"),
+        ("listen = [80]", "policy.toml:1: 'listen' is outside of the only table, [sockets]"),
         ("sockets = 1", "policy.toml:1: sockets is a table"),
         ("[sockets]\nlisten = 80 81", "line 2"),
     ],

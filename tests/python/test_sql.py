@@ -42,6 +42,13 @@ def test_what_is_a_table():
     text = with_tables("SELECT 'é', pool FROM pool('a''b'),pool('c','r*')p, pool ('c', 'r*') WHERE pool > 1", tables)
     assert text.split() == 'SELECT \'é\', pool FROM "pool 0" ,"pool 1" p, "pool 1" WHERE pool > 1'.split()
     assert tables == {("a'b",): "pool 0", ("c", "r*"): "pool 1"}
+    tables = {}
+    text = with_tables(
+        'SELECT "local:/a""é".x, "y" FROM offpath . Pools."local:/a""é" JOIN "pools"."sift:/t" USING (x), pools.y',
+        tables,
+    )
+    assert text == 'SELECT "pool 0".x, "y" FROM "pool 0" JOIN "pool 1" USING (x), pools.y'
+    assert tables == {('local:/a"é',): "pool 0", ("sift:/t",): "pool 1"}
     for wrong in ("pool()", "pool('a', 'b', 'c')", "pool(name)", "pool('a' 'b')", "pool('a',)", "pool('a'"):
         with pytest.raises(offpath.Invalid, match="takes the name of a pool"):
             with_tables(f"SELECT * FROM {wrong}", {})
@@ -64,7 +71,7 @@ def test_errors(session, pool):
         (f"SELECT speed FROM pool('{pool.name}')", 'DuckDB: .*"speed" not found'),
         ("SELEC", "DuckDB: .*syntax error"),
         ("SELECT * FROM session", "DuckDB: .*session does not exist"),
-        ("", "no query that answers rows"),
+        ("", "no query that returns rows"),
     ):
         with pytest.raises(offpath.Invalid, match=f"(?s){said}"):
             run_sql(session, text)
@@ -89,7 +96,7 @@ def test_the_command(agent, pool, tmp_path):
     assert run(query, "--out", file).stdout == f"2 rows written to {file}\n"
     assert pyarrow.parquet.read_table(file)["x"].to_pylist() == [10.0, 11.0]
     again = run(query, "--out", file)
-    assert again.returncode == 1 and "is there already; --force replaces it" in again.stderr
+    assert again.returncode == 1 and "exists already; --force replaces it" in again.stderr
     assert run(query, "--out", file, "--force").returncode == 0
     wrong = run("SELECT * FROM pool('local:/nowhere')")
     assert wrong.returncode == 1 and wrong.stderr.startswith("offpath: ") and "Traceback" not in wrong.stderr

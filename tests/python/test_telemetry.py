@@ -1,5 +1,5 @@
-"""OpenTelemetry's spans: what is recorded, where it is sent, how the context travels, and nothing of it when it is off.
-The receiver is a server of OTLP over HTTP on this machine; the spans are those of the real SDK."""
+"""OpenTelemetry's spans: which are recorded, where they are sent, how the context travels, and that none exists when it
+is off. The receiver is a server of OTLP over HTTP on this machine; the spans are those of the real SDK."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def is_child(span, parent):
     )
 
 
-# ---- what is recorded
+# ---- recorded spans
 
 
 def test_sends_and_step_ends(session, name, recorded):
@@ -433,7 +433,7 @@ def test_a_client_of_an_agent_is_the_parent_of_the_agent(tmp_path, monkeypatch, 
     assert [span.attributes["rpc.method"] for span in calls] == ["DoPut", "DoGet", "DoGet", "DoGet"]
     assert {service for _, service in got} == {"offpath-agent"}
     served = {int.from_bytes(span.parent_span_id): span for span, _ in got}
-    assert len(got) == len(served) == 3, "a call without the token is none of the agent's"
+    assert len(got) == len(served) == 3, "a call without the token is not one of the agent's"
     for call in calls[:3]:
         span = served[call.context.span_id]
         assert int.from_bytes(span.trace_id) == call.context.trace_id and span.name == call.name

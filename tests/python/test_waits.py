@@ -1,4 +1,4 @@
-"""Minutes of waiting, as thousands of short waits: the agent is not asked again for what it was asked for."""
+"""Minutes of waiting, as thousands of short waits: no request is sent to the agent twice."""
 
 import asyncio
 import concurrent.futures
@@ -83,7 +83,7 @@ def test_thousands_of_short_waits_of_asyncio_for_an_object_cost_no_channel(sessi
         for _ in range(WAITS):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.shield(wanted), SLICE_S)
-        for _ in range(WAITS):  # one that is given up, and asked for anew
+        for _ in range(WAITS):  # an abandoned request, sent again
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.wrap_future(pool.want("never")), SLICE_S)
         pool.put(b"here", "late")

@@ -55,7 +55,7 @@ def test_several_are_outstanding_at_once_and_each_gets_its_own_object(wanting, n
     with pytest.raises(offpath.Timeout, match=r"has no object \(never, c\)"):
         late.result(PATIENCE_S)
     assert until(lambda: set(called) == set(wanted.values()), PATIENCE_S)
-    # One that is there already, and one that was to be there already.
+    # An existing object, and one that should exist already.
     assert pool.want(ROWS[3], "c").result(PATIENCE_S).table()["v"][0].as_py() == 3
     with pytest.raises(offpath.NotFound, match=r"has no object \(never, c\)"):
         pool.want("never", "c", timeout=0).result(PATIENCE_S)
@@ -88,7 +88,7 @@ def test_what_is_not_wanted_any_more_is_given_back(name):
         put(stream, ROWS[0])
         assert other.result(PATIENCE_S).rows == 1000
         del other
-        # One that had come before it was cancelled.
+        # An object that had come before the cancellation.
         pool.want(ROWS[0], "c").cancel()
 
         def all_given_back() -> bool:
@@ -118,7 +118,7 @@ def test_closing_the_session_and_losing_the_agent_end_them(name):
 
 
 def test_the_end_of_a_request_that_was_freed_ends_no_other(session, name):
-    """A new request often lies where a freed one lay, whose end was told but not looked at."""
+    """A new request often lies where a freed one lay, whose end was reported but not read."""
     stream = session.stream(name, SCHEMA, rows_max=1000)
     put(stream, ROWS[0])
 

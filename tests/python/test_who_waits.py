@@ -1,4 +1,4 @@
-"""Who waits for what, and since when: in the status, in `offpath status` and in errors."""
+"""Waiting requests, their reasons and since when: in the status, in `offpath status` and in errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peer of the comparison does the same work: what it serialises is what the simulation has."""
+"""The other side of the comparison does the same work: it serialises the simulation's data."""
 
 import numpy as np
 import pyarrow as pa

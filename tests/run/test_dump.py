@@ -1,4 +1,4 @@
-"""LAMMPS's binary dump, byte by byte: what is read, and what is refused."""
+"""LAMMPS's binary dump, byte by byte: valid files are read, and others are refused."""
 
 import struct
 from pathlib import Path

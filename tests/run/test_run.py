@@ -34,7 +34,7 @@ def invoke(out: Path, *options: str) -> Any:
 
 
 def run_small(out: Path, *options: str) -> dict:
-    """Runs the command, which has to succeed; what it wrote as JSON."""
+    """Runs the command, which has to succeed; returns its JSON."""
     sizes = ["--atoms", str(ATOMS), "--steps", str(STEPS), "--every", str(EVERY)]
     result = invoke(out, *sizes, "--json", str(out / "run.json"), *options)
     assert result.exit_code == 0, result.output
@@ -75,14 +75,14 @@ def test_a_page_draws_steps_while_the_simulation_runs(tmp_path: Path) -> None:
                     with urllib.request.urlopen(f"{page}density?pool=local:/particles&x=x&y=vy&bins=8") as answer:
                         told = json.load(answer)
                 except urllib.error.HTTPError as error:
-                    assert error.code == 404, error.read()  # the pool is not there yet
+                    assert error.code == 404, error.read()  # the pool does not exist yet
             assert np.sum(told["counts"]) == told["counted"] == told["rows"] == ATOMS
         finally:
             running.kill()
 
 
 def compare_readers(path: Path, layout: str) -> None:
-    """polars and DuckDB see in the file what pyarrow sees."""
+    """polars and DuckDB see the same in the file as pyarrow."""
     with pa.memory_map(str(path)) as source:
         written = pa.ipc.open_stream(source).read_all()
     assert written.num_rows == 5 * ATOMS

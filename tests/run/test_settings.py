@@ -1,4 +1,4 @@
-"""Options that cannot be are refused before anything starts, with what was given and what is allowed."""
+"""Impossible options are refused before anything starts, with the given and the allowed values."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def mounted_disk(place: Path, mebibytes: int) -> Iterator[Path]:
-    """A file system of this size at a new directory, which nobody else can enter. Mounting it takes root."""
+    """A file system of this size at a new directory, which no other user can enter. Mounting it takes root."""
     place.mkdir(mode=0o700)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=0700", "none", place]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)

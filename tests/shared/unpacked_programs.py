@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
-
 import pytest
+from offpath.bench.programs import UNPACKED, UNPACKED_LIBRARIES, UNPACKED_PLACES, find_other_program
 
-# Of packages/programs.txt, which `./dev test` unpacks there.
-UNPACKED = Path(__file__).resolve().parents[2] / "build" / "programs"
-PLACES = [UNPACKED / "usr" / "bin", UNPACKED / "usr" / "sbin"]
-LIBRARIES = next(UNPACKED.glob("usr/lib/*-linux-gnu*"), UNPACKED)
+__all__ = ["LIBRARIES", "PLACES", "UNPACKED", "program"]
+
+PLACES, LIBRARIES = UNPACKED_PLACES, UNPACKED_LIBRARIES
 
 
 def program(name: str) -> str:
-    places = os.pathsep.join([*map(str, PLACES), os.environ.get("PATH", ""), "/usr/sbin"])
-    found = shutil.which(name, path=places)
+    found = find_other_program(name)
     if found is None:
         pytest.skip(f"there is no {name}")
     return found

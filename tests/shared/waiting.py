@@ -1,4 +1,4 @@
-"""Waits of tests for what others bring about."""
+"""Functions with which tests wait for other processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // Channels, the move service and the table of frames in virtual time, under seeded faults.
 //
 // Each seed draws a world (how many programs, which kind of link, how slow, which faults) and then actions: send,
-// change and announce arrays again, wait, read back, drop, stop, kill. What must hold whatever happens:
+// change and announce arrays again, grow a stream, wait, read back, drop, stop, kill. What must hold whatever happens:
 //   - a batch that was stored reads back exactly as it was when it was posted
 //   - a batch that was not stored was reported with an error, or its channel was
 //   - nobody waits beyond a deadline, nobody's credit or memory is lost: at the end the agent holds nothing
@@ -36,6 +36,7 @@ struct Program {
   std::string name;
   std::vector<Column> columns;
   std::vector<Sent> sent;
+  std::uint64_t rows_max = 0;  // of its stream
   wire::Compression compression = wire::Compression::none;
   bool faulty = false;  // its link misbehaves: errors are allowed, wrong bytes and silence are not
   bool over = false;    // its channel has ended
@@ -57,6 +58,8 @@ class World {
     options.mover.waiting_bytes_max = random_.chance(0.5) ? 4096 : 1 << 20;
     options.channels.gathered_bytes = random_.chance(0.5) ? 0 : 256 * 1024;
     options.channels.idle_before_sleep_ns = 20 * microsecond_ns;
+    options.channels.idle_before_rest_ns = 100 * microsecond_ns;
+    options.channels.polled_channels = 0;
     agent_ = std::make_unique<SimAgent>(fabric_, options);
     const std::uint64_t programs = 1 + random_.below(4);
     for (std::uint64_t i = 0; i < programs; ++i) add_program(i);
@@ -82,6 +85,10 @@ class World {
     options.one_sided = random_.chance(0.7);
     if (random_.chance(0.3)) options.operation = {1'000, 100'000, 0.05, 2'000'000};
     options.welcome.memory_bytes_max = memory_bytes_max;
+    const auto number = std::make_shared<std::uint64_t>(0);
+    options.on_ready = [this, number] {
+      if (channel::AgentEnd* const end = agent_->dispatcher().find(*number)) end->end_rest();
+    };
     const wire::ChannelLayout layout{
         .request_slots = 64u << random_.below(4), .reply_slots = 64u << random_.below(3), .streams_max = 4};
     auto pair = link::make_loopback(fabric_, options, layout);
@@ -89,12 +96,14 @@ class World {
     Program program;
     program.name = "program" + std::to_string(index);
     program.faulty = random_.chance(0.4);
+    program.rows_max = 1 + random_.below(rows_max);
     std::unique_ptr<link::AgentLink> agent_link = std::move(pair->agent);
     if (program.faulty)
       agent_link = std::make_unique<link::FaultAgentLink>(std::move(agent_link), draw_faults(), random_.next());
     program.fate = pair->fate;
-    agent_->dispatcher().add_channel(std::move(agent_link), layout, {program.name, 1000, 100 + static_cast<int>(index)},
-                                     fabric_->now());
+    *number = agent_->dispatcher().add_channel(std::move(agent_link), layout,
+                                               {program.name, 1000, 100 + static_cast<int>(index)}, fabric_->now());
+    if (!program.faulty) agent_->dispatcher().find(*number)->may_rest();  // faults hold events back, without a sign
     program.host = std::make_unique<SimHost>(fabric_, std::move(pair->host), layout);
     const std::uint64_t columns = 1 + random_.below(5);
     const auto destination = random_.chance(0.5) ? wire::Destination::ipc_page : wire::Destination::ipc;
@@ -102,7 +111,7 @@ class World {
       program.compression = random_.chance(0.5) ? wire::Compression::lz4 : wire::Compression::zstd;
     programs_.push_back(std::move(program));
     Program& added = programs_.back();
-    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, rows_max, destination,
+    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, added.rows_max, destination,
                                        added.compression, 0, 0, deadline());
         !opened)
       return lose(added, opened.error());
@@ -121,7 +130,7 @@ class World {
     return faults;
   }
 
-  // The channel's end, which only a program whose link misbehaves may see.
+  // The channel's end, which only a program with a faulty link may see.
   void lose(Program& program, const Failure& why) {
     EXPECT_TRUE(program.faulty) << program.name << ": " << why.message << describe_channels();
     program.over = true;
@@ -154,7 +163,7 @@ class World {
   }
 
   void act(Program& program) {
-    switch (random_.below(13)) {
+    switch (random_.below(14)) {
       case 0:
       case 1:
       case 2:
@@ -173,6 +182,8 @@ class World {
         return agent_->run_for(static_cast<TimeNs>(random_.below(5 * millisecond_ns)));
       case 10:
         return pause(program);
+      case 13:
+        return grow(program);
       case 11:
         if (random_.chance(0.1)) kill(program);
         return;
@@ -182,7 +193,7 @@ class World {
   }
 
   void send(Program& program) {
-    const std::uint64_t rows = random_.chance(0.1) ? 0 : random_.below(rows_max + 1);
+    const std::uint64_t rows = random_.chance(0.1) ? 0 : random_.below(program.rows_max + 1);
     Sent sent;
     sent.row_key = "step" + std::to_string(program.sent.size());
     if (random_.chance(0.2))
@@ -194,6 +205,20 @@ class World {
     if (!ticket) return lose(program, ticket.error());
     sent.ticket = *ticket;
     program.sent.push_back(std::move(sent));
+  }
+
+  // While batches are under way. Afterwards larger ones are sent; a smaller limit is as good as none.
+  void grow(Program& program) {
+    const std::uint64_t wanted = 1 + random_.below(rows_max);
+    std::vector<std::byte> payload;
+    wire::encode(wire::GrowStream{program.host->stream(), wanted}, payload);
+    const auto grown = program.host->end().call(wire::EntryKind::grow_stream, payload, deadline());
+    if (!grown && grown.error().code == Error::would_block) return;
+    if (!grown) return lose(program, grown.error());
+    program.rows_max = std::max(program.rows_max, wanted);
+    wire::Done done{};
+    ASSERT_TRUE(wire::decode(grown->payload, done));
+    EXPECT_EQ(done.value, program.rows_max);
   }
 
   // A ticket that is on its way, is stored, or was never given.
@@ -309,7 +334,7 @@ class World {
       program.over = true;
       return;
     }
-    // The agent dies: every lease ends with an error that says so, soon.
+    // The agent dies: every lease soon ends with an error that reports it.
     ++killed_.agents;
     agent_->runs = false;
     for (Program& each : programs_) each.fate->kill_agent();
@@ -328,7 +353,7 @@ class World {
     }
   }
 
-  // Everything posted has an outcome, and what was stored is right.
+  // Every post has an outcome, and stored batches are right.
   void settle(Program& program) {
     for (const Sent& sent : program.sent) {
       if (program.over) return;

@@ -12,7 +12,7 @@
 #include "actuator/keeper.h"
 #include "base/files/file_bytes.h"
 #include "base/memory_file.h"
-#include "exchange/decision.h"
+#include "exchange/decision/decision.h"
 #include "offpath/decision.h"
 #include "offpath/plugin.h"
 #include "seeds.h"
@@ -148,6 +148,7 @@ class BudgetSim {
     members_->start(i);
     (*members_)[i].views.clear();
     grants(i).set_user(true);
+    grants(i).set_deciding(Deciding::granting, local(i));
   }
   // Its keeper sees the end of the agent.
   void kill(MemberIndex i) {
@@ -288,7 +289,7 @@ class BudgetSim {
     split(*answer);
     take(i, node.decision->on_answer(*answer, now));
   }
-  // What the function sets, as settings of both, in either order.
+  // The function's settings of both actuators, in either order.
   void split(DecisionAnswer& answer) {
     if (answer.settings.empty()) return;
     DecisionAnswer::Setting one = answer.settings.front(), other = one;

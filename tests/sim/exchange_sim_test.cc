@@ -1,14 +1,14 @@
 // Exchanges of 1 to 125 members in virtual time, under seeded faults, and one of 1600.
 //
 // Each seed draws a world (members, topology, network, clocks that agree in nothing but nearly in their rate) and what
-// happens to it: members are killed, started anew, stopped for up to 10 s; leaders are killed; links are cut; parcels
-// are lost, doubled, late and out of order. Some members are told of deaths, as a membership would, and some have to
-// find out. What must hold:
+// happens to it: members are killed, started anew, stopped for up to 10 s; leaders are killed; programs that decide end
+// and return while their members live; links are cut; parcels are lost, doubled, late and out of order. Some members
+// are told of deaths, as a membership would, and some have to find out. What must hold:
 //   - no view is given after its deadline, by whoever runs
 //   - what members hold by grants is never more than the total, at any moment
 //   - no view has a member of which its record says another, and ages are never negative
-//   - when faults are over, all views are complete, all name the same leader, and grants flow again, within a bounded
-//     time
+//   - when faults are over, all views are complete, all name the first member with a program as their leader, and
+//     grants flow again, within a bounded time
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "seeds.h"
 #include "testing/exchange/loopback_members.h"
 #include "testing/link/seeded_random.h"
+#include "testing/sanitized.h"
 
 namespace offpath::sim {
 namespace {
@@ -33,7 +34,7 @@ std::vector<std::byte> record_of(MemberIndex member) {
 std::uint64_t held_by_all(LoopbackMembers& members) {
   std::uint64_t sum = 0;
   for (MemberIndex i = 0; i < members.size(); ++i) {
-    // Those that are stopped as well: they may go on at any moment.
+    // Including stopped ones, which may continue at any moment.
     const auto& member = members[i];
     if (member.exchange && member.exchange->grants() != nullptr)
       sum += member.exchange->grants()->held(LoopbackMembers::local(member, members.now())).amount;
@@ -53,13 +54,13 @@ void check_view(const View& view, std::size_t members) {
   }
 }
 
-void set_targets(LoopbackMembers& members, link::SeededRandom& world) {
-  // Everybody would give out more than there is.
-  for (MemberIndex leader = 0; leader < members.size(); ++leader) {
-    if (!members[leader].exchange || members[leader].exchange->grants() == nullptr) continue;
-    for (MemberIndex i = 0; i < members.size(); ++i)
-      members[leader].exchange->grants()->set_target(i, world.below(3 * total / members.size() + 1));
-  }
+// A member's program, which decides, comes or ends, as exchange_service.h tells its member.
+void set_program(LoopbackMembers& members, MemberIndex member, bool is_there) {
+  auto& one = members[member];
+  if (!one.exchange || one.exchange->grants() == nullptr) return;
+  Grants& grants = *one.exchange->grants();
+  grants.set_deciding(is_there ? Deciding::granting : Deciding::no, LoopbackMembers::local(one, members.now()));
+  for (MemberIndex i = 0; i < members.size(); ++i) grants.set_target(i, is_there ? total / members.size() : 0);
 }
 
 class ExchangeSim {
@@ -79,6 +80,7 @@ class ExchangeSim {
     if (world_.chance(0.8)) options_.grants = GrantOptions{total, 12 * options_.interval_ns, 6 * options_.interval_ns};
     members_ = std::make_unique<LoopbackMembers>(options_, *parse_shape(shape_), count_, seed);
     stopped_ever_.assign(count_, false);
+    programs_.assign(count_, true);
     newest_.assign(count_, nullptr);
     told_ = world_.chance(0.5);
     for (MemberIndex i = 0; i < count_; ++i) {
@@ -87,6 +89,7 @@ class ExchangeSim {
       (*members_)[i].clock_rate = 1 + (static_cast<double>(world_.below(200)) - 100) * 1e-6;  // 100 ppm
       members_->publish(i, record_of(i));
       members_->start(i);
+      set_program(*members_, i, true);
     }
     LoopbackFabric::Faults faults;
     faults.delay_max_ns = options_.deadline_ns / 64;
@@ -96,7 +99,7 @@ class ExchangeSim {
   void run() {
     SCOPED_TRACE(fmt::format("{} members, {}, views to {}, {} grants", count_, shape_,
                              options_.views_to_all ? "all" : "leaders", options_.grants ? "with" : "without"));
-    set_targets(*members_, world_);
+    set_targets();
     advance(20 * options_.interval_ns);
     const int actions = 30;
     for (int i = 0; i < actions && !testing::Test::HasFatalFailure(); ++i) {
@@ -104,7 +107,7 @@ class ExchangeSim {
       advance(static_cast<TimeNs>(1 + world_.below(6)) * options_.interval_ns);
     }
     heal();
-    // Fresh processes vote for nobody for a lease, suspects are asked every few rounds, stops end after 10 s.
+    // Fresh processes do not vote for a lease, suspects are asked every few rounds, stops end after 10 s.
     advance(10 * second_ns + 60 * options_.interval_ns);
     if (testing::Test::HasFatalFailure()) return;
     std::uint64_t sum = held_by_all(*members_);
@@ -112,7 +115,7 @@ class ExchangeSim {
       ASSERT_FALSE((*members_)[i].views.empty()) << "member " << i;
       const View& view = *(*members_)[i].views.back();
       EXPECT_EQ(view.present, view.expected) << "member " << i;
-      EXPECT_EQ(view.leader, 0u) << "member " << i;
+      EXPECT_EQ(view.leader, options_.grants ? first_program() : 0u) << "member " << i;
       if (options_.views_to_all) {
         EXPECT_EQ(view.expected, count_);
       }
@@ -125,11 +128,17 @@ class ExchangeSim {
  private:
   void act() {
     const auto member = static_cast<MemberIndex>(world_.below(count_));
-    switch (world_.below(8)) {
+    switch (world_.below(10)) {
       case 0:
         return kill(member);
       case 1:
-        return kill(0);  // the leader, or whoever leads by then
+        return kill(0);  // the present leader
+      case 8:
+      case 9: {
+        const MemberIndex whose = world_.chance(0.5) ? std::min<MemberIndex>(first_program(), count_ - 1) : member;
+        programs_[whose] = !programs_[whose];
+        return set_program(*members_, whose, programs_[whose]);
+      }
       case 2:
         if (!(*members_)[member].exchange) return start(member);
         return;
@@ -157,8 +166,18 @@ class ExchangeSim {
       }
       case 7:
         members_->fabric().set_cut(nullptr);
-        return set_targets(*members_, world_);
+        return set_targets();
     }
+  }
+  // count_: there is none.
+  [[nodiscard]] MemberIndex first_program() const {
+    return static_cast<MemberIndex>(std::ranges::find(programs_, true) - programs_.begin());
+  }
+  // All programs would give out more than there is.
+  void set_targets() {
+    for (MemberIndex leader = 0; options_.grants && leader < count_; ++leader)
+      for (MemberIndex i = 0; (*members_)[leader].exchange && programs_[leader] && i < count_; ++i)
+        (*members_)[leader].exchange->grants()->set_target(i, world_.below(3 * total / count_ + 1));
   }
   void kill(MemberIndex member) {
     members_->kill(member);
@@ -166,6 +185,7 @@ class ExchangeSim {
   }
   void start(MemberIndex member) {
     members_->start(member);
+    set_program(*members_, member, programs_[member]);
     stopped_ever_[member] = false;
     tell(member, true);
     for (MemberIndex i = 0; i < count_; ++i)
@@ -182,9 +202,8 @@ class ExchangeSim {
     members_->fabric().set_faults(faults);
     for (MemberIndex i = 0; i < count_; ++i)
       if (!(*members_)[i].exchange) start(i);
-    set_targets(*members_, world_);
-    for (MemberIndex leader = 0; options_.grants && leader < count_; ++leader)
-      for (MemberIndex i = 0; i < count_; ++i) (*members_)[leader].exchange->grants()->set_target(i, total / count_);
+    if (first_program() == count_) programs_.back() = true;
+    for (MemberIndex i = 0; i < count_; ++i) set_program(*members_, i, programs_[i]);
   }
   void advance(TimeNs time) {
     const TimeNs end = members_->now() + time;
@@ -217,12 +236,93 @@ class ExchangeSim {
   ExchangeOptions options_;
   bool told_ = false;
   std::unique_ptr<LoopbackMembers> members_;
-  std::vector<bool> stopped_ever_;
+  std::vector<bool> stopped_ever_, programs_;
   std::vector<ViewPtr> newest_;  // that was checked, of each member
 };
 
 TEST(ExchangeSim, ViewsAreNeverLateAndGrantsNeverTooMany) {
   each_seed(40, [](std::uint64_t seed) { ExchangeSim(seed).run(); });
+}
+
+// Programs that decide end and return, in all topologies, while every member lives.
+class ProgramSim {
+ public:
+  explicit ProgramSim(std::uint64_t seed) : world_(seed) {
+    constexpr std::size_t counts[] = {2, 3, 5, 9, 16, 31};
+    constexpr const char* shapes[] = {"allgather",    "neighbourhoods(2)",    "neighbourhoods(5)",
+                                      "hybrid(3, 4)", "grouped_allgather(3)", "hybrid(2, 3)"};
+    const std::size_t count = counts[world_.below(std::size(counts))];
+    shape_ = shapes[world_.below(std::size(shapes))];
+    options_.name = "load";
+    options_.interval_ns = 20 * millisecond_ns;
+    options_.deadline_ns = 10 * millisecond_ns;
+    options_.views_to_all = world_.chance(0.5);
+    options_.grants = GrantOptions{total, lease_rounds * options_.interval_ns, 8 * options_.interval_ns};
+    members_ = std::make_unique<LoopbackMembers>(options_, *parse_shape(shape_), count, seed);
+    for (MemberIndex i = 0; i < count; ++i) {
+      members_->publish(i, record_of(i));
+      programs_.push_back(world_.chance(0.6));
+    }
+    programs_[world_.below(count)] = true;
+  }
+
+  void run() {
+    SCOPED_TRACE(fmt::format("{} members, {}, views to {}", programs_.size(), shape_,
+                             options_.views_to_all ? "all" : "leaders"));
+    for (MemberIndex i = 0; i < programs_.size(); ++i) set_program(*members_, i, programs_[i]);
+    // Fresh members vote after a lease. A program counts after a lease, and is voted for after another one.
+    expect_grants(2 * lease_rounds + 4, 2 * lease_rounds + 4, "from the start");
+    for (int i = 0; i < 8 && !testing::Test::HasFatalFailure(); ++i) {
+      const MemberIndex leader = first_program();
+      const auto other = static_cast<MemberIndex>(world_.below(programs_.size()));
+      if (std::ranges::count(programs_, true) > 1) {
+        programs_[leader] = false;
+        set_program(*members_, leader, false);
+        expect_grants(lease_rounds + 4, lease_rounds + 4, "after the leader's program ended");
+      }
+      if (!testing::Test::HasFatalFailure() && !programs_[other]) {
+        programs_[other] = true;
+        set_program(*members_, other, true);
+        expect_grants(2 * lease_rounds + 4, 4, "after a program came");
+      }
+    }
+  }
+
+ private:
+  static constexpr int lease_rounds = 16;
+
+  [[nodiscard]] MemberIndex first_program() const {
+    return static_cast<MemberIndex>(std::ranges::find(programs_, true) - programs_.begin());
+  }
+  // After that many rounds at most, the first member with a program leads, sees everything, and all have their grants.
+  // Until then no more than `without` rounds passed without any grant.
+  void expect_grants(int rounds, int without, const char* when) {
+    TimeNs granted_at = members_->now();
+    members_->run_until(members_->now() + rounds * options_.interval_ns, [&](TimeNs now) {
+      const std::uint64_t held = held_by_all(*members_);
+      EXPECT_LE(held, total) << when;
+      if (held != 0) granted_at = now;
+      EXPECT_LE(now - granted_at, without * options_.interval_ns) << when;
+      return !testing::Test::HasFailure();
+    });
+    ASSERT_EQ(held_by_all(*members_), total / programs_.size() * programs_.size()) << when;
+    for (MemberIndex i = 0; i < programs_.size(); ++i)
+      ASSERT_EQ((*members_)[i].views.back()->leader, first_program()) << when << ": member " << i;
+    const View& view = *(*members_)[first_program()].views.back();
+    ASSERT_TRUE(view.whole) << when;
+    ASSERT_EQ(view.present, programs_.size()) << when;
+    check_view(view, programs_.size());
+  }
+
+  link::SeededRandom world_;
+  const char* shape_ = "";
+  ExchangeOptions options_;
+  std::unique_ptr<LoopbackMembers> members_;
+  std::vector<bool> programs_;
+};
+
+TEST(ExchangeSim, GrantsFlowAgainWhenTheLeadersProgramEndsAndItsAgentLives) {
+  each_seed(40, [](std::uint64_t seed) { ProgramSim(seed).run(); });
 }
 
 TEST(ExchangeSim, SixteenHundredMembersByTheTree) {
@@ -258,12 +358,13 @@ void expect_all_to_know(LoopbackMembers& members, std::uint32_t living, const ch
   }
 }
 
-// One leader gathers from all: it, the next one, and leaders below die at once, and nobody is told.
+// One leader gathers from all: it, the next one, and leaders below die at once, without notification.
 TEST(ExchangeSim, NeighbourhoodsOfTwoToAThousandSurviveTheirLeaders) {
   constexpr std::pair<std::size_t, const char*> worlds[] = {
       {2, "neighbourhoods(2)"},   {3, "neighbourhoods(2)"},   {5, "neighbourhoods(3)"},   {16, "neighbourhoods(2)"},
       {40, "neighbourhoods(10)"}, {125, "neighbourhoods(2)"}, {333, "neighbourhoods(7)"}, {1000, "neighbourhoods(10)"}};
   for (const auto& [count, shape] : worlds) {
+    if (count > fewer_if_sanitized(1000)) break;
     SCOPED_TRACE(fmt::format("{} members, {}", count, shape));
     ExchangeOptions options;
     options.name = "load";

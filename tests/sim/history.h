@@ -1,7 +1,7 @@
 // The reads of a pool's clients, and whether some serial order of their puts explains them. Knows nothing of agents: a
-// test tells it when members were cut off from each other, and when all that follows from that had come to rest.
+// test reports when members were cut off from each other, and when all consequences were settled.
 //
-// A stored put replaces those that it had to know of: a put that ended before it began, on its own side of a cut, or
+// A stored put replaces the puts that it had to know: a put that ended before it began, on its own side of a cut, or
 // before the cut, when members were at rest. Of puts that are not ordered so any may be the one that lasts. A read
 // returns a put that had begun and that no put known there has replaced.
 #pragma once
@@ -31,7 +31,7 @@ class History {
   void rest() { rest_ = true; }
   [[nodiscard]] bool whole_and_at_rest() const noexcept { return whole_ && rest_; }
 
-  // The value's number tells the put apart from all others.
+  // The value's number identifies the put.
   void begin_put(const std::string& key, std::uint64_t value, unsigned side, TimeNs now) {
     puts_[key].emplace(value, Put{now, never, false, moment(side), 0});
   }
@@ -96,7 +96,7 @@ class History {
     std::uint64_t ended_in;
   };
   [[nodiscard]] Moment moment(unsigned side) const noexcept { return {period_, side, whole_, rest_}; }
-  // Whether what was stored then is known to whom asks now.
+  // Whether a put stored then is known to the reader now.
   [[nodiscard]] static bool knows(const Moment& now, const Moment& then) noexcept {
     if (!now.rest) return false;
     if (now.whole) return true;

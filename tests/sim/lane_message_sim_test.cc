@@ -1,6 +1,6 @@
-// Messages between lanes of teams on several agents, whose requests, answers, descriptors and reads come in any order
-// that is allowed, under seeded faults: channels that are lost with all that was asked on them, agents that die, memory
-// that runs out, functions that stop waiting.
+// Messages between lanes of teams on several agents, with requests, answers, descriptors and reads in any allowed
+// order, under seeded faults: channels that are lost with all that was asked on them, agents that die, memory that runs
+// out, functions that stop waiting.
 //
 // Whatever happens:
 //   - what one lane receives from another under a tag is what that has sent, each message once, in its order

@@ -333,7 +333,7 @@ class World {
     add_program(place);
   }
 
-  // Until members agree, all puts have ended, and what follows from it is over: on each side of a cut for itself.
+  // Waits until members agree, all puts have ended, and all consequences are settled, on each side of a partition.
   void rest() {
     empty_disks();
     const auto settled = [this] {
@@ -377,7 +377,7 @@ class World {
         read(programs_.back(), key_of(key), 0);
     }
     if (testing::Test::HasFailure()) return;
-    rest();  // copies that a read found to be corrupt are made anew
+    rest();  // copies that a read found corrupt are made again
     for (const std::string& key : history_.keys()) {
       if (testing::Test::HasFailure()) return;
       std::map<std::uint64_t, std::size_t> copies;

@@ -16,7 +16,7 @@ namespace offpath::sim {
 namespace {
 
 constexpr std::uint64_t memory_bytes = 4 << 20;
-constexpr std::uint64_t rows_max = memory_bytes / 16 / 8;  // half of what is kept
+constexpr std::uint64_t rows_max = memory_bytes / 16 / 8;  // half of the reserve
 constexpr TimeNs patience_ns = SmallMemoryWorld::patience_ns;
 
 class World : public SmallMemoryWorld {
@@ -71,8 +71,8 @@ TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOth
   each_seed(10, [](std::uint64_t seed) {
     World world(seed, 2);
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
-    // The pool takes one object at a time on each member, so programs soon fill both with what is to go to the other
-    // one. Of one length: what one object leaves is room for another one, and who asks first has it.
+    // The pool takes one object at a time on each member, so programs soon fill both with objects for the other one.
+    // All have one length: an object leaves room for exactly one other, and the first request gets it.
     const std::uint64_t rows = rows_max / 4 + world.random_.below(rows_max * 3 / 4);
     const std::string pool = fmt::format("rank:/p?budget={}", rows * 8 + 4 * page_bytes);
     constexpr std::size_t programs = 4;

@@ -33,7 +33,7 @@ namespace {
 
 using link::SeededRandom;
 
-constexpr std::uint64_t rows_max = 8000;  // of 8 bytes: beyond what is copied, so that larger batches are pulled
+constexpr std::uint64_t rows_max = 8000;  // of 8 bytes: beyond the copied size, so that larger batches are pulled
 constexpr TimeNs patience_ns = 60 * second_ns;
 
 struct Program {
@@ -50,7 +50,8 @@ struct Killed {
 
 class World {
  public:
-  World(std::uint64_t seed, std::size_t members, Killed& killed)
+  // `one_agent`: the members are cores of one agent, and the pool is its local one.
+  World(std::uint64_t seed, std::size_t members, Killed& killed, bool one_agent = false)
       : killed_(killed), random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
     SimCluster::Options options;
     options.members = members;
@@ -62,7 +63,9 @@ class World {
     options.links.staged = random_.chance(0.3) && options.links.mapped;
     options.links.welcome.memory_bytes_max = options.dispatcher.mover.memory_bytes_max;
     if (random_.chance(0.3)) options.links.operation = {1'000, 100'000, 0.05, 2'000'000};
-    copies_ = 1 + random_.below(3);
+    copies_ = one_agent ? 1 : 1 + random_.below(3);
+    options.one_agent = one_agent;
+    pool_ = one_agent ? "local:/p" : "hash:/p";
     long_keys_ = random_.chance(0.3);
     durable_ = random_.chance(0.5);
     for (std::size_t place = 0; durable_ && place < members; ++place) {
@@ -71,8 +74,8 @@ class World {
       options.disks.push_back(disk);
     }
     cluster_ = std::make_unique<SimCluster>(fabric_, options);
-    pool_ = fmt::format("hash:/p?replicas={}", copies_);
-    if (durable_) pool_ += "&spill=durable&budget=256KiB";
+    made_ = fmt::format("{}?replicas={}", pool_, copies_);
+    if (durable_) made_ += one_agent ? "&spill=durable&budget=2MiB" : "&spill=durable&budget=256KiB";
     // Programs send from segments where ranges cannot be read: src/host does that, and is not here.
     staged_ = options.links.staged;
   }
@@ -96,7 +99,7 @@ class World {
     program.place = place;
     program.host = std::make_unique<SimHost>(fabric_, std::move(connected->link), layout);
     const Status opened =
-        program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
+        program.host->open(name, made_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
     ASSERT_TRUE(opened) << opened.error().message;
     Column column;
     if (staged_) {
@@ -156,7 +159,7 @@ class World {
     return fitting.empty() ? cluster_->size() : fitting[random_.below(fitting.size())];
   }
 
-  // In some worlds most are longer than what a ring takes, each always the same.
+  // In some worlds most are longer than a ring's entry, each always the same.
   [[nodiscard]] std::string row_of(std::uint64_t number) const {
     std::string row = fmt::format("step{}", number);
     if (long_keys_) row.append(number * 7919 * 13 % (wire::key_bytes_max - row.size() + 1), 'k');
@@ -210,18 +213,18 @@ class World {
     return program.host->end().call(kind, payload, deadline());
   }
 
-  // Also while members come and go, and rows are under way between them: what was dropped stays so (quiet() counts what
-  // is held). With disks a member that was away has it again, so there only when all is at rest.
+  // Also while members come and go, and rows are under way between them: dropped objects stay dropped (quiet() counts
+  // objects). With disks a member that was away has it again, so there only when all is at rest.
   void drop_one(Program& program) {
     const bool rest = durable_ || random_.chance(0.3);
     if (stored_.empty() || (rest && !quiet())) return;
     auto at = stored_.begin();
     std::advance(at, static_cast<std::ptrdiff_t>(random_.below(stored_.size())));
-    Result<channel::Reply> reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{"hash:/p", at->first, "*"});
+    Result<channel::Reply> reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{pool_, at->first, "*"});
     for (int again = 0; !reply && !rest && again < 100;
-         ++again) {  // a member had died, and was asked: it is said, and asked anew
+         ++again) {  // a dead member was asked: an error, and the request is repeated
       cluster_->run_for(100 * millisecond_ns);
-      reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{"hash:/p", at->first, "*"});
+      reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{pool_, at->first, "*"});
     }
     ASSERT_TRUE(reply) << reply.error().message;
     wire::Done done{};
@@ -241,7 +244,7 @@ class World {
     std::vector<std::string> rows, expected;
     wire::Listed listed{true, {}};
     while (listed.more) {
-      auto reply = call(program, wire::EntryKind::pool_list, wire::PoolList{"hash:/p", "*", "*", rows.size()});
+      auto reply = call(program, wire::EntryKind::pool_list, wire::PoolList{pool_, "*", "*", rows.size()});
       ASSERT_TRUE(reply) << reply.error().message;
       ASSERT_TRUE(wire::decode(reply->payload, listed));
       ASSERT_FALSE(listed.entries.empty());
@@ -283,7 +286,7 @@ class World {
                           cluster_->dispatcher(place).pools().counters().puts_under_way);
       for (const auto& pool : cluster_->dispatcher(place).pools().pools())
         text += fmt::format(", {} {} frames over {} members", pool.name, pool.frames, pool.members);
-      for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p"))
+      for (const auto& held : cluster_->dispatcher(place).pools().table().held(pool_))
         text += fmt::format(" {}", brief(held.keys.first));
       text += "\n";
     }
@@ -301,8 +304,8 @@ class World {
     if (random_.chance(0.5)) cluster_->run_for(static_cast<TimeNs>(random_.below(2 * second_ns)));
   }
 
-  // Whatever is under way; nobody looks for its rows until it is back. Some are put anew meanwhile, where another
-  // member has them then.
+  // With work under way; its rows are not read until it is back. Some are put again meanwhile, where another member has
+  // them then.
   void kill_and_start() {
     const std::size_t place = some_member(true);
     for (Program& program : programs_)
@@ -359,7 +362,7 @@ class World {
   std::unique_ptr<SimCluster> cluster_;
   std::vector<Program> programs_;
   std::map<std::string, std::vector<std::int64_t>> stored_;
-  std::string pool_;
+  std::string pool_, made_;  // its name; with options
   std::uint64_t copies_ = 1;
   bool staged_ = false, durable_ = false, long_keys_ = false;
 };
@@ -372,6 +375,17 @@ TEST(PoolSimulation, WhatWasStoredIsFoundWhoeverDies) {
   });
   if (!all) return;
   EXPECT_GT(killed.with_copies, 0u);
+  EXPECT_GT(killed.with_disks, 0u);
+}
+
+// Programs that are spread over the cores of one agent see one local pool.
+TEST(PoolSimulation, ALocalPoolIsOneOverAllCoresOfItsAgent) {
+  Killed killed;
+  const bool all = each_seed(30, [&](std::uint64_t seed) {
+    World world(seed, seed % 3 == 0 ? 8 : 2 + seed % 3, killed, true);
+    if (!testing::Test::HasFailure()) world.run(40);
+  });
+  if (!all) return;
   EXPECT_GT(killed.with_disks, 0u);
 }
 

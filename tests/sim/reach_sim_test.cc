@@ -1,5 +1,5 @@
-// Two agents that ask each other for things at once, over links that answer late. In virtual time, where whoever waits
-// for another process on an agent's loop is asserted (LoopbackFabric::run_until).
+// Two agents that ask each other for things at once, over links that answer late. In virtual time, in which a wait for
+// another process on an agent's loop is an assertion failure (LoopbackFabric::run_until).
 #include "group/reach.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 constexpr std::uint64_t object_bytes = 2 * Reach::copied_bytes_max;
 
-// One agent: asks by its Reach, and serves what others ask by pulling what they name.
+// One agent: asks by its Reach, and serves others' requests by pulling the named memory.
 class Side final : public channel::AgentEvents {
  public:
   Side(std::shared_ptr<link::LoopbackFabric> fabric, const link::LoopbackOptions& links)
@@ -41,7 +41,7 @@ class Side final : public channel::AgentEvents {
     reach = std::make_unique<Reach>(std::move(all), ReachOptions());
   }
 
-  // An object of these bytes is offered; `held` tells whether it still is there.
+  // Offers an object of these bytes; `held`: whether it still exists.
   void offer(std::byte fill) {
     auto object = std::make_shared<std::vector<std::byte>>(object_bytes, fill);
     held.push_back(object);
@@ -195,7 +195,7 @@ TEST_F(BothWays, OnlyAConfirmationHasReachAskWhatIsWithdrawn) {
   one.offer(std::byte{1});
   two.offer(std::byte{2});
   ASSERT_TRUE(answered(1, 500 * millisecond_ns));
-  fabric->run_until(fabric->now() + millisecond_ns, [] { return false; });  // the range's end is told
+  fabric->run_until(fabric->now() + millisecond_ns, [] { return false; });  // the range's end is announced
   const std::uint64_t asked = two.fate->withdrawal_asks();
   fabric->run_until(fabric->now() + 500 * millisecond_ns, [] { return false; });
   EXPECT_EQ(two.fate->withdrawal_asks(), asked);
@@ -204,7 +204,7 @@ TEST_F(BothWays, OnlyAConfirmationHasReachAskWhatIsWithdrawn) {
   EXPECT_EQ(one.kept() + two.kept(), 0u);
 }
 
-// 4 MiB that a card would pin: only a member that something was copied for has them, and not for ever.
+// 4 MiB that a card would pin: only a member with copied bytes has them, for a limited time.
 TEST_F(BothWays, AMemberHasAnOutboxWhileItIsUsed) {
   one.watches = two.watches = true;
   const auto give_back = [this](TimeNs within) {  // as the next requests do, which members post with each beat
@@ -247,7 +247,7 @@ TEST_F(BothWays, AMemberHasAnOutboxWhileItIsUsed) {
 // While a group forms, every member tells most others something.
 TEST_F(BothWays, AChannelOfTablesAloneEndsWhenItIsIdle) {
   one.watches = two.watches = true;
-  const auto look_after = [this](TimeNs time) {  // the next table, which goes to somebody else
+  const auto look_after = [this](TimeNs time) {  // the next table, for another member
     fabric->run_until(fabric->now() + time, [] { return false; });
     for (Side* side : {&one, &two}) side->beat("tcp:third:1");
     fabric->run_until(fabric->now() + 10 * millisecond_ns, [] { return false; });
@@ -323,7 +323,8 @@ TEST_F(BothWays, AMemberMayBeDroppedWhileAJobMakesItsOutbox) {
   EXPECT_EQ(one.reach->counters().connects, 2u);
 }
 
-// A member that nobody reaches: what waits for it has an end, and rounds take as long with all of it as with a little.
+// An unreachable member: requests for it end at their deadlines, and rounds take as long with many of them as with a
+// few.
 TEST(ReachQueue, WhatWaitsForAMemberIsBoundedAndSlowsNobodyDown) {
   Reach::Surroundings all;
   all.connect = [](const std::string&, TimeNs) -> Result<std::unique_ptr<channel::HostEnd>> {

@@ -1,5 +1,5 @@
 // One agent and hosts whose datagrams are lost, late, doubled and out of order, whose samplers are killed and started
-// again, and whose clocks are set by an hour; in virtual time, under seeds. What is claimed of samples:
+// again, and whose clocks are set by an hour; in virtual time, under seeds. Invariants of samples:
 //
 //   - a sample never goes back: of one host each is read later than the one before
 //   - where a datagram gets through in time now and then, the host's values are never older than a few intervals
@@ -18,7 +18,7 @@
 namespace offpath::exchange {
 namespace {
 
-constexpr TimeNs longest_way_ns = 12 * millisecond_ns;  // of a datagram, whatever the faults
+constexpr TimeNs longest_way_ns = 12 * millisecond_ns;  // of a datagram, under all faults
 
 class Network {
  public:
@@ -77,8 +77,7 @@ struct World {
         const Network::Datagram datagram = network.take();
         if (datagram.to_host) {
           if (alive) {
-            // By its own clock it may read at this time twice, when that was set back: the newest is what an answer can
-            // be of.
+            // Its clock may show this time twice, after being set back: an answer can only have the newest values.
             read_at_[TestHost::epoch_ns + now + host.clock_ahead_ns] = now;
             if (const auto answer = host.answer(datagram.bytes, now); !answer.empty())
               network.send(now, false, answer, faults);
@@ -97,7 +96,7 @@ struct World {
     now = end;
   }
 
-  // The host answers at once, so values were read when its answer left, whatever its clock said then.
+  // The host answers at once, so values were read when its answer left, regardless of its clock.
   void check_sample() {
     const TimeNs read_at = read_at_.at(sampling.newest().source_ns);
     EXPECT_GE(read_at, last_read_at_);

@@ -36,7 +36,7 @@ class World : public SmallMemoryWorld {
       for (const auto& pool : cluster_->dispatcher(place).sifts().pools()) rows += pool.stages.back().rows_taken;
     return rows;
   }
-  // Of what was set aside at all members.
+  // The reserves of all members.
   [[nodiscard]] std::uint64_t reserved_in_use() {
     std::uint64_t bytes = 0;
     for (std::size_t place = 0; place < cluster_->size(); ++place) {
@@ -111,7 +111,7 @@ TEST(SiftMemorySimulation, PiecesAreStoredThoughAllOtherMemoryIsTakenWhereTheirC
   ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
   ASSERT_TRUE(world.add_program(0, "sift:/t?key=c0&fanout=4&budget=768KiB&threshold=256KiB&age=1h&replicas=2"));
   ASSERT_TRUE(world.add_program(0, "rank:/other"));
-  // Members' objects may have what programs may not: all there is.
+  // Members' objects may use all memory, unlike programs.
   const auto send = [&](World::Program& program, std::uint64_t rows, const std::string& row,
                         const std::string& column) {
     const auto ticket = program.host->send(program.columns, rows, row, column, world.deadline());
@@ -129,7 +129,7 @@ TEST(SiftMemorySimulation, PiecesAreStoredThoughAllOtherMemoryIsTakenWhereTheirC
   EXPECT_LT(world.fabric_->now() - began, second_ns) << "a copy waited for the memory of others";
   EXPECT_LT(full.credit().memory_free(), 24u << 10);
   EXPECT_GE(world.reserved_in_use(), frames * rows_max * 16);
-  // They are below the threshold. What they are split into goes there as well, when there is memory.
+  // They are below the threshold. Their parts go there as well, when there is memory.
   std::vector<std::byte> payload;
   wire::encode(wire::PoolDrop{"rank:/other", "*", "*"}, payload);
   const auto dropped = world.programs[1].host->end().call(wire::EntryKind::pool_drop, payload, world.deadline());
@@ -174,7 +174,7 @@ TEST(SiftMemorySimulation, APoolWhoseCopiesDoNotFitIsRefusedWhenItIsMade) {
       << refused.error().message;
   EXPECT_EQ(world.cluster_->dispatcher(0).pools().reserved(), 0u);
   EXPECT_TRUE(world.cluster_->dispatcher(0).sifts().pools().empty());
-  EXPECT_TRUE(world.add_program(0, pool)) << "without copies it is none of their business";
+  EXPECT_TRUE(world.add_program(0, pool)) << "without copies it does not concern them";
 }
 
 }  // namespace

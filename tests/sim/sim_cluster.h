@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/services/dispatcher.h"
+#include "group/core_name.h"
 #include "group/group.h"
 #include "testing/link/loopback_link.h"
 
@@ -29,11 +30,19 @@ class SimCluster {
     TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
     TimeNs between_rounds_ns = 0;                             // 0: with every event of a link
     std::vector<std::shared_ptr<pool::ObjectStore>> disks{};  // one for each; they outlive kills. Empty: there are none
+    bool one_agent = false;                                   // the members are the cores of one agent
+    // The time that a member's processor took for the step it has just made; it makes none until then.
+    std::function<TimeNs(std::size_t place)> cost{};
   };
 
   SimCluster(std::shared_ptr<link::LoopbackFabric> fabric, const Options& options)
       : fabric_(std::move(fabric)), options_(options) {
     options_.group.membership.seeds.clear();
+    options_.dispatcher.channels.polled_channels = 1;  // few channels rest as many would
+    options_.dispatcher.channels.idle_before_rest_ns = 2 * millisecond_ns;
+    for (std::size_t place = 0; options.one_agent && place < options.members; ++place)
+      options_.dispatcher.cores.push_back(name_at(place));
+    std::ranges::sort(options_.dispatcher.cores);
     for (std::size_t place = 0; place < options.members; ++place)
       options_.group.membership.seeds.push_back(address_of(place));
     places_.resize(options.members);
@@ -43,6 +52,9 @@ class SimCluster {
   ~SimCluster() { fabric_->set_stepper({}); }
 
   [[nodiscard]] static std::string name_of(std::size_t place) { return fmt::format("dpu{:02}", place); }
+  [[nodiscard]] std::string name_at(std::size_t place) const {
+    return options_.one_agent ? group::core_name("dpu", static_cast<unsigned>(place)) : name_of(place);
+  }
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   [[nodiscard]] bool runs(std::size_t place) const { return places_[place].member != nullptr; }
   [[nodiscard]] agent::Dispatcher& dispatcher(std::size_t place) { return places_[place].member->dispatcher; }
@@ -59,7 +71,7 @@ class SimCluster {
     OFP_ASSERT(recovered);
   }
 
-  // The process is gone, and with it all it held but what is on its disk.
+  // The process is gone, with everything except its disk.
   void kill(std::size_t place) {
     for (const Link& link : links_) {
       const std::shared_ptr<link::LoopbackFate> fate = link.fate.lock();
@@ -71,8 +83,8 @@ class SimCluster {
     places_[place].member.reset();
   }
 
-  // Members whose side is not the same do not reach each other until all sides are the same again. Programs reach their
-  // own agents.
+  // Members of different sides do not reach each other until all sides are equal again. Programs reach their own
+  // agents.
   void set_sides(const std::vector<unsigned>& sides) {
     for (std::size_t place = 0; place < size(); ++place) places_[place].side = sides[place];
     for (const Link& link : links_) {
@@ -84,7 +96,7 @@ class SimCluster {
         fate->partition();
     }
   }
-  // The agent does nothing until then; what others ask of it waits.
+  // The agent does nothing until then; requests of others wait.
   void hold_up(std::size_t place, TimeNs until) { places_[place].held_until = until; }
   [[nodiscard]] bool is_held_up(std::size_t place) const { return places_[place].held_until > fabric_->now(); }
 
@@ -102,19 +114,19 @@ class SimCluster {
     fabric_->run_until(fabric_->now() + duration, [] { return false; });
   }
 
-  // Whether all who run and reach each other know each other alive, and nobody else.
+  // Whether all running members that reach each other, and no others, know each other as alive.
   [[nodiscard]] bool agrees() {
     for (std::size_t place = 0; place < size(); ++place) {
       if (!runs(place)) continue;
       std::vector<std::string> running;
       for (std::size_t other = 0; other < size(); ++other)
-        if (runs(other) && places_[other].side == places_[place].side) running.push_back(name_of(other));
-      std::vector<std::string> known{name_of(place)};
+        if (runs(other) && places_[other].side == places_[place].side) running.push_back(name_at(other));
+      std::vector<std::string> known{name_at(place)};
       for (const auto& [name, member] : membership(place).others()) {
         if (member.state == group::MemberState::suspect) return false;
         if (member.state == group::MemberState::alive) known.push_back(name);
-        const auto other = static_cast<std::size_t>(std::stoul(name.substr(3)));
-        if (member.state == group::MemberState::alive && member.id.process != places_[other].process) return false;
+        if (member.state == group::MemberState::alive && member.id.process != places_[place_of(name)].process)
+          return false;
       }
       std::ranges::sort(known);
       if (known != running) return false;
@@ -141,7 +153,7 @@ class SimCluster {
                          dispatcher.on_job(token, std::move(status), now);
                        });
                      }),
-          group({name_of(place), 0, process, address_of(place), "", "", ""}, cluster.options_.group,
+          group({cluster.name_at(place), 0, process, address_of(place), "", "", ""}, cluster.options_.group,
                 surroundings(cluster, place), cluster.fabric_->now()) {}
 
     group::Reach::Surroundings surroundings(SimCluster& cluster, std::size_t place) {
@@ -196,6 +208,12 @@ class SimCluster {
     return options;
   }
 
+  [[nodiscard]] std::size_t place_of(const std::string& name) const {
+    std::size_t place = 0;
+    while (place + 1 < size() && name_at(place) != name) ++place;
+    return place;
+  }
+
   [[nodiscard]] static std::string address_of(std::size_t place) { return fmt::format("unix:/{}", name_of(place)); }
 
   Result<link::LoopbackPair> make_link(int host, std::size_t place, const std::string& name,
@@ -203,10 +221,16 @@ class SimCluster {
     if (!runs(place)) return fail(Error::peer_lost, "nobody listens at {}", address_of(place));
     link::LoopbackOptions options = options_.links;
     options.welcome.incarnation = places_[place].process;
+    const auto number = std::make_shared<std::uint64_t>(0);
+    options.on_ready = [this, place, process = places_[place].process, number] {
+      if (!runs(place) || places_[place].process != process) return;
+      if (channel::AgentEnd* const end = dispatcher(place).find(*number)) end->end_rest();
+    };
     OFP_ASSIGN(link::LoopbackPair pair, link::make_loopback(fabric_, options, layout));
     std::erase_if(links_, [](const Link& link) { return link.fate.expired(); });
     links_.push_back({host, place, pair.fate});
-    dispatcher(place).add_channel(std::move(pair.agent), layout, {name, user, 1}, fabric_->now());
+    *number = dispatcher(place).add_channel(std::move(pair.agent), layout, {name, user, 1}, fabric_->now());
+    dispatcher(place).find(*number)->may_rest();
     return pair;
   }
 
@@ -218,6 +242,13 @@ class SimCluster {
     return std::make_unique<channel::HostEnd>(std::move(pair.host), layout, link::LoopbackFabric::clock, fabric_.get());
   }
 
+  TimeNs step(Place& place, TimeNs now) {
+    const TimeNs next = place.member->step(now);
+    const TimeNs cost = options_.cost ? options_.cost(static_cast<std::size_t>(&place - places_.data())) : 0;
+    if (cost > 0) place.held_until = now + cost;
+    return std::max(next, place.held_until);
+  }
+
   TimeNs step(TimeNs now) {
     if (now < next_round_) return next_round_;
     next_round_ = now + options_.between_rounds_ns;
@@ -227,7 +258,7 @@ class SimCluster {
       if (const TimeNs then = std::max(now, fabric_->now()); place.held_until > then)
         next = std::min(next, place.held_until);
       else
-        next = std::min(next, place.member->step(then));
+        next = std::min(next, step(place, then));
     }
     return next;
   }

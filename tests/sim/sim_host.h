@@ -1,4 +1,4 @@
-// A host program as the simulations need one: HostEnd plus what src/host would do to send columns and read them back.
+// A host program for simulations: HostEnd plus the parts of src/host that send columns and read them back.
 #pragma once
 
 #include <unistd.h>
@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "channel/host_end.h"
 #include "frame/schema.h"
@@ -46,7 +48,7 @@ class SimHost {
               TimeNs deadline) {
     frame::Schema schema;
     for (std::size_t i = 0; i < columns; ++i)
-      schema.fields.push_back({.name = "c" + std::to_string(i), .type = frame::Type::int64, .nullable = false});
+      schema.fields.push_back({.name = fmt::format("c{}", i), .type = frame::Type::int64, .nullable = false});
     const std::vector<std::byte> encoded = frame::encode(schema);
     wire::OpenStream open{.stream = 0,
                           .destination = destination,

@@ -29,7 +29,7 @@ class SmallMemoryWorld {
   struct Program {
     std::unique_ptr<SimHost> host;
     std::vector<Column> columns;
-    std::vector<std::uint64_t> tickets;  // of what it sent
+    std::vector<std::uint64_t> tickets;  // of its sends
   };
 
   SmallMemoryWorld(std::uint64_t seed, const SimCluster::Options& options)

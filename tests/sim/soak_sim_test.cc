@@ -23,7 +23,7 @@ namespace {
 
 constexpr TimeNs hour_ns = 3600 * second_ns, between_visits_ns = 15 * second_ns, patience_ns = 60 * second_ns;
 constexpr std::size_t members = 2;
-constexpr int warm_up_visits = 24;  // until what is made once is there: pools up to their limit above all
+constexpr int warm_up_visits = 24;  // until one-time allocations are done: pools up to their limit above all
 constexpr std::uint64_t rows_max = 500, steps = 3, pools_max = 12;
 
 // The resources that an agent holds, by name.
@@ -89,7 +89,7 @@ class World {
     options.members = members;
     options.dispatcher.mover.memory_bytes_max = 16ull << 20;
     options.dispatcher.mover.window_bytes = 1 << 20;
-    options.dispatcher.buffers.cached_bytes_max = 0;  // so that what is mapped is in use
+    options.dispatcher.buffers.cached_bytes_max = 0;  // so that mapped memory is in use
     options.dispatcher.buffers.huge_pages = false;
     options.dispatcher.pools.table.user_pools_max = pools_max;
     options.dispatcher.channels.idle_before_sleep_ns = 20 * microsecond_ns;
@@ -121,8 +121,8 @@ class World {
       if (visits_ == 2 * warm_up_visits) heap = ::mallinfo2().uordblks;
     }
     if (testing::Test::HasFailure()) return;
-    // It goes up and down by 350 KiB: histories of bounded length (what was dropped lately, which writers replaced one
-    // another) and containers that keep their capacity. Two more KiB after each visit are too much.
+    // It goes up and down by 350 KiB: histories of bounded length (recent drops, replaced writers) and containers that
+    // keep their capacity. Two more KiB after each visit are too much.
     EXPECT_LE(::mallinfo2().uordblks, heap + heap_growth_max) << "after " << visits_ << " visits";
     EXPECT_GT(visits_, 100);
     EXPECT_GT(killed_, visits_ / 10);

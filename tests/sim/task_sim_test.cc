@@ -34,7 +34,7 @@ using link::SeededRandom;
 constexpr std::uint64_t array_bytes = 2048, arrays = 3, versions = 8;
 constexpr TimeNs patience_ns = 5 * second_ns;
 
-// Whoever has the plug-in's place: calls end some time later, unless they are cancelled.
+// In the place of the plug-in: calls end some time later, unless they are cancelled.
 class Functions {
  public:
   explicit Functions(std::uint64_t seed) : random_(seed) {}
@@ -126,7 +126,7 @@ struct Asked {
   std::uint32_t line = 0;
   std::vector<std::byte> expected;
   std::size_t target = 0;
-  bool may_be_cancelled = false;  // or what it comes after may have failed
+  bool may_be_cancelled = false;  // or a task before it may have failed
   bool may_time_out = false;
 };
 
@@ -348,7 +348,7 @@ class World {
       lose(program, posted.error());
   }
 
-  // Waits for one of them, and looks at what has become of it.
+  // Waits for one of them, and checks its result.
   void settle(Program& program, std::size_t place) {
     const Asked asked = program.asked[place];
     const TimeNs until = deadline();
@@ -397,7 +397,7 @@ class World {
     }
   }
 
-  // Those that ran at all did so once, and in the order they were asked for.
+  // Each ran at most once, in the order of requests.
   void check_order(const Program& program) {
     const auto& ran = functions_.ran[program.session];
     EXPECT_EQ(std::ranges::adjacent_find(ran, std::greater_equal()), ran.end())

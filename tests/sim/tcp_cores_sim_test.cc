@@ -1,5 +1,5 @@
-// Agents of several cores over bad networks, by seed: every flow is its core's alone, listeners are all cores' and one
-// program's, and who dies or writes rubbish costs nobody else anything. OFFPATH_SIM_SEED=K runs one again.
+// Agents of several cores over bad networks, by seed: every flow belongs to one core, listeners to one program on all
+// cores, and programs that die or write garbage affect no other. OFFPATH_SIM_SEED=K runs one again.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -63,7 +63,7 @@ void to(wire::TcpCommand& command, const Endpoint& remote) {
   command = std::bit_cast<wire::TcpCommand>(connect);
 }
 
-// Whatever a stack has is steered to its core.
+// All flows of a stack are steered to its core.
 void expect_at_home(const CoreWorld& world) {
   for (const auto& side : world.sides) {
     const auto cores = static_cast<std::uint32_t>(side->all.size());
@@ -172,8 +172,7 @@ TEST(TcpCoresSim, AConnectionFromAnotherOnesPortIsRefusedOnEveryCore) {
   });
 }
 
-// Another user's listener, and connections from its port: whoever is first has it, whatever crosses between cores
-// meanwhile.
+// Another user's listener, and connections from its port: the first has it, for any order of messages between cores.
 TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
   std::size_t listened = 0, connected = 0;
   sim::each_seed(24, [&](std::uint64_t seed) {
@@ -209,7 +208,7 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
     for (const auto& [program, handle] : {std::pair{&server, listener}, {&other, flow}})
       if (handle) program->area->abort(*handle);
     world.run(second_ns);
-    // Nothing is kept for anybody any more.
+    // No state is left for any program.
     const auto again = server.area->listen(port, 4).value();
     EXPECT_TRUE(world.run_until([&] { return server.area->look(again)->connected; }, second_ns));
   });
@@ -361,7 +360,7 @@ TEST(TcpCores, AcceptConnectionsInTheOrderInWhichTheyBegan) {
     Service service(world, 0, 1);
     ASSERT_TRUE(world.run_until([&] { return service.listens(); }, second_ns, [&] { return service.act(); }));
     TestCores& server = *world.sides[1];
-    // Core 1 has answered the first SYN, and sees what came after that when all connections are there.
+    // Core 1 has answered the first SYN, and sees later segments when all connections exist.
     const auto perhaps_late = [&] {
       if (late && server.all[1]->stack->half_open() > 0) server.late = 1;
       return false;
@@ -401,7 +400,7 @@ TEST(TcpCores, SleepAndWakeEachForItself) {
       << "connections take the cores in turn";
   EXPECT_NE(sleeper.core_of(first), sleeper.core_of(second));
   ASSERT_TRUE(sleeper.fall_asleep());
-  world.run(second_ns);  // both are refused, which is told by either core
+  world.run(second_ns);  // both are refused, by either core
   std::size_t wakes = 0;
   for (const auto& core : world.sides[1]->all) wakes += core->service.take_wakes().size();
   EXPECT_GE(wakes, 1u);

@@ -1,5 +1,5 @@
-// Programs' connections over bad networks, by seed: bytes intact, programs that die and programs that write rubbish
-// cost nobody else anything, and everything is given back. OFFPATH_SIM_SEED=K runs one again.
+// Programs' connections over bad networks, by seed: bytes arrive intact, programs that die or write garbage affect no
+// other, and all memory is returned. OFFPATH_SIM_SEED=K runs one again.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -98,7 +98,7 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
     TestPrograms world(bad_network(seed));
     Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 20'000, seed);
     for (int i = 0; i < 6; ++i) served.connect();
-    // These two die in the middle of what they do; those write anything into their rings and lines.
+    // These two die during their work; the others write arbitrary bytes into their rings and lines.
     Served dying(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port + 1, 1 << 20,
                  seed + 1);
     for (int i = 0; i < 6; ++i) dying.connect();
@@ -113,7 +113,7 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
           std::array<std::uint64_t, 8> words;
           for (std::uint64_t& word : words) word = random() >> (random() % 64);
           std::memcpy(&command, words.data(), sizeof command);
-          // Some of it makes sense, or what follows would never be reached.
+          // Some of it is valid, so that later code is reached.
           command.kind = static_cast<wire::TcpCommandKind>(random() % 13);
           command.handle = static_cast<std::uint32_t>(random() % 9);
           if (random() % 2 == 0) command.send_bytes = command.receive_bytes = 4096;
@@ -127,7 +127,7 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
       if (!killed && dying.others.size() >= 3 && random() % 16 == 0) {
         world.ends[1].service.close(dying.server->number, world.now);
         killed = true;
-        dying.others.clear();  // nobody acts for it any more
+        dying.others.clear();  // no program acts for it any more
       }
       bool worked = served.act();
       if (!killed) return dying.act() || worked;

@@ -123,7 +123,7 @@ TEST(TcpSim, ThousandsOfConnectionsAtOnce) {
   expect_nothing_is_left(network);
 }
 
-// Says things in somebody else's name.
+// Sends messages in another node's name.
 class Liar {
  public:
   explicit Liar(TestNetwork& network) : network_(network) {}
@@ -199,7 +199,7 @@ TEST(TcpSim, ABottleneckThatMarksDropsNothing) {
   }
 }
 
-// What a path does to segments that it does not lose is no reason to send less.
+// A path that delays or changes segments without losing them must not reduce the rate.
 TEST(TcpSim, APathThatReordersDoublesOrDelaysIsFilledAllTheSame) {
   constexpr std::uint64_t bytes = 40'000'000, link = 12'500'000;  // a second
   const Impairments far{.delay_ns = 5 * millisecond_ns, .bytes_per_second = link, .queue_bytes = 250'000};
@@ -230,6 +230,32 @@ TEST(TcpSim, APathThatReordersDoublesOrDelaysIsFilledAllTheSame) {
     EXPECT_LT(sender.retransmitted, bytes / 20) << name;
     EXPECT_EQ(sender.timeouts, 0u) << name;
   }
+}
+
+// Losses one by one at random: the window is what Reno-friendly growth and one reduction for each loss make of it
+// (12 segments by RFC 9438, less what repairs take), also where a loss is known before the window is full again.
+TEST(TcpSim, RandomLossesCostOneReductionEach) {
+  constexpr std::uint64_t bytes = 4 << 20, seeds = 20;
+  double seconds = 0;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    TestNetworkOptions options;
+    options.seed = seed;
+    options.congestion = "cubic";
+    options.there = options.back = {.delay_ns = millisecond_ns};
+    options.there.loss = options.back.loss = 0.01;
+    options.ports.segmentation_bytes = 65'536;
+    TestNetwork network(options);
+    network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = bytes};
+    ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, bytes));
+    const TimeNs began = network.now;
+    network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
+    ASSERT_TRUE(
+        network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+    seconds += double(network.now - began) / second_ns;
+  }
+  const double segments = double(bytes) * seeds / seconds * 0.002 / 1448;
+  EXPECT_GT(segments, 9.5);
+  EXPECT_LT(segments, 13);
 }
 
 // It leaves more holes than a scoreboard of 128 could take in.
@@ -310,7 +336,7 @@ TEST(TcpSim, GuessesEndNothingAndChangeNothing) {
   EXPECT_LE(world.network.ends[1].stack->counters().challenges - challenges_before, 200u);
 }
 
-// Whoever sees the flow can say something within its window: a RST there is asked about, not believed (RFC 5961).
+// An observer of the flow can forge a segment within its window: a RST there gets a challenge (RFC 5961).
 TEST(TcpSim, AResetWithinTheWindowIsNotBelieved) {
   Attacked world(a_millisecond_away());
   Liar liar(world.network);

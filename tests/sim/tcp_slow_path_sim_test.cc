@@ -1,6 +1,6 @@
-// The slow path elsewhere, at one end, at the other, at both, over bad networks by seed: what has begun there goes on
-// here, and what hangs about in between is lost or repeated as everything is. Processes die, hang and come back while
-// connections begin and end. What must hold:
+// The slow path in another process, at one end, at the other, or at both, over bad networks by seed: connections begun
+// there continue here, and segments in between are lost or repeated like others. Processes die, hang and come back
+// while connections begin and end. What must hold:
 //   - every byte that was sent is received once, at its place, and no other
 //   - without a death, what was not aborted ends without an error; a death may cost connections that were being begun,
 //     no other; all else that it may cost is the answer to a last FIN
@@ -39,7 +39,7 @@ void add(Tried& tried, const SlowPathNetwork& network) {
   }
 }
 
-// One process, at random, ends or hangs; or one that is not there begins.
+// A random process ends or hangs; or an absent one starts.
 void disturb(SlowPathNetwork& network, NetworkRandom& random, Tried& tried) {
   auto& slow = network.slow[random.below(2)];
   if (!slow) return;
@@ -90,13 +90,13 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
   auto& server = network.ends[1].owner;
   server.plan = {random.size_up_to(16), 1000 + random.size_up_to(16)};
   if (random.chance(0.3)) server.flows_max = flows / 2;  // no accept slot, for a while
-  // Whoever was aborted, and whose reset was lost, is found out.
+  // Aborted flows whose reset was lost are detected.
   ASSERT_TRUE(network.ends[1].stack->listen(test_family(), port, 1, server.plan.buffer_bytes,
                                             {.keepalive_idle_ns = 60 * second_ns}));
   std::vector<TestFlow*> made;
   std::set<const TestFlow*> aborted;
   for (std::size_t i = 0; i < flows; ++i) {
-    // Ports of connections before, too: TIME-WAIT.
+    // Also ports of former connections: TIME-WAIT.
     const auto local = static_cast<std::uint16_t>(random.chance(0.2) ? 2000 + i % 8 : 0);
     made.push_back(&connect(network, {random.size_up_to(16), 1000 + random.size_up_to(16)}, local));
     network.run(static_cast<TimeNs>(random.below(5 * millisecond_ns)));
@@ -113,8 +113,8 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
     for (const auto& [tag, flow] : end.owner.flows) ASSERT_EQ(flow.wrong, 0u);
   for (const TestFlow* flow : made) {
     if (aborted.contains(flow)) continue;
-    // Of one that a death has cost nothing had been taken, or all has been read: its end was refused where TIME-WAIT
-    // was forgotten.
+    // A connection lost by a death had transferred nothing, or everything was read: its end was refused because
+    // TIME-WAIT was lost.
     if (disturbed && flow->error != FlowError::none) {
       ++tried.lost;
       EXPECT_TRUE(flow->acknowledged == 0 || peer_has_read_all(network, *flow));

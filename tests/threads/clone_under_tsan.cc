@@ -1,6 +1,6 @@
 // The thread sanitizer takes each clone() for a fork, and the child for a copy of the process: it ends when that starts
-// threads. Workers are launched by a child that has the agent's memory (src/plugin/worker_launch.cc), so what it notes
-// there, it notes for the agent. This goes past it.
+// threads. Workers are launched by a child that has the agent's memory (src/plugin/worker_launch.cc), so the
+// sanitizer's notes there apply to the agent. This calls clone() without the sanitizer.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 

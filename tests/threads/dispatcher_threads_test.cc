@@ -1,6 +1,6 @@
-// One agent's loop with its jobs, disk and workers, and programs on threads of their own beside it: what the thread
-// sanitizer is to see of src/service and of all that it joins. Links are real; programs use the C library. How much is
-// done is a number of rounds, never a time.
+// One agent's loop with its jobs, disk and workers, and programs on threads of their own beside it: src/service and all
+// parts that it joins, for the thread sanitizer. Links are real; programs use the C library. How much is done is a
+// number of rounds, never a time.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -19,7 +19,7 @@ namespace {
 const std::vector<Column> two_columns{{"id", "l"}, {"x", "l"}};
 constexpr Wait always = forever;
 
-// Rows of two columns whose values tell the writer and the round.
+// Rows of two columns whose values identify the writer and the round.
 struct Batch {
   Batch(std::size_t rows, std::int64_t seed) : id(rows), x(rows) {
     std::iota(id.begin(), id.end(), 0);
@@ -96,7 +96,7 @@ void move_bytes(const std::string& address) {
   stream.close(always);
 }
 
-// Figures over what others are putting; true if the agent computes any.
+// Figures over objects that others are putting; true if the agent computes any.
 bool ask_queries(const std::string& address, std::span<const std::byte> count) {
   constexpr int rounds = 40;
   Channel channel(address, {.name = "queries"});

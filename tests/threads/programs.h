@@ -14,8 +14,8 @@ struct Surroundings {
   std::vector<std::byte> count_query;  // whose answer is one row
 };
 
-// Runs all of them to their end; what goes wrong fails the test. False: the agent answers no queries, as it has no
-// libarrow. All but the pools' names is gone afterwards.
+// Runs all of them to their end; errors fail the test. False: the agent answers no queries, as it has no libarrow. All
+// but the pools' names is gone afterwards.
 [[nodiscard]] bool run_programs(const Surroundings& surroundings);
 
 }  // namespace offpath::threads

@@ -29,7 +29,7 @@ struct EamTables {
   [[nodiscard]] const Spline& pair_of(std::size_t i, std::size_t j) const { return pair[i * elements + j]; }
 };
 
-// Throws BadInput with the file, the line and what was expected there.
+// Throws BadInput with the file, the line and the expected content.
 EamTables read_eam_file(const std::string& path);
 
 }  // namespace md

@@ -14,8 +14,8 @@
 
 namespace md {
 
-// Overrides `settings`. File names in it are relative to its folder. Throws BadInput with the line and what is expected
-// there.
+// Overrides `settings`. File names in it are relative to its folder. Throws BadInput with the line and the expected
+// content.
 void read_input_file(const std::string& path, Settings& settings);
 
 }  // namespace md

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "md/files/input_file.h"
@@ -45,6 +47,35 @@ struct Option {
 
 constexpr std::int64_t many = 1'000'000'000;
 
+// Options of miniMD that have nothing to choose here.
+void add_others_of_minimd(std::vector<Option>& all) {
+  const auto without_effect = [&all](std::vector<std::string> names, const std::string& values, const std::string& why,
+                                     std::int64_t least) {
+    all.push_back({std::move(names), values + ", as miniMD has it, without effect: " + why,
+                   [least](const Given& g, Settings& /*s*/) { static_cast<void>(g.whole(least, many)); }});
+  };
+  without_effect({"--sort"}, "STEPS", "atoms are sorted whenever lists are built", -1);
+  without_effect({"-b", "--neigh_bins"}, "BINS along an axis", "the cut-off and the skin say how many there are", -1);
+  without_effect({"-gn", "--ghost_newton"}, "1 | 0", "no forces of ghosts are sent back", 0);
+  without_effect({"--ntypes"}, "TYPES", "all of miniMD's have the same parameters", 1);
+  without_effect({"--teams"}, "TEAMS", "a rank has one team of threads (-t)", 1);
+  all.push_back({{"--check_exchange"},
+                 "as miniMD has it, without effect: exchanges are always checked",
+                 [](const Given& /*g*/, Settings& /*s*/) {},
+                 true});
+  all.push_back({{"-sse"}, "0, as miniMD has it; for instruction sets: --kernels", [](const Given& g, Settings& /*s*/) {
+                   if (g.value != "0") g.refuse("0: --kernels names the instruction set");
+                 }});
+  // Two of them have no value.
+  for (const char* const name : {"-d", "--device", "-ng", "--num_gpus", "--skip_gpu", "-dm", "--device_map"}) {
+    const bool alone = std::string_view(name) == "-dm" || std::string_view(name) == "--device_map";
+    all.push_back({{name},
+                   "refused: there are no kernels for GPUs",
+                   [](const Given& g, Settings& /*s*/) { throw BadInput(g.name + ": there are no kernels for GPUs"); },
+                   alone});
+  }
+}
+
 std::vector<Option> make_options() {
   std::vector<Option> all;
   const auto add = [&all](std::vector<std::string> names, std::string meaning,
@@ -58,14 +89,15 @@ std::vector<Option> make_options() {
   add({"-s", "--size"}, "CELLS: of the lattice, along each axis",
       [](const Given& g, Settings& s) { s.cells.fill(static_cast<int>(g.whole(1, 800))); });
   for (std::size_t d = 0; d < 3; ++d) {
-    add({std::string("-n") + "xyz"[d]}, "CELLS: along this axis alone",
+    add({std::string("-n") + "xyz"[d]},
+        d == 0 ? "CELLS: along this axis; without -s, also along those that are not given" : "CELLS: along this axis",
         [d](const Given& g, Settings& s) { s.cells[d] = static_cast<int>(g.whole(1, many)); });
   }
   add({"-n", "--nsteps"}, "STEPS", [](const Given& g, Settings& s) { s.steps = g.whole(0, many); });
   add({"-t", "--num_threads"}, "THREADS of every rank",
       [](const Given& g, Settings& s) { s.threads = static_cast<int>(g.whole(1, 1024)); });
-  add({"--half_neigh"}, "1: a pair is in one list; 0: in both",
-      [](const Given& g, Settings& s) { s.half = g.first_of("1", "0"); });
+  add({"--half_neigh"}, "1: a pair is in one list (-1, another way in miniMD, is the same here); 0: in both",
+      [](const Given& g, Settings& s) { s.half = g.value == "-1" || g.first_of("1", "0"); });
   add({"--lists"}, "auto | pairs | clusters: of atoms, or of clusters of four; auto: clusters in mixed precision",
       [](const Given& g, Settings& s) {
         if (g.value == "auto")
@@ -149,14 +181,12 @@ std::vector<Option> make_options() {
         if (g.value.find_first_of("sm") != std::string::npos) g.refuse("ppp: shrink-wrapped boxes are not supported");
         if (g.value != "ppp") g.refuse("ppp: boxes are periodic along each axis");
       });
-  add({"--sort"}, "STEPS, as miniMD has it, without effect: atoms are sorted whenever lists are built",
-      [](const Given& g, Settings& /*s*/) { static_cast<void>(g.whole(-1, many)); });
   add_alone("--safe_exchange", "atoms may go farther than to the next rank between two lists",
             [](Settings& s) { s.safe_exchange = true; });
-  add_alone("--check_exchange", "as miniMD has it, without effect: exchanges are always checked", [](Settings&) {});
   add({"-o", "--yaml_output"}, "LEVEL: 0 none; above, --report's figures in a file offpath-md-DATE.yaml",
       [](const Given& g, Settings& s) { s.yaml_file = g.whole(0, 3) > 0; });
   add_alone("--yaml_screen", "prints --report's figures as YAML", [](Settings& s) { s.yaml_screen = true; });
+  add_others_of_minimd(all);
   return all;
 }
 
@@ -174,6 +204,7 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
   }
   if (options.help) return options;
   const std::vector<Option> known = make_options();
+  std::map<std::string, std::string> given;  // the last value of each option
   for (std::size_t k = 1; k < arguments.size();) {
     const std::string name = arguments[k++];
     const bool input = name == "-i" || name == "--input_file";
@@ -191,10 +222,23 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
     }
     if (k >= arguments.size()) throw BadInput(name + ": its value is missing");
     const std::string value = arguments[k++];
+    if (option != nullptr) given[option->names.front()] = value;
     if (of_subcommand)
       options.own[name] = value;
     else if (!input)
       option->apply({name, value}, options.settings);
+  }
+  // As in miniMD: a side is stronger than -s wherever it stands, and -nx without -s is the side of a cube.
+  for (const char* const side : {"-nx", "-ny", "-nz"}) {
+    const auto last = given.find(side);
+    if (last == given.end()) continue;
+    const auto one = std::ranges::find_if(known, [&](const Option& each) { return each.names.front() == side; });
+    one->apply({last->first, last->second}, options.settings);
+  }
+  if (given.contains("-nx") && !given.contains("-s")) {
+    std::array<int, 3>& cells = options.settings.cells;
+    if (!given.contains("-ny")) cells[1] = cells[0];
+    if (!given.contains("-nz")) cells[2] = cells[0];
   }
   return options;
 }

@@ -49,6 +49,24 @@ TEST(Options, OfMiniMDAreUnderstood) {
   EXPECT_FALSE(settings.yaml_file);
   EXPECT_TRUE(read({"--yaml_output", "1"}).settings.yaml_file);
   EXPECT_EQ(refusal_of([] { read({"-o", "x"}); }), "-o x: expected a whole number from 0 to 3");
+  EXPECT_EQ(read({"-b", "10", "--neigh_bins", "-1", "-gn", "0", "--ghost_newton", "1", "--ntypes", "4", "--teams", "1",
+                  "-sse", "0", "-s", "6"})
+                .settings.cells,
+            (std::array<int, 3>{6, 6, 6}));
+  EXPECT_TRUE(read({"--half_neigh", "0", "--half_neigh", "-1"}).settings.half);
+  EXPECT_FALSE(read({"--half_neigh", "0"}).settings.half);
+  EXPECT_EQ(refusal_of([] { read({"-sse", "4"}); }), "-sse 4: expected 0: --kernels names the instruction set");
+  EXPECT_EQ(refusal_of([] { read({"--num_gpus", "1"}); }), "--num_gpus: there are no kernels for GPUs");
+  EXPECT_EQ(refusal_of([] { read({"-dm", "-n", "1"}); }), "-dm: there are no kernels for GPUs");
+}
+
+TEST(Options, OneSideAloneIsThatOfACubeAsInMiniMD) {
+  const auto cells = [](std::vector<std::string> words) { return read(std::move(words)).settings.cells; };
+  using Cells = std::array<int, 3>;
+  EXPECT_EQ(cells({"-nx", "7"}), (Cells{7, 7, 7}));
+  EXPECT_EQ(cells({"-nz", "9", "-nx", "7"}), (Cells{7, 7, 9}));
+  EXPECT_EQ(cells({"-nx", "7", "--size", "5"}), (Cells{7, 5, 5}));
+  EXPECT_EQ(cells({"--size", "5", "-nx", "7"}), (Cells{7, 5, 5}));
 }
 
 TEST(Options, BoundariesThatAreNotPeriodicAreRefusedByName) {

@@ -95,7 +95,7 @@ TEST(Restart, TypesAndMassesComeFromTheDataFile) {
             std::string::npos);
 }
 
-// Of one type, too: without its data file a run would have the mass and the pairs of the options.
+// Also with one type: without its data file a run would use the mass and the pairs of the options.
 TEST(Restart, OtherPhysicsIsRefusedOnAnyNumberOfRanks) {
   const TemporaryFile data(
       "x\n\n2 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nMasses\n\n1 2\n\n"

@@ -23,7 +23,7 @@ class Forces {
   [[nodiscard]] virtual std::size_t types() const = 0;  // of atoms that it supports
   // All numbers that forces depend on, besides positions and types: equal for equal forces.
   [[nodiscard]] virtual std::vector<double> parameters() const = 0;
-  // What a coworker needs to compute these forces besides LennardJones, or empty.
+  // Data that a coworker needs to compute these forces, besides LennardJones; may be empty.
   [[nodiscard]] virtual std::vector<double> tables() const { return {}; }
 };
 

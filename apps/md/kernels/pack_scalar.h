@@ -18,7 +18,7 @@ struct PackScalar : Pack<PackScalar<R>> {
   static V fma(V a, V b, V c) { return a * b + c; }  // fused if the processor supports it
   static V fms(V a, V b, V c) { return a * b - c; }
   static V sqrt(V a) { return __builtin_sqrt(a); }
-  // Writes the whole part of positive numbers, at most `last`, and returns what is left, at most 1.
+  // Writes the whole part of positive numbers, at most `last`, and returns the rest, at most 1.
   static V place(V at, std::int32_t last, std::int32_t* whole) {
     *whole = at < static_cast<V>(last) ? static_cast<std::int32_t>(at) : last;
     const V left = at - static_cast<V>(*whole);

@@ -82,7 +82,7 @@ struct Shape {
   std::size_t atoms;
   std::array<double, 3> lengths;
 };
-// One atom and none; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; empty rows.
+// One atom and no atom; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; empty rows.
 const std::vector<Shape> shapes{{0, {9, 9, 9}},   {1, {9, 9, 9}},   {1, {2, 2, 2}},   {7, {3, 3, 3}},
                                 {61, {3, 11, 7}}, {333, {9, 7, 8}}, {30, {40, 30, 5}}};
 

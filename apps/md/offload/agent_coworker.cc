@@ -14,8 +14,8 @@
 namespace md {
 namespace {
 
-// All ranks come here at once, but their workers may still have to start. Without a worker for each rank, functions
-// wait for each other in vain.
+// All ranks come here at once, but their workers may still have to start. If an agent has not a worker for each of its
+// ranks, functions wait for each other in vain.
 constexpr offpath::Wait meeting_ns{10'000'000'000};
 
 template <class T>
@@ -103,7 +103,7 @@ class AgentCoworker : public Coworker {
       list_ = list;
       has_halo_ = halo != nullptr;
       if (has_halo_) halo->flatten(halos_[list_version_ % halos_.size()]);
-      held_.emplace(tasks_->submit({.function = "md/hold", .inputs = list_inputs()}));
+      held_[list_version_ % held_.size()].emplace(tasks_->submit({.function = "md/hold", .inputs = list_inputs()}));
     });
   }
 
@@ -174,7 +174,8 @@ class AgentCoworker : public Coworker {
 
   void leave() override {
     pulling_ = nullptr;
-    for (std::optional<offpath::Task>* task : {&list_task_, &held_, &force_task_, &order_task_}) task->reset();
+    for (std::optional<offpath::Task>* task : {&list_task_, &held_[0], &held_[1], &force_task_, &order_task_})
+      task->reset();
     tasks_.reset();
   }
 
@@ -255,7 +256,10 @@ class AgentCoworker : public Coworker {
   bool has_halo_ = false;
   std::uint64_t exchanged_steps_ = 0;
   std::optional<offpath::Segment> forces_, sums_;
-  std::optional<offpath::Task> list_task_, held_, force_task_, order_task_;
+  std::optional<offpath::Task> list_task_, force_task_, order_task_;
+  // By turns, because a task that is destroyed before its end is cancelled, and a worker that is then late is killed.
+  // Forces are taken between the second last one and the next, so that one is over.
+  std::array<std::optional<offpath::Task>, 2> held_;
   offpath::Task* pulling_ = nullptr;
   offpath::Wait patience_ = offpath::forever;
 };

@@ -85,11 +85,14 @@ Offload AutoOffload::next_probe() const {
   return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list;
 }
 
-// Probes are made without an exchange.
-bool AutoOffload::may_offload_forces() const {
+std::string AutoOffload::why_no_forces() const {
   const Settings& s = simulation_.settings();
-  return s.trigger == Trigger::interval && s.potential == Potential::lj &&
-         Simulation::why_not(Offload::force, s).empty();
+  if (s.potential == Potential::eam)
+    return "EAM needs an exchange, which probes do not make; for one element --offload force --exchange agent does";
+  if (s.trigger == Trigger::displacement)
+    return "a list would serve a step longer, and --trigger displacement misses no pair";
+  if (s.lj_types > 1) return "the agent computes one type of atoms";
+  return Simulation::why_not(Offload::force, s);
 }
 
 void AutoOffload::measure(double seconds) {
@@ -238,7 +241,7 @@ void AutoOffload::doubt(double seconds) {
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), ", later %s %.4g, alone %.4g", name_of(best_), 1e3 * slow_s_, 1e3 * each);
   found_ += text.data();
-  // Both got slower: other load on the machine is no reason to give up.
+  // Both got slower: other load on the machine is not a reason to give up.
   if (on_any_rank(!simulation_.has_coworker()) || slow_s_ > worth_keeping * each) return;
   alone_ = each;
   simulation_.switch_to(best_);
@@ -246,7 +249,10 @@ void AutoOffload::doubt(double seconds) {
 
 std::string AutoOffload::verdict() const {
   const std::string mode = name_of(simulation_.mode());
-  if (!found_.empty()) return mode + " (" + found_ + ")";
+  if (!found_.empty()) {
+    const std::string why = why_no_forces();
+    return mode + " (" + found_ + (why.empty() ? "" : "; force is not a candidate: " + why) + ")";
+  }
   return mode + (simulation_.has_coworker() ? " (the agent has not answered)" : " (there is no agent)");
 }
 

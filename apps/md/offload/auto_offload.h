@@ -53,7 +53,9 @@ class AutoOffload {
   void doubt(double seconds);
   [[nodiscard]] bool host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const;
   [[nodiscard]] double interval_seen() const;
-  [[nodiscard]] bool may_offload_forces() const;
+  // Why forces elsewhere are not a candidate; empty if they are.
+  [[nodiscard]] std::string why_no_forces() const;
+  [[nodiscard]] bool may_offload_forces() const { return why_no_forces().empty(); }
   [[nodiscard]] Offload next_probe() const;
   [[nodiscard]] bool on_any_rank(bool here) const;
 

@@ -21,7 +21,7 @@ void ExchangeChoice::step_done(double seconds) {
   seconds_[used].push_back(seconds);
   const std::size_t taken = seconds_[0].size() + seconds_[1].size();
   if (taken < ways.size() * turns) {
-    // host, agent, agent, host, host, ...: what drifts in time is the same for both.
+    // host, agent, agent, host, host, ...: drift in time affects both alike.
     simulation_.exchange_by(ways[(taken + 1) / 2 % 2]);
     return;
   }

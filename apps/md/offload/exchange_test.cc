@@ -155,7 +155,7 @@ TEST(Exchange, AgentsThatDoNotMeetAreRefusedOrDoneWithout) {
             std::string::npos);
   const Thermo expected = after(100, small_box(Offload::force, 5));
   ThreadRanks::run(2, [&](Ranks& ranks) {
-    // One of them cannot, so none does.
+    // One of them cannot, so no rank does.
     Simulation simulation(exchanging(Exchange::automatic), ranks,
                           make_local_coworker({}, ranks.rank() == 0 ? &ranks : nullptr));
     simulation.start();
@@ -226,7 +226,7 @@ TEST(Exchange, TheFasterWayIsKeptOnAllRanks) {
   }
 }
 
-// ---- what an agent gets from its program
+// ---- inputs of an agent from its program
 
 class FlatHalo : public testing::Test {
  protected:

@@ -10,6 +10,7 @@
 #include "md/offload/agent_coworker.h"
 #include "md/offload/auto_offload.h"
 #include "md/offload/local_coworker.h"
+#include "md/offload/package_energy.h"
 #include "md/stopwatch.h"
 
 namespace md {
@@ -19,11 +20,17 @@ constexpr int warm_steps = 20;  // the crystal melts, and memory is touched
 constexpr int probes = 6, probes_warm = 2;
 constexpr std::array<Offload, 3> modes{Offload::none, Offload::force, Offload::list};
 
+// A step.
+struct Measured {
+  double seconds;
+  std::optional<double> joules;  // of the processor packages, where they can be read
+};
+
 struct Row {
   double interval;
   Offload mode;
   double predicted = 0;
-  std::optional<double> measured;
+  std::optional<Measured> measured;
 };
 
 Simulation& started(Simulation& simulation) {
@@ -70,8 +77,7 @@ class Model {
     return agent;
   }
 
-  // Seconds a step.
-  [[nodiscard]] double measure(Offload mode, double interval) const {
+  [[nodiscard]] Measured measure(Offload mode, double interval) const {
     Settings settings = settings_;
     settings.offload = mode;
     settings.interval = static_cast<std::int64_t>(interval);
@@ -79,13 +85,17 @@ class Model {
         settings, ranks_,
         mode == Offload::none ? nullptr : make_agent_coworker(ranks_, Simulation::shape_of(settings)));
     started(simulation);
+    const auto steps = static_cast<double>(settings_.steps);
     double seconds = 0;
+    PackageEnergy energy;
     {
       const Stopwatch watch(seconds);
       for (std::int64_t step = 0; step < settings_.steps; ++step) simulation.step();
     }
+    std::optional<double> joules = energy.joules();
+    if (joules) *joules /= steps;
     if (!simulation.coworker_lost().empty()) throw BrokenRun("the agent was lost: " + simulation.coworker_lost());
-    return seconds / static_cast<double>(settings_.steps);
+    return {seconds / steps, joules};
   }
 
  private:
@@ -138,12 +148,28 @@ double predict(const HostPhases& host, const AgentPhases& agent, Offload mode, d
 
 struct Watts {
   double host, agent;
-  [[nodiscard]] double joules(const Row& row) const {
-    return row.measured.value_or(row.predicted) * (host + (row.mode == Offload::none ? 0 : agent));
-  }
 };
 
-void print(const HostPhases& host, const AgentPhases& agent, const std::vector<Row>& rows, const Watts& watts) {
+// Both or neither: the power of a machine is not known here.
+std::optional<Watts> watts_of(const Options& options) {
+  const auto given = [&](const char* name) { return options.own.count(name) != 0; };
+  if (given("--host-watts") != given("--agent-watts"))
+    throw BadInput("--host-watts and --agent-watts: expected both or none");
+  if (!given("--host-watts")) return std::nullopt;
+  return Watts{number_of(options.own, "--host-watts", ""), number_of(options.own, "--agent-watts", "")};
+}
+
+// The energy of a step: by the watts that were given, otherwise as measured.
+std::optional<double> joules_of(const Row& row, const std::optional<Watts>& watts) {
+  if (watts) {
+    const double seconds = row.measured ? row.measured->seconds : row.predicted;
+    return seconds * (watts->host + (row.mode == Offload::none ? 0 : watts->agent));
+  }
+  return row.measured ? row.measured->joules : std::nullopt;
+}
+
+void print(const HostPhases& host, const AgentPhases& agent, const std::vector<Row>& rows,
+           const std::optional<Watts>& watts) {
   std::printf("# ms per call force   rebuild  communicate  integrate\n# host    %9.4g %9.4g %9.4g %9.4g",
               1e3 * host.force, 1e3 * host.rebuild, 1e3 * host.communicate, 1e3 * host.integrate);
   std::printf("   in list mode: rebuild %.4g, communicate %.4g\n", 1e3 * host.rebuild_wide,
@@ -154,20 +180,24 @@ void print(const HostPhases& host, const AgentPhases& agent, const std::vector<R
   for (const Row& row : rows) {
     std::printf("%g %s %.5g ", row.interval, name_of(row.mode), 1e3 * row.predicted);
     if (row.measured)
-      std::printf("%.5g %+.1f", 1e3 * *row.measured, 100 * (row.predicted / *row.measured - 1));
+      std::printf("%.5g %+.1f", 1e3 * row.measured->seconds, 100 * (row.predicted / row.measured->seconds - 1));
     else
       std::printf("- -");
-    std::printf(" %.4g\n", watts.joules(row));
+    if (const std::optional<double> joules = joules_of(row, watts))
+      std::printf(" %.4g\n", *joules);
+    else
+      std::printf(" -\n");
   }
 }
 
-void write_rows(std::FILE* file, const char* name, const std::vector<Row>& rows, const Watts& watts) {
+void write_rows(std::FILE* file, const char* name, const std::vector<Row>& rows, const std::optional<Watts>& watts) {
   std::fprintf(file, "\"%s\": [", name);
   for (std::size_t k = 0; k < rows.size(); ++k) {
     const Row& row = rows[k];
-    std::fprintf(file, "%s\n  {\"interval\": %g, \"mode\": \"%s\", \"predicted_s\": %.9g, \"joules\": %.9g",
-                 k == 0 ? "" : ",", row.interval, name_of(row.mode), row.predicted, watts.joules(row));
-    if (row.measured) std::fprintf(file, ", \"measured_s\": %.9g", *row.measured);
+    std::fprintf(file, "%s\n  {\"interval\": %g, \"mode\": \"%s\", \"predicted_s\": %.9g", k == 0 ? "" : ",",
+                 row.interval, name_of(row.mode), row.predicted);
+    if (const std::optional<double> joules = joules_of(row, watts)) std::fprintf(file, ", \"joules\": %.9g", *joules);
+    if (row.measured) std::fprintf(file, ", \"measured_s\": %.9g", row.measured->seconds);
     std::fprintf(file, "}");
   }
   std::fprintf(file, "]");
@@ -189,8 +219,7 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
   const std::vector<double> cores = numbers_of(options.own, "--agent-cores", "1,2,4,8");
   const double speed = number_of(options.own, "--agent-speed", "1"),
                parallel = number_of(options.own, "--agent-parallel", "1");
-  // The paper's estimates: an average Broadwell server, and a BlueField-2 beside an ordinary adapter.
-  const Watts watts{number_of(options.own, "--host-watts", "316"), number_of(options.own, "--agent-watts", "30")};
+  const std::optional<Watts> watts = watts_of(options);
   const bool measures = options.own.count("--measure") == 0 || options.own.at("--measure") != "0";
   if (parallel > 1) throw BadInput("--agent-parallel: expected a share of at most 1");
 
@@ -198,7 +227,7 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
   const HostPhases host = one.measure_host();
   const AgentPhases agent = one.measure_agent();
   std::vector<Row> rows;
-  std::optional<double> lists_measured;  // the same for all intervals
+  std::optional<Measured> lists_measured;  // the same for all intervals
   for (const double interval : intervals) {
     for (const Offload mode : modes) {
       Row row{interval, mode, predict(host, agent, mode, interval), std::nullopt};

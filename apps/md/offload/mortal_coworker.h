@@ -20,6 +20,8 @@ struct CoworkerLife {
   int answers_left = 0;
   double patience_s = 0;     // as last set by the simulation
   int lists_too_large = 0;   // so many lists do not fit into their room
+  int looks_for_a_list = 0;  // so many times it is asked in vain whether a list is done
+  int lists_begun = 0;
   Dies when = Dies::taking;  // the call that counts its answers
   bool has_left = false;
 };
@@ -64,10 +66,12 @@ class MortalCoworker : public Coworker {
   void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
     answer(Dies::beginning_list);
     living_->begin_list(x, own, cut, half);
+    ++life_.lists_begun;
+    looks_left_ = life_.looks_for_a_list;
   }
   bool list_done() override {
     answer(Dies::asked_whether_done);
-    return living_->list_done();
+    return looks_left_-- <= 0 && living_->list_done();
   }
   std::optional<PairList> take_list() override {
     answer(Dies::taking);
@@ -113,6 +117,7 @@ class MortalCoworker : public Coworker {
   std::unique_ptr<Coworker> living_;
   std::array<std::optional<ListInPages>, 2> taken_;
   std::size_t turn_ = 0;
+  int looks_left_ = 0;
 };
 
 }  // namespace md

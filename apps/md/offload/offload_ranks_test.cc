@@ -45,7 +45,7 @@ TEST_P(OffloadRanks, ListsMissNothingAndStepsDoNotWaitForAllRanks) {
   EXPECT_GT(counts.begun, GetParam() * steps / 2);
 }
 
-// An atom flies so deep into another that this one is beyond the skin a step later: nothing told it before.
+// An atom flies so deep into another that this one is beyond the skin a step later, without warning.
 TEST(OffloadRanksGuard, AnAtomThatBecomesTooFastIsCounted) {
   const TemporaryFile data(
       "x\n\n4 atoms\n1 atom types\n0 12 xlo xhi\n0 12 ylo yhi\n0 12 zlo zhi\n\nAtoms\n\n1 1 2 2 2\n2 1 2 2 2.742\n"

@@ -40,6 +40,19 @@ TEST(Offload, AListThatDoesNotFitIsMadeByTheHostAndTheNextOneFits) {
   EXPECT_GT(simulation.lists_by_coworker(), 40);
 }
 
+// A list that takes most of the time for which one serves: when atoms are sorted, none is waited for in vain.
+TEST(Offload, EveryListThatIsRequestedIsUsed) {
+  CoworkerLife life{.answers_left = std::numeric_limits<int>::max(), .looks_for_a_list = 3};
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::list), ranks, std::make_unique<MortalCoworker>(life));
+  simulation.start();
+  for (int step = 0; step < 400; ++step) simulation.step();
+  expect_near(simulation.thermo(), exact_after(400));
+  EXPECT_GT(simulation.rebuilds(), 5);
+  EXPECT_GT(life.lists_begun, 40);
+  EXPECT_LE(life.lists_begun - simulation.lists_by_coworker(), 1) << "but for one that is under way";
+}
+
 TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
   OneRank ranks;
   Simulation simulation(small_box(Offload::force), ranks, make_local_coworker());
@@ -205,7 +218,26 @@ TEST_F(OffloadedMetal, AutoTriesListsAlone) {
     automatic.step_done(1e-9);
   }
   EXPECT_NE(automatic.verdict().find("list"), std::string::npos) << automatic.verdict();
-  EXPECT_EQ(automatic.verdict().find("force"), std::string::npos) << automatic.verdict();
+  EXPECT_EQ(automatic.verdict().find("force "), automatic.verdict().find("force is not a candidate: EAM"));
+  EXPECT_NE(automatic.verdict().find("force is not a candidate: EAM"), std::string::npos) << automatic.verdict();
+}
+
+TEST(AutoOffload, SaysWhyForcesAreNoCandidate) {
+  for (const Trigger trigger : {Trigger::displacement, Trigger::interval}) {
+    OneRank ranks;
+    Settings settings = small_box(Offload::automatic);
+    settings.trigger = trigger;
+    Simulation simulation(settings, ranks, make_local_coworker());
+    simulation.start();
+    AutoOffload automatic(simulation, ranks);
+    for (int step = 0; step < 100; ++step) {
+      simulation.step();
+      automatic.step_done(1e-9);
+    }
+    const std::string said = automatic.verdict();
+    const bool none = said.find("; force is not a candidate: a list would serve a step longer") != std::string::npos;
+    EXPECT_EQ(none, trigger == Trigger::displacement) << said;
+  }
 }
 
 TEST(Offload, ModesChangeInTheMiddleOfARun) {
@@ -290,7 +322,7 @@ TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
   EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
 }
 
-// The warm-up is among them, and forces elsewhere are no exception, whose lists are twenty steps apart.
+// The warm-up is included, also for forces elsewhere, whose lists are twenty steps apart.
 TEST(AutoOffload, EndsATrialAsSoonAsItHasLostAFewSteps) {
   for (const std::int64_t interval : {1, 20}) {
     OneRank ranks;
@@ -324,7 +356,7 @@ TEST_F(AutoOffloadTest, AHiccupOfTheMachineEndsNoTrial) {
   EXPECT_GE(tried, 18) << automatic_->verdict();
 }
 
-// What would be won in the steps that are left does not pay for a trial, however fast the mode is.
+// The gain over the remaining steps does not pay for a trial, however fast the mode is.
 TEST(AutoOffload, TriesNothingShortlyBeforeTheEnd) {
   int not_worth_it = 0;
   for (std::int64_t steps = 4; steps <= 44; steps += 2) {

@@ -12,13 +12,13 @@
 // current one. Atoms keep their places in memory meanwhile (no exchange, no sort), so the new list's indices are right.
 // A list is valid as long as no atom has moved further than half the skin since its snapshot. Every step measures this,
 // and if the list expires before the next one is ready, the host waits: so no pair is ever missed. Atoms leave their
-// bins, so bins and halo are wider by a margin. When half of that is used up, the host exchanges, sorts and makes a
-// list itself.
+// bins, so bins and halo are wider by a margin. Shortly before half of that is used up, no list is requested any more;
+// when the current one expires, the host exchanges, sorts and makes a list itself.
 //
 // Several ranks request lists in the same step and adopt them in the same step, because each measures its own atoms
-// only: with snapshots of different steps nobody would know how far a ghost has gone. They agree by a maximum over all
-// ranks that is begun in one step and read in the next, so no step waits for it. Where twice the longest way of an atom
-// in one step would bring it to the limit, and when lists are adopted, they wait for the maximum of this very step. An
+// only: with snapshots of different steps the way of a ghost would be unknown. They agree by a maximum over all ranks
+// that is begun in one step and read in the next, so no step waits for it. Where twice the longest way of an atom in
+// one step would bring it to the limit, and when lists are adopted, they wait for the maximum of this very step. An
 // atom faster than that is found by its own rank, counted, and reported at the end (steps_too_late).
 //
 // Each of several ranks has a coworker of its own. When one is lost, all ranks compute that step themselves and
@@ -36,7 +36,7 @@
 namespace md {
 namespace {
 
-// What ranks agree on: how far an atom is from its place in the list; how far one went in the last step; how far one is
+// The maxima over all ranks: an atom's distance from its place in the list, its way in the last step, and its distance
 // from its bin; whether a coworker is lost; whether a list is not ready (1) or did not fit (2).
 enum Guarded : std::size_t { gone, step_length, strayed, lost, unready };
 constexpr double faster_at_most = 2;  // in one step, than the fastest atom of the step before
@@ -80,7 +80,7 @@ void Simulation::meet_coworkers() {
   } else if (!chosen_later_) {
     throw BadInput(
         "--exchange agent: ranks need one agent, or agents of one group, and each agent as many workers of the plug-in "
-        "as the run has ranks (plugin.workers): " +
+        "as it has ranks of the run (plugin.workers): " +
         coworkers_apart_);
   }
 }
@@ -251,7 +251,7 @@ bool Simulation::lists_run_out(bool& ask) {
     adopt_list();
     agree_now();
   }
-  if (agreed_[lost] > 0) {  // one rank lost its coworker: all continue without, and miss no pair either
+  if (agreed_[lost] > 0) {  // one rank lost its coworker: all continue without, and still miss no pair
     go_on_without();
     if (!chosen_later_) {
       settings_.trigger = Trigger::displacement;
@@ -260,7 +260,10 @@ bool Simulation::lists_run_out(bool& ask) {
     make_grid(domain_.whole);
     return true;
   }
-  ask = !list_requested_ && agreed_[gone] > list_requested_at * allowed;
+  // A list that is requested now serves until atoms have gone `allowed` from here. If they would leave their bins
+  // earlier, it would be waited for and discarded.
+  const bool serves = 2 * (agreed_[strayed] + allowed) <= margin_;
+  ask = !list_requested_ && serves && agreed_[gone] > list_requested_at * allowed;
   if (agreed_[gone] > allowed || 2 * agreed_[strayed] > margin_ || agreed_[unready] > 1) return true;
   if (moved_.since > allowed || 2 * (moved_.since + strayed_) > margin_) ++steps_too_late_;
   if (ranks_.count() > 1) {

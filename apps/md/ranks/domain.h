@@ -30,7 +30,7 @@ struct Domain {
 // The grid of `ranks` whose parts have the smallest surface; of equal ones, that with the fewest ranks along x.
 Domain make_domain(const Box& whole, int ranks, int rank);
 
-// Whose part of the box a position within it is in.
+// The rank whose part of the box contains a position.
 class RankOfPosition {
  public:
   RankOfPosition(const Box& whole, int ranks);

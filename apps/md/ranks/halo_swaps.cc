@@ -11,7 +11,7 @@
 namespace md {
 namespace {
 
-// What precedes the indices of the sent atoms of all swaps, one for each swap.
+// The heads before the indices of the sent atoms of all swaps, one for each swap.
 struct Head {
   std::uint32_t axis, to, from, zero;
   double shift;

@@ -54,7 +54,7 @@ class MpiRanks : public Ranks {
   void maximum(std::span<double> numbers) override { reduce(numbers, MPI_MAX); }
 
   void begin_maximum(std::span<const double> numbers) override {
-    end_begun();  // one that nobody asked for
+    end_begun();  // one that was not requested
     std::copy_n(numbers.begin(), numbers.size(), begun_.begin());
     MPI_Iallreduce(MPI_IN_PLACE, begun_.data(), bytes_of(numbers.size()), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD,
                    &request_);

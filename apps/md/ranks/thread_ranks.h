@@ -103,7 +103,7 @@ class ThreadRanks {
       reduce(numbers, [](double a, double b) { return std::max(a, b); });
     }
     void begin_maximum(std::span<const double> numbers) override {
-      if (begun_ > 0) {  // one that nobody asked for
+      if (begun_ > 0) {  // one that was not requested
         std::vector<double> dropped(begun_);
         finish_maximum(dropped);
       }

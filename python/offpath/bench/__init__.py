@@ -15,25 +15,30 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from .programs import check_installed
+from .programs import check_installed, empty_report
 from .report import Report
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
+app = typer.Typer(no_args_is_help=True, help="Measure claims against their peers, on this machine.")
 
 LINKS = ("local", "tcp", "verbs")
 TCP_LINKS = ("tcp", "verbs")  # between a program's machine and the agent's
+EXCHANGE_LINKS = ("unix", "tcp", "verbs")  # between agents
 TCP_PARTS = (
     *("echo", "busy", "stream", "threads", "connections", "sparse", "posts", "idle", "redis"),
-    *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
+    *("goodput", "sharing", "slow-path", "breakdown", "devices"),  # bad networks; handshakes; stages; AF_XDP
+    "cores",  # simulated: a core for each process
 )
 TASK_PARTS = ("calls", "bytes")
 # As in the modules, which are imported only when they are needed.
-MOVE_PARTS = ("posts", "bandwidth", "placement", "flight", "memory", "buffers")
-POOL_PARTS = ("objects", "queries")
-SIFT_PARTS = ("split", "impulse", "injection", "tracks")
-EXCHANGE_PARTS = ("samples", "peers", "overhead", "region", "ranks", "model")
+MOVE_PARTS = ("posts", "bandwidth", "placement", "flight", "memory", "cores", "buffers")
+POOL_PARTS = ("objects", "queries", "cores", "histogram")
+SIFT_PARTS = ("split", "impulse", "injection", "tracks", "agents")
+EXCHANGE_PARTS = (
+    *("samples", "peers", "overhead", "region", "ranks", "sizes", "model"),
+    *("agents", "group", "load", "impact"),  # real agents; load takes an hour
+)
 GROWTH_PARTS = ("streams", "objects", "frames", "columns", "programs")
 MD_PARTS = ("rates", "mdbench", "machine", "memory", "alone", "card", "gains", "auto", "model", "agree", "ranks", "tdr")
 
@@ -52,7 +57,7 @@ def all_benchmarks(
         typer.Option("--weak-agent", help="Agents share 20 % of a core, as slow as a BlueField-2's (control groups)."),
     ] = False,
 ) -> None:
-    """Measure claims beside their peers, on this machine."""
+    """Measure claims against their peers, on this machine."""
     if "--help" not in sys.argv:
         check_installed()
     if weak_agent:
@@ -75,14 +80,20 @@ def chosen(asked: list[str] | None, parts: tuple[str, ...]) -> list[str]:
     return asked or list(parts)
 
 
+def check_links(asked: Sequence[str], links: tuple[str, ...]) -> None:
+    """Raises BadParameter for one that there is not."""
+    if unknown := [each for each in asked if each not in links]:
+        raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(links)}", param_hint="--link")
+
+
 def make_console() -> Console:
-    """The terminal, or wide lines where there is none."""
+    """The terminal, or wide lines without a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=160)
 
 
 def command_of(arguments: Sequence[str]) -> str:
-    """What was measured with, without where its results went."""
+    """The options of the measurement, without the places of its results."""
     words = iter(arguments)
     kept = ["offpath"]
     for word in words:
@@ -140,7 +151,8 @@ def arrow_steps_command(
     sizes_max: SizesOption = "1G",
     agent: Annotated[bool, typer.Option(help="Also under a BlueField-2's CPU quota (needs control groups).")] = True,
 ) -> None:
-    """What converting arrays to serialised Arrow costs, step by step; table I and figures 7 to 10 of the SDMS paper."""
+    """The cost of converting arrays to serialised Arrow, step by step; table I and figures 7 to 10 of the SDMS
+    paper."""
     from . import arrow_steps
 
     report = arrow_steps.run(out, "1M" if quick else sizes_max, quick, agent, make_console())
@@ -161,8 +173,7 @@ def link_command(
     """The links themselves: latency, bandwidth, message rate, all-gather, with program and agent placed in turn."""
     from . import link as link_bench
 
-    if unknown := [each for each in link or () if each not in LINKS]:
-        raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(LINKS)}", param_hint="--link")
+    check_links(link or (), LINKS)
     try:
         report = link_bench.run(out, link or link_bench.links_here(), sizes_max, quick, make_console())
     except link_bench.NoDevice as error:
@@ -178,7 +189,7 @@ def pool_command(
     quick: QuickOption = False,
     part: Annotated[list[str] | None, part_option(POOL_PARTS)] = None,
 ) -> None:
-    """Small objects, and queries where the data lies; figures 3 and 4 of the paper on data services."""
+    """Small objects, queries and a histogram where the data lies; figures 3 and 4 of the paper on data services."""
     from . import pool
 
     finish(pool.run(out, quick, make_console(), chosen(part, POOL_PARTS)), json_path, check)
@@ -186,7 +197,7 @@ def pool_command(
 
 @app.command("adios2")
 def adios2_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
-    """The engine for ADIOS2 beside SST and BP5 of the same wheel: time of a step in the writer, memory, reading."""
+    """The engine for ADIOS2 against SST and BP5 of the same wheel: time of a step in the writer, memory, reading."""
     from . import adios2_engines
 
     finish(adios2_engines.run(quick, make_console()), json_path, check)
@@ -194,7 +205,7 @@ def adios2_command(json_path: JsonOption = None, check: CheckOption = False, qui
 
 @app.command("lammps")
 def lammps_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
-    """The fixes for LAMMPS: a hand-over beside a dump, an analysis on the agent beside LAMMPS's own."""
+    """The fixes for LAMMPS: a hand-over against a dump, an analysis on the agent against LAMMPS's own."""
     from . import lammps_fixes
 
     finish(lammps_fixes.run(quick, make_console()), json_path, check)
@@ -210,17 +221,30 @@ def exchange_command(
         str, typer.Option(help="L,o,g,G of the network, in ns and ns a byte; without: InfiniBand HDR.")
     ] = "",
     part: Annotated[list[str] | None, part_option(EXCHANGE_PARTS)] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", help=f"Only rounds between real agents over a link: {', '.join(EXCHANGE_LINKS)}."),
+    ] = None,
     peer_program: Annotated[
         str, typer.Option("--peer-program", help="Path of LDMS's ldmsd, built outside; without: of the PATH.")
     ] = "",
 ) -> None:
-    """Sampling hosts: latency, rate, processor time and memory on the host, beside node_exporter and LDMS. Exchange
-    time between MPI's ranks, and of up to 1600 members by LogGP (--loggp)."""
-    from . import exchange_time, sampling
+    """Sampling hosts: latency, rate, processor time and memory on the host, against node_exporter and LDMS. Exchange
+    time between MPI's ranks, between up to 100 real agents, and of up to 1600 members by LogGP (--loggp). The cost of a
+    group of 100 agents, and the loss of an MPI program to samplers."""
+    from . import exchange_real, exchange_time, sampling
 
+    if link:
+        if part:
+            raise typer.BadParameter("goes without --part", param_hint="--link")
+        check_links(link, EXCHANGE_LINKS)
+        report = empty_report("exchange")
+        exchange_real.run(report, out, quick, make_console(), ["agents"], link)
+        return finish(report, json_path, check)
     parts = chosen(part, EXCHANGE_PARTS)
     report = sampling.run(out, quick, make_console(), parts, peer_program)
     exchange_time.run(report, out, quick, make_console(), loggp, parts)
+    exchange_real.run(report, out, quick, make_console(), parts)
     finish(report, json_path, check)
 
 
@@ -236,9 +260,9 @@ def md_command(
         typer.Option("--peer-program", help="Path of a program of MD-Bench, built outside; repeatable."),
     ] = None,
 ) -> None:
-    """Molecular dynamics (offpath-md) beside LAMMPS's lj/cut and MD-Bench, double beside mixed precision, memory; what
-    an agent is worth to it, beside the host alone and its model; figures 6 to 8 and 11 to 15 of the paper on
-    molecular dynamics."""
+    """Molecular dynamics (offpath-md) against LAMMPS's lj/cut and MD-Bench, double against mixed precision, memory; its
+    gain from an agent, against the host alone and its model; figures 6 to 8 and 11 to 15 of the paper on molecular
+    dynamics."""
     from . import md
 
     finish(md.run(out, quick, chosen(part, MD_PARTS), make_console(), peer_program or []), json_path, check)
@@ -250,14 +274,24 @@ def sift_command(
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
-    particles: Annotated[int, typer.Option(help="The smaller of the two sizes of the impulse.")] = 10_000_000,
+    particles: Annotated[
+        int, typer.Option(help="The smaller of the two sizes of the impulse; of a step through real agents.")
+    ] = 10_000_000,
+    agents: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Only through so many real agents, over unix and TCP.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that go through real agents.")] = 5,
     part: Annotated[list[str] | None, part_option(SIFT_PARTS)] = None,
 ) -> None:
-    """Particles into tracks: split, injection, impulse, reading; figures 6 to 9 of the paper on data services."""
+    """Particles into tracks: split, injection, impulse, reading, a hundred real agents; figures 6 to 9 of the paper on
+    data services."""
     from . import sift
 
-    parts = chosen(part, SIFT_PARTS)
-    finish(sift.run(out, 100_000 if quick else particles, quick, make_console(), parts), json_path, check)
+    parts = ["agents"] if agents is not None and not part else chosen(part, SIFT_PARTS)
+    if agents is None:
+        agents = 4 if quick else sift.AGENTS
+    report = sift.run(out, 100_000 if quick else particles, quick, make_console(), parts, agents, steps)
+    finish(report, json_path, check)
 
 
 @app.command("growth")
@@ -268,7 +302,7 @@ def growth_command(
     quick: QuickOption = False,
     part: Annotated[list[str] | None, part_option(GROWTH_PARTS)] = None,
 ) -> None:
-    """What a service costs as its load grows: programs, streams, objects, size and columns of frames; slopes."""
+    """The cost of a service as its load grows: programs, streams, objects, size and columns of frames; slopes."""
     from . import growth
 
     finish(growth.run(out, quick, chosen(part, GROWTH_PARTS), make_console()), json_path, check)
@@ -286,7 +320,7 @@ def all_command(
     again: Annotated[bool, typer.Option("--again", help="Also parts whose file is there.")] = False,
     parts: Annotated[bool, typer.Option("--list", help="Only list the parts with their minutes and commands.")] = False,
 ) -> None:
-    """Everything, part by part, the most wanted claims first; goes on where it was stopped. The tables of the
+    """Everything, part by part, the most important claims first; continues where it was stopped. The tables of the
     documentation are made of these files (tools/results.py)."""
     from . import everything
 
@@ -310,7 +344,7 @@ def task_command(
     quick: QuickOption = False,
     part: Annotated[list[str] | None, part_option(TASK_PARTS)] = None,
 ) -> None:
-    """Functions over a program's memory: what asking costs, and the bytes beside memcpy."""
+    """Functions over a program's memory: the cost of a request, and of its bytes against memcpy."""
     from . import task
 
     finish(task.run(out, quick, chosen(part, TASK_PARTS), make_console()), json_path, check)
@@ -329,15 +363,14 @@ def tcp_command(
         typer.Option("--link", help=f"Only with the program beyond a link: {', '.join(TCP_LINKS)}."),
     ] = None,
 ) -> None:
-    """TCP on the agent beside the kernel's: echoes, processor time of the host, streams, connections, redis;
+    """TCP on the agent against the kernel's: echoes, processor time of the host, streams, connections, redis;
     goodput over bad networks; where an echo's time goes. With ``--link``: an agent that reaches its program over it."""
     from . import tcp, tcp_linked
 
     if link:
         if part or breakdown:
             raise typer.BadParameter("goes without --part and --breakdown", param_hint="--link")
-        if unknown := [each for each in link if each not in TCP_LINKS]:
-            raise typer.BadParameter(f"'{unknown[0]}' is not one of {', '.join(TCP_LINKS)}", param_hint="--link")
+        check_links(link, TCP_LINKS)
         return finish(tcp_linked.run(quick, link, make_console()), json_path, check)
     parts = ["breakdown"] if breakdown else chosen(part, TCP_PARTS)
     finish(tcp.run(out, quick, parts, make_console()), json_path, check)

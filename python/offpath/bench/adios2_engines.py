@@ -2,7 +2,7 @@
 
 A writer of each engine puts the same arrays in deferred mode, by turns with the others; its time runs from the first
 Put to the return of EndStep. A reader of each streaming engine gets every step whole before the next turn. BP5 writes
-to a file in memory, and nobody reads it.
+to a file in memory, which is not read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from rich.console import Console
 
 from . import adios2_stream
 from .agent_process import AgentProcess, AgentUnavailableError
-from .pool import Answering, median_interval
+from .intervals import median_interval
+from .pool import Answering
 from .programs import ProgramError, default_cores, empty_report
 from .report import Claim, Report
 

@@ -25,7 +25,7 @@ _quota: list[str] = []  # words before an agent's command, while agents are weak
 
 @contextmanager
 def weak_agents() -> Iterator[None]:
-    """Agents that start meanwhile share what a core of a BlueField-2 does. Raises ControlGroupError."""
+    """Agents that start meanwhile share the speed of a core of a BlueField-2. Raises ControlGroupError."""
     with control_group.bluefield_quota() as launcher:
         _quota[:] = launcher
         try:
@@ -91,7 +91,7 @@ def write_key(place: Path) -> Path:
 
 def launch(place: Path, core: int, chosen: list[str], configuration: Path | None = None,
            launcher: tuple[str, ...] = ()) -> subprocess.Popen:  # fmt: skip
-    """Starts the process; it may not listen yet."""
+    """Starts the process, which may not be listening yet."""
     try:
         program = find_program("offpath-agent")
     except ProgramError as error:

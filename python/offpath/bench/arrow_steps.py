@@ -1,4 +1,4 @@
-"""``offpath bench arrow-steps``: what converting arrays to a serialised Arrow record batch costs, step by step.
+"""``offpath bench arrow-steps``: the cost of converting arrays to a serialised Arrow record batch, step by step.
 
 Table I and figures 7 to 10 of the SDMS paper, on the host and under a SmartNIC's CPU quota.
 """
@@ -45,7 +45,7 @@ def run(out: Path, sizes_max: str, quick: bool, agent: bool, console: Console) -
 
 
 def measure_agent(report: Report, arguments: list[str]) -> str:
-    """Adds the agent's series; returns why there are none, or an empty string."""
+    """Adds the agent's series; returns the reason for missing ones, or an empty string."""
     try:
         with control_group.bluefield_quota() as launcher:
             report.absorb(run_program("bench_arrow_steps", [*arguments, "--place", "agent"], launcher=launcher))

@@ -30,7 +30,7 @@ class ControlGroupError(RuntimeError):
 def control_group(v1: Mapping[str, int], v2: Mapping[str, str], name: str = "") -> Iterator[Path]:
     """A group with these files set, the ones of the version there is; removed at the end. Raises ControlGroupError.
 
-    ``name`` tells groups apart that one process has at a time.
+    ``name`` distinguishes groups that one process has at a time.
     """
     unified = (V2_ROOT / "cgroup.controllers").exists()
     group = (V2_ROOT if unified else V1_ROOT) / f"offpath-bench-{os.getpid()}{name}"
@@ -65,7 +65,7 @@ def remove(group: Path) -> None:
 
 @contextmanager
 def bluefield_group(name: str = "", share: float = QUOTA_US / PERIOD_US) -> Iterator[Path]:
-    """A group whose processes together get what a core of a BlueField-2 does, or another ``share`` of a core. Raises
+    """A group whose processes together get the speed of a core of a BlueField-2, or another ``share`` of a core. Raises
     ControlGroupError."""
     quota = round(share * PERIOD_US)
     v1 = {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": quota}

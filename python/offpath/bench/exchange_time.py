@@ -1,81 +1,134 @@
 """Exchange time, in figures: between MPI's ranks on this machine, the tree with a deadline beside the collectives of
-the paper; and of 16 to 1600 members by the LogGP model, with what each of its constants does to it."""
+the paper; and of 16 to 1600 members by the LogGP model, with the influence of each of its constants, with a card for
+each member and with cards that members share. Both also by the size of a record, 48 B to 1 MiB."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ..sizes import size_text
 from . import figures
-from .md_ranks import find_mpirun
+from .md.ranks import find_mpirun
 from .programs import ProgramError, find_program, run_program
 from .report import Claim, Report, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RANKS = (2, 4, 8, 16)
 SIZES = {48: "48 B", 65536: "64 KiB"}
 TARGET = 1.0  # times as fast as the collectives
 RUN_S = 170
+SHAPES = ("allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)")
+SWEEP_RANKS = 8
+SWEEP = (48, *(4**power for power in range(4, 11)))
+SWEEP_ROUNDS = 100
+
+
+@dataclass
+class Row:
+    """One topology and size between ranks: medians of the tree with a deadline and of the collectives, by turns."""
+
+    shape: str
+    size: int
+    tree_us: float
+    collectives_us: float
+    pairs: int
+    ratio: float
+    interval: list[float]
+
+
+def run_ranks(ranks: int, rounds: int, options: Sequence[str] = (), only: Sequence[str] = ()) -> list[Row]:
+    """Of all topologies and sizes, or one: ``only`` is (topology, bytes). ``options`` are mpirun's.
+
+    Raises ProgramError.
+    """
+    program = find_program("bench_exchange_mpi")
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [find_mpirun(), "--oversubscribe", "-n", str(ranks), *options, str(program), str(rounds), *only]
+    try:
+        done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, check=False,
+                              timeout=RUN_S)  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(f"{' '.join(command)} did not end within {RUN_S} s") from error
+    if done.returncode != 0:
+        raise ProgramError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
+    rows = []
+    for line in done.stdout.splitlines():
+        fields = line.split(";")
+        if len(fields) == 9:
+            rows.append(Row(fields[0], int(fields[1]), float(fields[3]), float(fields[4]), int(fields[5]),
+                            float(fields[6]), [float(field) for field in fields[7:]]))  # fmt: skip
+    return rows
 
 
 def measure_ranks(report: Report, quick: bool) -> None:
-    mpirun = find_mpirun()
-    program = find_program("bench_exchange_mpi")
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     for ranks in RANKS[:2] if quick else RANKS:
-        rounds = 20 if quick else 1000 if ranks <= 4 else 300
-        command = [mpirun, "--oversubscribe", "-n", str(ranks), str(program), str(rounds)]
-        done = subprocess.run(command, env={**os.environ, **allowed}, capture_output=True, text=True, check=False,
-                              timeout=RUN_S)  # fmt: skip
-        if done.returncode != 0:
-            raise ProgramError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
-        for line in done.stdout.splitlines():
-            fields = line.split(";")
-            if len(fields) != 9:
-                continue
-            shape, size, pairs = fields[0], int(fields[1]), int(fields[5])
-            tree_us, peer_us = float(fields[3]), float(fields[4])
-            ratio, low, high = (float(field) for field in fields[6:])
-            report.claims.append(Claim(f"exchange.time_us ({shape}, {SIZES[size]}, {ranks} ranks)", tree_us, "us",
-                                       "MPI collectives", peer_us, ratio, f">= {TARGET:g}", ratio >= TARGET,
-                                       [low, high], pairs))  # fmt: skip
-            for name, us in ((f"{shape}, deadline", tree_us), (f"{shape}, collectives", peer_us)):
-                extend(report, f"exchange_ranks_{size}", name, ranks, us)
+        for row in run_ranks(ranks, 20 if quick else 1000 if ranks <= 4 else 300):
+            report.claims.append(Claim(f"exchange.time_us ({row.shape}, {SIZES[row.size]}, {ranks} ranks)", row.tree_us,
+                                       "us", "MPI collectives", row.collectives_us, row.ratio, f">= {TARGET:g}",
+                                       row.ratio >= TARGET, row.interval, row.pairs))  # fmt: skip
+            for name, us in ((f"{row.shape}, deadline", row.tree_us),
+                             (f"{row.shape}, collectives", row.collectives_us)):  # fmt: skip
+                extend(report, f"exchange_ranks_{row.size}", name, ranks, us)
 
 
-def extend(report: Report, figure: str, name: str, x: float, y: float) -> None:
+def measure_sizes(report: Report, quick: bool) -> None:
+    """The paper's sweep over sizes, in which hybrid had a dip."""
+    ranks, rounds = (2, 21) if quick else (SWEEP_RANKS, SWEEP_ROUNDS)
+    for shape in SHAPES[::3] if quick else SHAPES:
+        for size in SWEEP[::3] if quick else SWEEP:
+            row, *_ = run_ranks(ranks, rounds, only=[shape, str(size)])
+            name = f"exchange.sizes_us ({shape}, {size_text(size, 'g')}, {ranks} ranks)"
+            report.claims.append(Claim(name, row.tree_us, "us", "MPI collectives", row.collectives_us, row.ratio,
+                                       holds=True, interval=row.interval, pairs=row.pairs))  # fmt: skip
+            for name, us in ((f"{shape}, deadline", row.tree_us), (f"{shape}, collectives", row.collectives_us)):
+                extend(report, "exchange_sizes_ranks", name, size, us, "bytes of a record")
+
+
+def extend(report: Report, figure: str, name: str, x: float, y: float, what: str = "ranks") -> None:
     for line in report.series:
         if (line.figure, line.name) == (figure, name):
             line.x.append(x)
             line.y.append(y)
             return
-    report.series.append(Series(figure, name, "ranks", "us", [x], [y]))
+    report.series.append(Series(figure, name, what, "us", [x], [y]))
+
+
+def draw_lines(place: Axes, lines: list[Series], title: str) -> None:
+    """Solid by deadline, dashed the collectives; a topology has one colour in both."""
+    colours: dict[str, str] = {}
+    for line in lines:
+        shape = line.name.removesuffix(", deadline").removesuffix(", collectives")
+        colour = colours.setdefault(shape, f"C{len(colours)}")
+        style = "--" if "collectives" in line.name else "-"
+        place.plot(line.x, line.y, style, color=colour, marker="o", markersize=3, label=line.name)
+    place.set(xscale="log", yscale="log", ylabel="exchange time (us)", title=title)
+    place.yaxis.set_major_formatter("{x:g}")
+    place.grid(alpha=0.3)
+    if place.lines:
+        place.legend(fontsize=7)
 
 
 def draw(report: Report, out: Path) -> Path:
-    picture, axes = figures.new_figure(2, 3)
+    picture, axes = figures.new_figure(2, 4)
+    titles = (("ranks", "MPI's ranks on this machine"), ("time", "by LogGP"), ("cards", "by LogGP, on √n cards"))
     for row, (size, text) in enumerate(SIZES.items()):
-        for column, (figure, title) in enumerate((("ranks", "MPI's ranks on this machine"), ("time", "by LogGP"))):
+        for column, (figure, title) in enumerate(titles):
             place = axes[row][column]
-            colours: dict[str, str] = {}  # of a topology, by deadline and by collectives
-            for line in figures.lines_of(report, f"exchange_{figure}_{size}"):
-                shape = line.name.removesuffix(", deadline").removesuffix(", collectives")
-                colour = colours.setdefault(shape, f"C{len(colours)}")
-                style = "--" if "collectives" in line.name else "-"
-                place.plot(line.x, line.y, style, color=colour, marker="o", markersize=3, label=line.name)
-            place.set(xscale="log", yscale="log", xlabel="members", ylabel="exchange time (us)",
-                      title=f"{title}, {text}")  # fmt: skip
+            draw_lines(place, figures.lines_of(report, f"exchange_{figure}_{size}"), f"{title}, {text}")
             ticks = sorted({x for line in place.lines for x in line.get_xdata()})
             place.set_xticks(ticks, [f"{x:g}" for x in ticks])
             place.minorticks_off()
-            place.yaxis.set_major_formatter("{x:g}")
-            place.grid(alpha=0.3)
-            if place.lines:
-                place.legend(fontsize=7)
-        place = axes[row][2]
+            place.set(xlabel="members")
+        place = axes[row][3]
         lines = figures.lines_of(report, f"exchange_sensitivity_{size}")
         for i, line in enumerate(lines):
             place.bar([x + 0.16 * i for x in line.x], line.y, 0.16, label=line.name)
@@ -86,7 +139,21 @@ def draw(report: Report, out: Path) -> Path:
     return figures.save(picture, out, "exchange_time")
 
 
-PARTS = ("ranks", "model")
+def draw_sizes(report: Report, out: Path) -> Path | None:
+    """The paper's sweep over sizes: between ranks here, and where members share cards."""
+    panels = {"ranks": "MPI's ranks on this machine", "cards": "by LogGP, members that share cards"}
+    found = {name: figures.lines_of(report, f"exchange_sizes_{name}") for name in panels}
+    shown = [name for name, lines in found.items() if lines]
+    if not shown:
+        return None
+    picture, axes = figures.new_figure(1, len(shown))
+    for place, name in zip(axes[0], shown, strict=True):
+        draw_lines(place, found[name], panels[name])
+        figures.label_sizes(place)
+    return figures.save(picture, out, "exchange_sizes")
+
+
+PARTS = ("ranks", "sizes", "model")
 
 
 def run(report: Report, out: Path, quick: bool, console: Console, loggp: str = "",
@@ -100,10 +167,18 @@ def run(report: Report, out: Path, quick: bool, console: Console, loggp: str = "
                 measure_ranks(report, quick)
             except ProgramError as error:
                 report.add_unmeasured([("exchange.time_us (MPI)", "us", f">= {TARGET:g}")], str(error))
+    if "sizes" in parts:
+        with console.status("exchange time by size"):
+            try:
+                measure_sizes(report, quick)
+            except ProgramError as error:
+                report.add_unmeasured([("exchange.sizes_us (MPI)", "us", None)], str(error))
     if "model" in parts:
         with console.status("exchange time by LogGP"):
             arguments = [*(["--quick"] if quick else []), *(["--loggp", loggp] if loggp else [])]
             report.absorb(run_program("bench_exchange_time", arguments))
     shown = Report("exchange", claims=report.claims[before:])
     shown.conclude(console, quick=quick)
-    console.print(f"drawn: {draw(report, out)}")
+    for path in (draw(report, out), draw_sizes(report, out)):
+        if path is not None:
+            console.print(f"drawn: {path}")

@@ -91,7 +91,7 @@ def draw_bandwidth(report: Report, out: Path) -> Path | None:
 
 
 def draw_buffers(report: Report, out: Path) -> Path | None:
-    """Figure 4: what page-aligned sources and destinations and the buffer cache are worth."""
+    """Figure 4: the gain from page-aligned sources and destinations and from the buffer cache."""
     panels = [("fig4a", "(a) destination page-aligned"), ("fig4b", "(b) destination 8-byte aligned")]
     if not lines_of(report, "fig4a"):
         return None
@@ -191,7 +191,7 @@ def draw_task(report: Report, out: Path) -> Path | None:
 
 
 def draw_overhead(report: Report, out: Path) -> Path | None:
-    """What a computation loses to a sampler, by samples a second."""
+    """The loss of a computation to a sampler, by samples a second."""
     lines = lines_of(report, "exchange_overhead")
     if not lines:
         return None
@@ -206,6 +206,22 @@ def draw_overhead(report: Report, out: Path) -> Path | None:
     axes[0][0].grid(alpha=0.3, which="both")
     axes[0][0].legend(fontsize="small")
     return save(figure, out, "exchange_overhead")
+
+
+def draw_exchange_agents(report: Report, out: Path) -> Path | None:
+    """The time of a round between real agents, and of MPI's allgather over the same transport (dashed)."""
+    lines = lines_of(report, "exchange_agents")
+    if not lines:
+        return None
+    figure, axes = new_figure(1, 1, 8, 5)
+    for name in dict.fromkeys(line.name for line in lines):
+        points = sorted((line.x[0], line.y[0]) for line in lines if line.name == name)
+        style = "--" if "MPI" in name else "-"
+        axes[0][0].plot(*zip(*points, strict=True), style, marker="o", markersize=4, label=name)
+    axes[0][0].set(xlabel="members", ylabel="us", xscale="log", yscale="log", title="A round of 48-byte records")
+    axes[0][0].grid(alpha=0.3, which="both")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "exchange_agents")
 
 
 def draw_queries(report: Report, out: Path) -> Path | None:
@@ -230,6 +246,7 @@ def draw_sift(report: Report, out: Path) -> list[Path]:
         draw_splits(report, out),
         draw_first_stage(report, out),
         draw_impulse(report, out),
+        draw_agents(report, out),
     ]
     return [path for path in drawn if path is not None]
 
@@ -259,15 +276,27 @@ def draw_injection(report: Report, out: Path) -> Path | None:
 
 def draw_splits(report: Report, out: Path) -> Path | None:
     """Figure 7: splits over the stages they need, the best marked."""
-    lines = lines_of(report, "sift_fig7")
+    labels = {"jobs": "splits, sorts and checks", "publish": "pieces published and taken"}
+    return draw_by_ways(report, out, "sift_fig7", labels, "through 100 agents, one core for all", "fig7_splits")
+
+
+def draw_agents(report: Report, out: Path) -> Path | None:
+    """The same through agents that are processes, published over links."""
+    labels = {"stored": "until all is stored", "flush": "and in its track"}
+    return draw_by_ways(report, out, "sift_fig7_agents", labels, "through real agents on one machine", "fig7_agents")
+
+
+def draw_by_ways(
+    report: Report, out: Path, series: str, labels: dict[str, str], through: str, name: str
+) -> Path | None:
+    lines = lines_of(report, series)
     if not lines:
         return None
     names = list(dict.fromkeys(line.name.partition("/")[0] for line in lines))
-    parts = {part: [line.y[0] for line in lines if line.name.endswith("/" + part)] for part in ("jobs", "publish")}
+    parts = {part: [line.y[0] for line in lines if line.name.endswith("/" + part)] for part in labels}
     totals = [sum(values) for values in zip(*parts.values(), strict=True)]
     figure, axes = new_figure(1, 1, 7, 4.6)
     panel = axes[0][0]
-    labels = {"jobs": "splits, sorts and checks", "publish": "pieces published and taken"}
     bottom = [0.0] * len(names)
     for (part, values), colour in zip(parts.items(), ("#4477aa", "#ee6677"), strict=True):
         panel.bar(names, values, bottom=bottom, color=colour, width=0.5, label=labels[part])
@@ -277,10 +306,9 @@ def draw_splits(report: Report, out: Path) -> Path | None:
         panel.annotate(
             f"{total:.3g} s{best}", (place, total), ha="center", va="bottom", weight="bold" if best else None
         )
-    panel.set(ylabel="seconds", ylim=(0, 1.25 * max(totals)),
-              title=f"{lines[0].x[0] / 1e6:.3g} M particles through 100 agents, one core for all")  # fmt: skip
+    panel.set(ylabel="seconds", ylim=(0, 1.25 * max(totals)), title=f"{lines[0].x[0] / 1e6:.3g} M particles {through}")
     panel.legend(fontsize="small")
-    return save(figure, out, "fig7_splits")
+    return save(figure, out, name)
 
 
 def draw_first_stage(report: Report, out: Path) -> Path | None:
@@ -309,6 +337,8 @@ def draw_impulse(report: Report, out: Path) -> Path | None:
     figure, axes = new_figure(1, 1)
     axes[0][0].plot(counts, seconds, marker="o", color="#ee6677", label=lines[0].name)
     axes[0][0].plot(counts, [seconds[0] * count / counts[0] for count in counts], ":", color="grey", label="linear")
+    for line in lines_of(report, "sift_fig9_model"):
+        axes[0][0].plot([x / 1e6 for x in line.x], line.y, marker="s", color="#4477aa", label=line.name)
     axes[0][0].set(xscale="log", yscale="log", xlabel="millions of particles", ylabel="seconds",
                    title="An impulse through 100 agents, until all is in tracks")  # fmt: skip
     axes[0][0].set_xticks(counts, [f"{count:g}" for count in counts])

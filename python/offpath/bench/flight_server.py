@@ -1,7 +1,7 @@
 """An Arrow Flight server in Python, the peer of a move: ``python -m offpath.bench.flight_server CORE``.
 
-Prints its port, then serves until it is ended. A put that carries metadata is the last of its batch: the server holds
-what came and answers.
+Prints its port, then serves until it is ended. A put that carries metadata is the last of its batch: the server keeps
+the batch and answers.
 """
 
 from __future__ import annotations

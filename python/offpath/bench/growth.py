@@ -1,4 +1,4 @@
-"""``offpath bench growth``: what each service costs as its load grows.
+"""``offpath bench growth``: the cost of each service as its load grows.
 
 Every part gives lines over a number, drawn on logarithmic axes, and for each line the slope by least squares of the
 logarithms: 0 if the cost does not depend on the number, 1 if it grows in proportion. Where a line is steepest is named.

@@ -1,4 +1,4 @@
-"""``offpath bench link``: what a link does before any service stands on it, with its two ends placed in turn.
+"""``offpath bench link``: the speed of a bare link, without services, with its two ends placed in turn.
 
 The measurements that papers on SmartNICs begin with (OSU: latency, bandwidth, message rate, all-gather), between two
 hosts, host and agent, two agents. An agent here is a process under a BlueField-2's processor quota.
@@ -112,7 +112,7 @@ def add_perftest(report: Report, quick: bool) -> None:
 
 
 def serve_and_ask(command: list[str], address: str) -> str:
-    """What perftest's client says of a server beside it; empty if it got stuck."""
+    """The output of perftest's client with a server beside it; empty if it got stuck."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(100):  # until it listens

@@ -16,18 +16,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import figures
+from . import cores, figures
 from .agent_process import AgentProcess, AgentUnavailableError
 from .programs import ProgramError, default_cores, run_program
 from .report import Claim, Report
 
-# Every claim of the table by its part: name, unit, target. What a part does not report is shown as not holding, with
-# the reason.
-CLAIMS_OF: dict[str, list[tuple[str, str, str]]] = {
+# Every claim of the table by its part: name, unit, target. A claim that its part does not report is shown as not
+# holding, with the reason.
+CLAIMS_OF: dict[str, list[tuple[str, str, str | None]]] = {
     "posts": [
         ("move.post_ns_p50", "ns", "<= 400 ns"),
         ("move.post_asleep_us_p50", "us", ">= 0.83"),
         ("move.post_rhythm_us_p50", "us", "<= 10 us"),
+        ("move.post_cold_us_p50 (in a rhythm)", "us", "<= 20 us"),
+        ("move.post_cold_us_p50 (irregular)", "us", ">= 0.83"),
         ("move.rhythm_agent_cpu", "%", "<= 5 %"),
         ("move.idle_agent_cpu", "%", "<= 1 %"),
         ("move.post_size_spread", "x", "<= 1.5 x"),
@@ -58,6 +60,7 @@ CLAIMS_OF: dict[str, list[tuple[str, str, str]]] = {
         ("move.host_library_threads", "threads", "<= 0 threads"),
         ("move.host_library_libraries", "libraries", "<= 0 libraries"),
     ],
+    "cores": cores.MOVES.claims,
     "buffers": [],  # figure 4
 }
 CLAIMS = [claim for claims in CLAIMS_OF.values() for claim in claims]
@@ -65,7 +68,7 @@ CLAIMS = [claim for claims in CLAIMS_OF.values() for claim in claims]
 
 @dataclass
 class Setting:
-    """What every part of the benchmark is run with."""
+    """The options of every part of the benchmark."""
 
     host_core: int
     agent_core: int
@@ -78,13 +81,14 @@ class Setting:
         return [*cores, "--sizes-max", self.sizes_max, *quick, *others]
 
 
-# What each part runs.
+# The programs of each part.
 PARTS: dict[str, list[Callable[[Setting], Report]]] = {
     "posts": [lambda s: with_agent(s, "bench_move_post"), lambda s: measure_python(s)],
     "bandwidth": [lambda s: with_agent(s, "bench_move_bandwidth")],
     "placement": [lambda s: with_agent(s, "bench_move_arrow")],
     "flight": [lambda s: measure_flight(s)],
     "memory": [lambda s: with_agent(s, "bench_move_memory")],
+    "cores": [lambda s: cores.measure(cores.MOVES, s.quick)],
     "buffers": [
         lambda s: with_agent(s, "bench_move_bandwidth", "--part", "buffers"),
         lambda s: measure_without_cache(s),
@@ -117,7 +121,7 @@ def run(out: Path, sizes_max: str, quick: bool, console: Console, parts: Sequenc
 
 
 def add_missing(report: Report, failures: list[str], parts: Sequence[str] = tuple(PARTS)) -> None:
-    """Adds the claims that their part did not report, with what went wrong."""
+    """Adds the claims that their part did not report, with the error."""
     reported = {claim.claim for claim in report.claims}
     missing = [entry for part in parts for entry in CLAIMS_OF[part] if entry[0] not in reported]
     report.add_unmeasured(missing, "; ".join(failures) or "no part reported it")

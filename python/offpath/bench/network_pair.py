@@ -22,6 +22,9 @@ PEER_SERVER_ADDRESS = "10.9.1.2"
 # Of a third pair: the kernel's end in ``far``, and that of another agent.
 SECOND_KERNEL_ADDRESS = "10.9.2.1"
 SECOND_AGENT_ADDRESS = "10.9.2.2"
+# Of a link through a bad network: the end in ``near``, and that in ``card``.
+LINK_HOST_ADDRESS = "10.9.3.1"
+LINK_CARD_ADDRESS = "10.9.3.2"
 
 
 @dataclass
@@ -36,6 +39,14 @@ class NetworkPair:
         return _enter(self.far, *command)
 
 
+@dataclass
+class CardPair(NetworkPair):
+    card: int  # where the device is that ``near`` has otherwise
+
+    def card_command(self, *command: str) -> list[str]:
+        return _enter(self.card, *command)
+
+
 def _hold() -> subprocess.Popen[bytes]:
     held = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 3600"], stdout=subprocess.PIPE)
     assert held.stdout is not None
@@ -44,7 +55,7 @@ def _hold() -> subprocess.Popen[bytes]:
 
 
 def missing() -> str | None:
-    """Why there can be none on this machine."""
+    """The reason why this machine cannot have them."""
     if os.geteuid() != 0:
         return "network namespaces take root"
     for program in (["unshare", "--net", "true"], ["ip", "-V"], ["nsenter", "--version"]):
@@ -90,16 +101,26 @@ def _namespaces(stack: contextlib.ExitStack, count: int) -> list[int]:
     return [holder.pid for holder in holders]
 
 
+def _start_path(stack: contextlib.ExitStack, namespace: int, program: str, *arguments: str) -> None:
+    command = _enter(namespace, program, *arguments)
+    path = subprocess.Popen(command, stdout=subprocess.PIPE)
+    stack.callback(path.wait)
+    stack.callback(path.kill)
+    assert path.stdout is not None
+    if path.stdout.readline() != b"ready\n":
+        raise RuntimeError(f"{' '.join(command)} did not start")
+
+
 @contextlib.contextmanager
 def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator[NetworkPair]:
-    """``with_peer``: the second pair of devices, too. ``with_second``: ``second``, a device for another agent."""
+    """``with_peer``: also the second pair of devices. ``with_second``: ``second``, a device for another agent."""
     with contextlib.ExitStack() as stack:
         pair = NetworkPair(*_namespaces(stack, 2))
         _connect(pair.near, "near", pair.far, "far")
         _set(pair.near, "net/ipv6/conf/near/disable_ipv6", "1")  # IPv6 there is the agent's alone
         _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
         with contextlib.suppress(subprocess.CalledProcessError):  # of a kernel without IPv6
-            _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS_6}/64", "dev", "far"))
+            _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS_6}/64", "dev", "far", "nodad"))
         if with_peer:
             _connect(pair.near, "near-peer", pair.far, "far-peer")
             _run(pair.near_command("ip", "addr", "add", f"{PEER_SERVER_ADDRESS}/24", "dev", "near-peer"))
@@ -113,7 +134,7 @@ def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator
 @contextlib.contextmanager
 def bad_network(path_program: str, *impairments: str) -> Iterator[NetworkPair]:
     """``near`` is the agent's device and ``kernel`` the kernel's, at NEAR_KERNEL_ADDRESS; both reach ``far`` through
-    ``path_program`` (bench_tcp_path) in a third namespace. Devices cut segments, so that it sees what a wire would.
+    ``path_program`` (bench_tcp_path) in a third namespace. Devices cut segments, so that it sees the packets of a wire.
     """
     with contextlib.ExitStack() as stack:
         near, far, path = _namespaces(stack, 3)
@@ -127,11 +148,23 @@ def bad_network(path_program: str, *impairments: str) -> Iterator[NetworkPair]:
         _set(pair.near, "net/ipv4/conf/all/arp_ignore", "1")
         _run(pair.near_command("ip", "addr", "add", f"{NEAR_KERNEL_ADDRESS}/24", "dev", "kernel"))
         _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
-        command = _enter(path, path_program, "near-path,kernel-path", "far-path", *impairments)
-        relay = subprocess.Popen(command, stdout=subprocess.PIPE)
-        stack.callback(relay.wait)
-        stack.callback(relay.kill)
-        assert relay.stdout is not None
-        if relay.stdout.readline() != b"ready\n":
-            raise RuntimeError(f"{' '.join(command)} did not start")
+        _start_path(stack, path, path_program, "near-path,kernel-path", "far-path", *impairments)
+        yield pair
+
+
+@contextlib.contextmanager
+def card_beyond(path_program: str, *impairments: str) -> Iterator[CardPair]:
+    """``near`` has no device but its end of a link to ``card``, which has the agent's. Between them is ``path_program``
+    in a fourth namespace."""
+    with contextlib.ExitStack() as stack:
+        near, far, card, path = _namespaces(stack, 4)
+        pair = CardPair(near, far, card)
+        _connect(card, "near", far, "far")
+        _set(card, "net/ipv6/conf/near/disable_ipv6", "1")  # IPv6 there is the agent's alone
+        _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
+        for namespace, device, address in ((near, "host", LINK_HOST_ADDRESS), (card, "card", LINK_CARD_ADDRESS)):
+            _connect(namespace, device, path, f"{device}-path")
+            _run(_enter(namespace, "ip", "link", "set", device, "gso_max_segs", "1"))
+            _run(_enter(namespace, "ip", "addr", "add", f"{address}/24", "dev", device))
+        _start_path(stack, path, path_program, "host-path", "card-path", *impairments)
         yield pair

@@ -1,9 +1,9 @@
-"""``offpath bench pool``: objects of 64 bytes, and queries of particles where they lie.
+"""``offpath bench pool``: objects of 64 bytes, queries of particles where they lie, and a histogram of 10^8 rows.
 
 Objects are put, got and dropped in the service of one agent, and got through one agent from another. Queries are both
 of the paper's, beside DuckDB, Polars and pyarrow: the rows of a box of an eighth of the volume, and the extremes of the
-squared velocity, of 8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, whatever
-columns a query needs.
+squared velocity, of 8 M particles of 37 bytes, over the same Arrow data in memory. Rates are of whole records, for any
+columns of a query. The histogram is in pool_histogram.py, gets from an agent of two loops in cores.py.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..errors import NotFound
-from . import figures, pool_peer
+from . import cores, figures, pool_peer
 from .agent_process import AgentProcess, AgentUnavailableError
+from .intervals import median_interval
+from .pool_histogram import measure_histogram
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report, Series
 
 if TYPE_CHECKING:
     from ..pool import Pool
 
-PARTS = ("objects", "queries")
+PARTS = ("objects", "queries", "cores", "histogram")
 RECORD_BYTES = 37
 FRAMES = 8
 PARTICLES = 8_000_000
@@ -80,7 +82,7 @@ class Answering:
         return self.next()
 
     def next(self) -> tuple[float, tuple[float, ...]]:
-        """What it says next, asked or not."""
+        """Its next output, on request or not."""
         spent_ns, *answer = self._line().split()
         return int(spent_ns) / 1e9, tuple(float(value) for value in answer)
 
@@ -106,15 +108,8 @@ def answering(folder: Path, threads: int, engines: list[str]) -> Iterator[dict[s
             side.close()
 
 
-def median_interval(values: list[float]) -> list[float]:
-    """Of the median, 95 %, by order statistics (binomial, normal approximation)."""
-    ordered, count = sorted(values), len(values)
-    low = max(0, int(count / 2 - 0.98 * count**0.5))
-    return [ordered[low], ordered[count - 1 - low]]
-
-
 def take_turns(sides: dict[str, Answering], query: str, turns: int) -> dict[str, list[float]]:
-    """Costs of each side, interleaved; who begins changes. Raises ProgramError if answers differ."""
+    """Costs of each side, interleaved, beginning in turn. Raises ProgramError if answers differ."""
     costs: dict[str, list[float]] = {name: [] for name in sides}
     order = list(sides)
     for turn in range(-2, turns):
@@ -178,10 +173,22 @@ def run(out: Path, quick: bool, console: Console, parts: Sequence[str] = PARTS) 
         measure_objects(report, quick, console)
     if "queries" in parts:
         measure_queries(report, quick, console)
+    if "cores" in parts:
+        measure_cores(report, quick, console)
+    if "histogram" in parts:
+        measure_histogram(report, quick, console)
     report.conclude(console, quick=quick)
     for path in figures.draw_pool(report, out):
         console.print(f"drawn: {path}")
     return report
+
+
+def measure_cores(report: Report, quick: bool, console: Console) -> None:
+    try:
+        with console.status("gets from agents of one loop and of two"):
+            report.claims += cores.measure(cores.GETS, quick).claims
+    except (AgentUnavailableError, ProgramError) as error:
+        report.add_unmeasured(cores.GETS.claims, str(error))
 
 
 def measure_queries(report: Report, quick: bool, console: Console) -> None:
@@ -198,7 +205,7 @@ def measure_queries(report: Report, quick: bool, console: Console) -> None:
                     costs = take_turns(sides, query, turns)
                     add(report, lines, query, threads, particles, costs)
     for name in TARGETS:
-        if name not in engines:  # a peer that is not there is no claim won
+        if name not in engines:  # a missing peer does not make a claim hold
             report.add_unmeasured(
                 [(claim_name(query, name, threads), "GB/s", target_text(name))
                  for query in QUERIES for threads in range(1, cores + 1)],

@@ -1,7 +1,7 @@
 """A peer of ``bench_pool_query``: the same two queries by another library, over the same Arrow data in memory.
 
 ``python -m offpath.bench.pool_peer ENGINE THREADS FOLDER`` says ``ready``, then answers each word it reads with
-``NANOSECONDS ROWS LEAST MOST``. One process for each number of threads: Polars is told before it is imported.
+``NANOSECONDS ROWS LEAST MOST``. One process for each number of threads, because Polars takes it before its import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a post costs a Python program: 16 NumPy columns, agent awake.
+"""The cost of a post for a Python program: 16 NumPy columns, agent awake.
 
 ``python -m offpath.bench.post_python COUNT CORE`` connects to ``OFFPATH_AGENT`` and prints the median in microseconds.
 """

@@ -1,4 +1,4 @@
-"""Starting a peer's process on a core, and what it costs: processor time and memory."""
+"""Starts a peer's process on a core, and measures its cost: processor time and memory."""
 
 from __future__ import annotations
 

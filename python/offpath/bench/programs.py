@@ -14,11 +14,15 @@ from pathlib import Path
 from ..errors import Error
 from .report import Report
 
-DESCRIBES = "bench_pool_query"  # is built with all the others, and tells commit and machine
+DESCRIBES = "bench_pool_query"  # is built with all the others, and prints commit and machine
+# Other projects' programs, in a checkout: of packages/programs.txt, which `./dev test` unpacks there.
+UNPACKED = Path(__file__).resolve().parents[3] / "build" / "programs"
+UNPACKED_PLACES = [str(UNPACKED / "usr" / "bin"), str(UNPACKED / "usr" / "sbin")]
+UNPACKED_LIBRARIES = next(UNPACKED.glob("usr/lib/*-linux-gnu*"), UNPACKED)
 
 
 class ProgramError(RuntimeError):
-    """A program is missing or failed; the message holds the end of what it printed."""
+    """A program is missing or failed; the message holds the end of its output."""
 
 
 def find_program(name: str) -> Path:
@@ -33,6 +37,17 @@ def find_program(name: str) -> Path:
     if found := shutil.which(name):
         return Path(found)
     raise ProgramError(f"{name} is not in {', '.join(map(str, places))}: build with OFFPATH_BENCH=ON")
+
+
+def find_other_program(name: str) -> str | None:
+    """Another project's program: unpacked in this checkout, or on the PATH. It is started with the libraries that were
+    unpacked beside it: see `with_unpacked_libraries`."""
+    return shutil.which(name, path=os.pathsep.join([*UNPACKED_PLACES, os.environ.get("PATH", ""), "/usr/sbin"]))
+
+
+def with_unpacked_libraries() -> dict[str, str]:
+    """The environment of a program that `find_other_program` found."""
+    return {**os.environ, "LD_LIBRARY_PATH": str(UNPACKED_LIBRARIES)}
 
 
 def check_installed() -> None:
@@ -50,9 +65,9 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     launcher: Sequence[str] = (),
 ) -> Report:
-    """Runs a benchmark program to its end, behind the words of ``launcher``, and returns what it reports.
+    """Runs a benchmark program to its end, behind the words of ``launcher``, and returns its report.
 
-    Raises ProgramError when it is missing or fails. Claims that do not hold are no failure here.
+    Raises ProgramError when it is missing or fails. Claims that do not hold are not a failure here.
     """
     program = find_program(name)
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:

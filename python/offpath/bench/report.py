@@ -1,4 +1,4 @@
-"""What benchmarks say: claims and series, read from the programs' JSON, merged, printed and checked.
+"""The results of benchmarks: claims and series, read from the programs' JSON, merged, printed and checked.
 
 The form is the one of ``bench/report.h``::
 
@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,12 @@ class ReportError(ValueError):
 
 @dataclass
 class Claim:
-    """One figure with what it is compared to. ``None`` where something was not measured or does not apply.
+    """One figure and its peer's. ``None`` where something was not measured or does not apply.
 
-    ``interval`` is the 95 % interval of ``ratio`` over ``pairs`` interleaved pairs; ``why`` tells why a claim could not
-    be measured or does not hold. ``detail`` says what differs from run to run, so that names stay the same.
-    ``peer_waits`` says how a peer waits whose cost is mostly that: "asleep" or "spinning".
+    ``interval`` is the 95 % interval of ``ratio`` over ``pairs`` interleaved pairs; ``why`` is the reason why a claim
+    could not be measured or does not hold. ``detail`` has values that differ from run to run, so that names stay the
+    same. ``peer_waits`` is the way of waiting of a peer whose cost is mostly waiting: "asleep" or "spinning".
+    ``simulated``: in virtual time, with costs that the same run measured.
     """
 
     claim: str
@@ -52,6 +53,7 @@ class Claim:
     shown: bool | None = None  # True: a figure without a target, which claims nothing
     detail: str | None = None
     peer_waits: str | None = None
+    simulated: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a claim that holds though nothing was measured."""
@@ -66,6 +68,11 @@ class Claim:
     @property
     def measured(self) -> bool:
         return self.value is not None or self.ratio is not None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it was measured, but its ratio decides nothing, for the reason in ``why``."""
+        return self.measured and not self.holds and self.of_a_ratio and self.why is not None
 
     def hold_to_rules(self) -> None:
         """A claim about a ratio to a peer holds only over 21 pairs or more, with its interval."""
@@ -93,14 +100,22 @@ class Series:
     x: list[float]
     y: list[float]
 
+    def rounded(self) -> Series:
+        """To six digits."""
+        x, y = ([float(f"{value:.6g}") for value in values] for values in (self.x, self.y))
+        return replace(self, x=x, y=y)
+
+
+UNKNOWN = "unknown"  # a commit or machine
+
 
 @dataclass
 class Report:
     """Everything one ``offpath bench`` command found."""
 
     bench: str
-    commit: str = "unknown"
-    machine: str = "unknown"
+    commit: str = UNKNOWN
+    machine: str = UNKNOWN
     claims: list[Claim] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     date: str = ""  # of the run, in UTC
@@ -147,8 +162,8 @@ class Report:
         self.claims += [Claim(claim=name, unit=unit, target=target, why=why) for name, unit, target in claims]
 
     def conclude(self, console: Console, quick: bool) -> None:
-        """Marks what is only shown, lets no claim hold against the rules (not with ``quick``, whose figures mean
-        nothing), and prints all."""
+        """Marks figures that are only shown, lets no claim hold against the rules (not with ``quick``, whose figures
+        mean nothing), and prints all."""
         for claim in self.claims:
             claim.shown = claim.target is None or None
             if not quick:
@@ -156,7 +171,7 @@ class Report:
         self.print(console)
 
     def broken_rules(self, quick: bool = False) -> list[str]:
-        """What contradicts the rules of docs/results/benchmarks.md; with ``quick`` the number of pairs is free."""
+        """Violations of the rules of docs/results/benchmarks.md; with ``quick`` the number of pairs is free."""
         broken = []
         for claim in self.claims:
             if (claim.target is None) != bool(claim.shown):
@@ -195,13 +210,17 @@ class Report:
         claims = [claim.as_json() for claim in self.claims]
         return json.dumps({**about, "claims": claims, "series": [asdict(line) for line in self.series]}, indent=1)
 
-    def to_result(self) -> str:
-        """What `bench/results` keeps: without the series, a claim on a line."""
+    def to_result(self, with_series: bool = False) -> str:
+        """The form in `bench/results`: a claim on a line; series, to six digits, also one on a line."""
         about = {"bench": self.bench, "commit": self.commit, "machine": self.machine, "date": self.date,
                  "command": self.command}  # fmt: skip
         head = "".join(f" {json.dumps(key)}: {json.dumps(text)},\n" for key, text in about.items())
         claims = ",\n".join(f"  {json.dumps(claim.as_json())}" for claim in self.claims)
-        return f'{{\n{head} "claims": [\n{claims}\n ]\n}}\n'
+        series = ""
+        if with_series and self.series:
+            lines = ",\n".join(f"  {json.dumps(asdict(line.rounded()))}" for line in self.series)
+            series = f',\n "series": [\n{lines}\n ]'
+        return f'{{\n{head} "claims": [\n{claims}\n ]{series}\n}}\n'
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,14 +236,13 @@ class Report:
             table.add_column(column, justify="right")
         table.add_column("holds")
         for claim in self.claims:
-            verdict = "shown" if claim.target is None and claim.holds else "[green]yes" if claim.holds else "[red]no"
             table.add_row(
                 claim.claim,
                 figure_text(claim.value, claim.unit),
                 peer_text(claim),
                 ratio_text(claim),
                 claim.target or "",
-                verdict,
+                verdict_text(claim),
             )
         console.print(table)
         for claim in self.claims:
@@ -238,6 +256,13 @@ def figure_text(value: float | None, unit: str) -> str:
         return "-"
     number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{number} {unit}".strip()
+
+
+def verdict_text(claim: Claim) -> str:
+    if claim.holds:
+        return "shown" if claim.target is None else "[green]yes"
+    unknown = claim.undecided or (claim.target is None and claim.measured)
+    return "[yellow]not decided" if unknown else "[red]no"
 
 
 def peer_text(claim: Claim) -> str:

@@ -1,4 +1,4 @@
-"""``offpath bench exchange``: what sampling a host costs, with the paper's values.
+"""``offpath bench exchange``: the cost of sampling a host, with the paper's values.
 
 The values are those of the SmartNIC data exchange framework's sample application: processor time in each state,
 running and blocked tasks, context switches, and InfiniBand's received and sent data, or the network's where there is no
@@ -32,9 +32,16 @@ def paper_sources() -> str:
 
 @contextmanager
 def running_sampler(folder: Path, core: int) -> Iterator[list[str]]:
-    """A sampler on ``core``; what the benchmark programs are told of it."""
+    """A sampler on ``core``; the arguments for the benchmark programs."""
     key = write_key(folder)
-    configuration = folder / "sampler.toml"
+    with sampler_with_key(folder, key, core) as (address, pid):
+        yield ["--sampler", address, "--key-file", str(key), "--pid", str(pid)]
+
+
+@contextmanager
+def sampler_with_key(folder: Path, key: Path, core: int) -> Iterator[tuple[str, int]]:
+    """The address and process of a sampler on ``core``."""
+    configuration = folder / f"sampler{core}.toml"
     configuration.write_text(f'[sampler]\nlisten = "127.0.0.1:0"\nkey_file = "{key}"\n{paper_sources()}')
     process = subprocess.Popen(
         [find_program("offpath-sampler"), configuration], stderr=subprocess.PIPE, text=True, preexec_fn=on_core(core)
@@ -45,7 +52,7 @@ def running_sampler(folder: Path, core: int) -> Iterator[list[str]]:
         found = re.search(r"port (\d+)$", line)
         if not found:
             raise ProgramError(f"offpath-sampler does not start: {line.strip()}")
-        yield ["--sampler", f"127.0.0.1:{found[1]}", "--key-file", str(key), "--pid", str(process.pid)]
+        yield f"127.0.0.1:{found[1]}", process.pid
     finally:
         process.kill()
         process.wait()
@@ -57,7 +64,7 @@ PARTS = ("samples", "peers", "overhead", "region")
 
 def run(out: Path, quick: bool, console: Console, parts: Sequence[str] = PARTS,
         peer_program: str = "") -> Report:  # fmt: skip
-    """Measures sampling and draws what a computation loses to it into ``out``."""
+    """Measures sampling and draws a computation's loss to it into ``out``."""
     report = empty_report("exchange")
     core, other_core = default_cores()
     # As in the paper the agent has the first core, the host's work the second.

@@ -1,4 +1,4 @@
-"""Sampling beside what a site would run instead: node_exporter, asked over one kept connection as Prometheus does, and
+"""Sampling beside the usual programs of a site: node_exporter, asked over one kept connection as Prometheus does, and
 LDMS, whose ldmsd samples by itself while a second ldmsd pulls the set.
 
 All take the same values on the host's core. A turn's cost is the processor time of the sampling process for one value.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from .pool import median_interval
+from .intervals import median_interval
 from .process_cost import cpu_seconds, on_core, resident_kib
 from .programs import ProgramError, find_program
 from .report import Claim, Report
@@ -31,7 +31,7 @@ START_S = 10.0
 
 
 def claims_of(peer: str) -> list[tuple[str, str, str]]:
-    """Name, unit and target of what is claimed beside ``peer``."""
+    """Name, unit and target of the claims beside ``peer``."""
     return [
         (f"exchange.peers (processor time of a value, {peer})", "ns", f">= {CPU_TARGET:g}"),
         (f"exchange.peers (memory, {peer})", "KiB", f">= {MEMORY_TARGET:g}"),
@@ -39,7 +39,7 @@ def claims_of(peer: str) -> list[tuple[str, str, str]]:
 
 
 class Side(Protocol):
-    """One of those that take turns."""
+    """One side of the turns."""
 
     def turn(self, times: int) -> float:
         """Takes so many samples; nanoseconds of processor time for one value."""
@@ -199,7 +199,7 @@ class Samples:
 
 def measure(report: Report, arguments: list[str], host_core: int, agent_core: int, quick: bool,
             ldmsd: str = "") -> None:  # fmt: skip
-    """Adds the claims beside node_exporter and LDMS; ``ldmsd`` is its path, empty where there is none."""
+    """Adds the claims beside node_exporter and LDMS; ``ldmsd`` is its path, or empty."""
     beside(report, "node_exporter", lambda: Exporter(host_core), arguments, 0, quick)
     program = ldmsd or shutil.which("ldmsd")
     if program is None:

@@ -1,7 +1,7 @@
 """Injection: from a rank's arrays to frames that a sift pool has stored, beside the same frames into a plain pool.
 
-Run against an agent of the benchmark's own. The sift pool's threshold is beyond what is sent, so that nothing is split
-while the clock runs: splits are jobs on other cores of a DPU. What they cost on one core with the loop is a row of its
+Run against an agent of the benchmark's own. The sift pool's threshold is larger than the data, so that nothing is split
+while the clock runs: splits are jobs on other cores of a DPU. Their cost on one core with the loop has a row of its
 own.
 """
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import offpath
 
 from .agent_process import AgentProcess
-from .pool import median_interval
+from .intervals import median_interval
 from .report import Claim, Report, Series
 
 RECORD_BYTES = 37
@@ -87,11 +87,11 @@ def inject(stream: offpath.Stream, columns: dict[str, np.ndarray], rows: int, fr
 
 
 def measure(report: Report, core: int, quick: bool) -> None:
-    """Adds ``sift.inject_gbps_vs_move``, the rate while sifting goes on, and figure 6."""
+    """Adds ``sift.inject_gbps_vs_move``, the rate during sifting, and figure 6."""
     sizes = [100_000] if quick else [1 << 20, 4 << 20, 16 << 20, 64 << 20]
     fragments = [MIB, 4 * MIB] if quick else [MIB, 4 * MIB, 16 * MIB, 64 * MIB]
     columns = particles(sizes[-1])
-    # An agent for each size: its cache would keep buffers of the sizes before, and new pages would be what is measured.
+    # An agent for each size: its cache would keep buffers of former sizes, and the benchmark would measure new pages.
     for fragment in fragments:
         fragment_rows = fragment // RECORD_BYTES
         with AgentProcess.start(core, others=MEMORY) as agent, offpath.connect(agent.address) as session:
@@ -117,7 +117,7 @@ def measure(report: Report, core: int, quick: bool) -> None:
 
 
 def add_claim(report: Report, once, rows: int, fragment_bytes: int, pairs: int) -> None:
-    """The largest size in the largest fragments; who begins changes."""
+    """The largest size in the largest fragments; the sides begin in turn."""
     spent: dict[str, list[float]] = {"sift": [], "move": []}
     for pair in range(-1, pairs):
         for pool in ("sift", "move") if pair % 2 else ("move", "sift"):

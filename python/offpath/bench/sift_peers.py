@@ -1,4 +1,4 @@
-"""Peers of the split: what a Python user has for it. Started by ``bench_sift_partition``.
+"""Peers of the split: a Python user's alternatives. Started by ``bench_sift_partition``.
 
 Reads lines "METHOD WAYS" and answers each with the seconds its split took. One thread each.
 """

@@ -22,7 +22,7 @@ from .sift_inject import NAMES, PATIENCE_S, SCHEMA
 
 POOL = "sift:/tracks?key=id&fanout=64&threshold=16MiB&budget=2GiB"
 TARGET_MS = 5.0
-PAUSE_S = 0.002  # between two questions: a reader is not to be what the agent is busy with
+PAUSE_S = 0.002  # between two questions, so that readers do not keep the agent busy
 
 
 def send(address: str, ids: int, first: int, last: int) -> None:

@@ -1,4 +1,4 @@
-"""``offpath bench task``: what a task costs beyond its bytes, and its bytes beside memcpy."""
+"""``offpath bench task``: the cost of a task beyond its bytes, and of its bytes beside memcpy."""
 
 from __future__ import annotations
 

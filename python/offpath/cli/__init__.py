@@ -1,4 +1,4 @@
-"""The command line: ``offpath COMMAND``. ``--json`` prints what a script would read."""
+"""The command line: ``offpath COMMAND``. ``--json`` prints output for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that show what an agent is doing, and how a program reaches it."""
+"""Commands that show an agent's activity, and how a program reaches it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RATES_OVER_S = 0.5
 
 @app.command()
 def status(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag = False,
-           metrics: Annotated[bool, typer.Option(help="Print /metrics as it is.")] = False,
+           metrics: Annotated[bool, typer.Option(help="Print /metrics unchanged.")] = False,
            events: Annotated[bool, typer.Option("--events", help="The last requests that failed, and why, and the "
                                                 "last lines of the log.")] = False,
            schemas: Annotated[bool, typer.Option("--schemas", help="The columns of each stream.")] = False,
            ) -> None:  # fmt: skip
-    """Shows what the agent is doing: programs, streams, pools, memory, and what waits for what."""
+    """Shows the agent's activity: programs, streams, pools, memory, and waiting requests with their reasons."""
     where = find_http(http, agent)
     if metrics:
         print(fetch(where, "/metrics"), end="")
@@ -61,12 +61,13 @@ def members(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFla
 
 @app.command("ls", context_settings=OLD_NAMES)
 def list_directory(path: Annotated[str, typer.Argument(help="Such as /pools or /racks/r1; without it: all.")] = "/",
-                   watched: Annotated[bool, typer.Option("--watch", help="Print what is there, and then each change as "
-                                                         "it comes, until Ctrl-C.")] = False,
+                   watched: Annotated[bool, typer.Option("--watch", help="Print the present resources, and then each "
+                                                         "change, until Ctrl-C.")] = False,
                    timeout: Annotated[float | None, typer.Option(min=0, help="Stop watching after this many "
                                                                  "seconds.")] = None,
                    agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
-    """What the agents of the group have, by path: members, racks, roles, exchanges, functions, pools and sift pools."""
+    """Lists the resources of the group's agents, by path: members, racks, roles, exchanges, functions, pools and sift
+    pools."""
     with open_session(agent) as session:
         if watched:
             with contextlib.suppress(KeyboardInterrupt):
@@ -93,8 +94,8 @@ def change_text(change: Change, as_json: bool) -> str:
 def wait_for_members(count: Annotated[int, typer.Option("--members", min=1, help="How many members must be alive.")],
                      role: Annotated[str | None, typer.Option(help="Count those of this role: host or dpu.")] = None,
                      rack: Annotated[str | None, typer.Option(help="Count those in this rack.")] = None,
-                     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds; then it fails. Without: for "
-                                                                   "ever.")] = None,
+                     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds; then it fails. Without it: "
+                                                                   "forever.")] = None,
                      agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Waits until at least this many members are alive, and prints their names."""
     with open_session(agent) as session:
@@ -153,7 +154,7 @@ def doctor(
     machine: Annotated[bool, typer.Option("--machine", help="Check only this machine; no agent is asked.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tells what this machine's programs get from an agent, proves it, and says what to change.
+    """Shows how this machine's programs reach an agent, proves it, and recommends changes.
 
     Exits with 1 if something should be changed that is not optional.
     """

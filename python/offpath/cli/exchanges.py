@@ -37,7 +37,7 @@ def exchange_store(
     name: Annotated[str, typer.Argument(help="The name of the exchange.")],
     directory: Annotated[Path, typer.Argument(help="The directory, which is made if it does not exist.")],
     minutes: Annotated[float, typer.Option(min=0.01, help="The period whose records go to one file.")] = 10.0,
-    days: Annotated[float | None, typer.Option(min=0, help="How long files are kept; without it: for ever.")] = None,
+    days: Annotated[float | None, typer.Option(min=0, help="How long files are kept; without it: forever.")] = None,
     mib: Annotated[int | None, typer.Option(min=1, help="Bound of all files together; the oldest are removed.")] = None,
     agent: AgentOption = None,
 ) -> None:

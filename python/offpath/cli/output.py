@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, files written, and errors of files in one line."""
+"""The output of commands: tables, JSON, files written, and errors of files in one line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import Error
+from ..frame import Frame
 from ..object_file import check_new_file, write_tables
-from ..pool import Frame
 from ..sizes import size_text
 
 TABLE_ROWS_SHOWN = 40
@@ -24,7 +24,7 @@ OBJECT_ROWS_SHOWN = 10
 
 
 def make_console() -> Console:
-    """The terminal, or wide lines where there is none."""
+    """The terminal, or wide lines without a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=240)
 
@@ -70,7 +70,7 @@ def print_rows(table: pa.Table, most: int) -> None:
 
 
 def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bool, *, force: bool) -> None:
-    """Prints what an object is and its first rows, or writes all of it to a file in the form that its name says."""
+    """Prints an object's description and first rows, or writes all of it to a file in the form of the file's suffix."""
     told |= {"nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow, "mapped": frame.mapped}
     if frame.is_arrow:
         told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}

@@ -143,7 +143,7 @@ def pool_create(pool: PoolArgument, agent: AgentOption = None, http: HttpOption 
 def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(help="What to store; an Arrow, "
              "Parquet or CSV file (.arrow, .arrows, .feather, .parquet, .csv) becomes a table.")],
              column: Annotated[str, typer.Option(help="The object's column.")] = "",
-             as_bytes: Annotated[bool, typer.Option("--bytes", help="Store the file's bytes, whatever it is.")] = False,
+             as_bytes: Annotated[bool, typer.Option("--bytes", help="Store the file's bytes unchanged.")] = False,
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Stores a file as one object."""
     with os_errors():

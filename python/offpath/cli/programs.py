@@ -69,21 +69,22 @@ def sockets_command(command: Annotated[
                         str | None, typer.Option(help="Ports to offload, such as 80,8000; else all.")
                     ] = None,
                     to: Annotated[
-                        str | None, typer.Option("--connect", help="Networks to offload: 10.9.0.0/24,…; else all.")
+                        str | None, typer.Option("--connect", help="Networks to connect to: 10.9.0.0/24,…; else all.")
                     ] = None,
                     fallback: Annotated[
                         bool | None,
                         typer.Option("--fallback/--no-fallback",
-                                     help="Leave what no agent serves to the kernel, or fail.", show_default=False)
+                                     help="Leave sockets that no agent serves to the kernel, or fail.",
+                                     show_default=False)
                     ] = None,
                     report: Annotated[
                         bool | None,
-                        typer.Option("--report/--no-report", help="At exit: what was left to the kernel, and why.",
-                                     show_default=False)
+                        typer.Option("--report/--no-report", show_default=False,
+                                     help="Print at exit which sockets were left to the kernel, and why.")
                     ] = None,
                     most: Annotated[
                         int | None,
-                        typer.Option("--sockets", min=16, max=65536, help="Most sockets at a time; else 1024.",
+                        typer.Option("--sockets", min=16, max=1 << 20, help="Most sockets at a time; else 1024.",
                                      show_default=False)
                     ] = None,
                     ring: Annotated[
@@ -112,7 +113,7 @@ def sockets_command(command: Annotated[
             make_console().print(sockets.table_of(rows))
         return
     if ring is not None and not is_ring(ring):
-        raise Error(f"--ring {ring}: a power of two from 4096 to 4194304 is wanted")
+        raise Error(f"--ring {ring}: expected a power of two from 4096 to 4194304")
     for key, given in (("address", address), ("connect", to)):
         if given is not None:
             check_option(key, given)

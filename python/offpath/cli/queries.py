@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
 from ..errors import Invalid
@@ -44,7 +43,7 @@ def flight_sql(
     memory: Annotated[str, typer.Option(help="Memory that DuckDB may use for a query.")] = "1GiB",
     agent: AgentOption = None,
 ) -> None:
-    """Serves the pools of an agent to clients of Flight SQL (ADBC, JDBC, ODBC) until Ctrl-C.
+    """Serves the pools of an agent to clients of Flight SQL (ADBC, JDBC) until Ctrl-C.
 
     Queries have the syntax of `offpath sql`.
 
@@ -68,7 +67,9 @@ def flight_sql(
 
 @app.command("track", context_settings=OLD_NAMES)
 def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
-          identifiers: Annotated[list[int] | None, typer.Argument(help="The particles' identifiers.")] = None,
+          identifiers: Annotated[
+              list[str] | None, typer.Argument(help="The particles' identifiers, as in a condition: 7, 1.5, b'\\xff'.")
+          ] = None,
           where: Annotated[str, typer.Option(help="A condition on rows, such as 'x < 0.5 and step > 100'.")] = "",
           select: Annotated[list[str] | None, typer.Option(help="A column, or NAME=EXPRESSION; any number.")] = None,
           first: Annotated[int | None, typer.Option(help="The first step.")] = None,
@@ -79,12 +80,12 @@ def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
           timeout: Annotated[float, typer.Option(help="Seconds to wait.")] = 60.0,
           agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Particles through time, ordered by identifier and step: some, or the rows for which an expression holds."""
-    from ..query_text import parse_query
+    from ..query_text import parse_expression, parse_query
     from ..tracks import STEP_MAX, STEP_MIN
 
     asked = parse_query(where, select or [], [])
     if identifiers:
-        ours = pc.field(key).isin(identifiers)
+        ours = parse_expression(f'column("{key}") in ({", ".join(identifiers)},)')
         asked["filter"] = ours if asked["filter"] is None else asked["filter"] & ours
     steps = (STEP_MIN if first is None else first, STEP_MAX if last is None else last)
     if out is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..stream import Stream
 
 QUANTITIES = ("x", "y", "z", "ux", "uy", "uz", "w")
-GROWTH = 1.25  # room for more particles than there are when the stream is opened
+GROWTH = 1.25  # room for more particles than there are when the stream is opened or grows
 
 
 class ParticleDiagnostic:
@@ -27,7 +27,7 @@ class ParticleDiagnostic:
     Iteration N's particles of a species are the table (``stepN``, ``SPECIES.rankR``) of ``pool``, with a column for
     each of ``quantities``: attributes of fbpic's species that have a value for each particle. ``comm`` is the
     simulation's (``sim.comm``); a step appears when all its ranks have sent it. ``timeout`` in seconds bounds each
-    wait, None: for ever.
+    wait; None: forever.
 
     Raises ValueError for species that fbpic keeps on a GPU, and the errors of ``Stream.send``.
     """
@@ -73,9 +73,13 @@ class ParticleDiagnostic:
             ticket.wait_pulled(self.timeout)
 
     def _stream_for(self, rows: int) -> Stream:
-        """Opens the stream again if it has no room for so many particles."""
-        if self._stream is None or rows > self._rows_max:
-            self.close()
+        """The stream, with room for so many particles."""
+        if self._stream is not None and rows <= self._rows_max:
+            return self._stream
+        rows_max = max(1, int(rows * GROWTH))
+        if self._stream is not None:
+            self._stream.grow(rows_max, self.timeout)
+        else:
             one = next(iter(self.species.values()))
             schema = pa.schema(
                 [
@@ -83,10 +87,10 @@ class ParticleDiagnostic:
                     for quantity in self.quantities
                 ]
             )
-            self._rows_max = max(1, int(rows * GROWTH))
             self._stream = self.session.stream(
-                f"fbpic {self.pool}", schema, rows_max=self._rows_max, pool=self.pool, ranks=self.ranks, rank=self.rank
+                f"fbpic {self.pool}", schema, rows_max=rows_max, pool=self.pool, ranks=self.ranks, rank=self.rank
             )
+        self._rows_max = rows_max
         return self._stream
 
     def close(self) -> None:

@@ -24,14 +24,14 @@ KEY = b"openPMD"  # of the metadata of a table's schema
 
 
 def put_iteration(pool: Pool, iteration: Any, timeout: float | None = None) -> None:
-    """Puts what iteration N has into the pool, as row ``stepN``. ``timeout`` in seconds bounds each put.
+    """Puts the data of iteration N into the pool, as row ``stepN``. ``timeout`` in seconds bounds each put.
 
     A species is a table of its name with a row for each particle and a column for each component (``position_x``,
     ``weighting``). A mesh is the table ``mesh.NAME`` with a row for each cell in row-major order and a column for each
     component (``x``; of a scalar mesh its name). A column's metadata has its ``unitSI``. The metadata ``openPMD`` of
     the schema is JSON: ``time`` in seconds, ``constant`` components with their ``shape`` and, of a mesh, ``shape``,
-    ``dataOrder``, ``geometry``, ``axisLabels``, ``gridSpacing``, ``gridGlobalOffset``, ``gridUnitSI`` and the
-    ``position`` of each component in its cell.
+    ``dataOrder``, ``geometry``, ``axisLabels`` (if the series has one for each axis), ``gridSpacing``,
+    ``gridGlobalOffset``, ``gridUnitSI`` and the ``position`` of each component in its cell.
 
     Raises ValueError for components of types that no column has, such as complex numbers, before anything is put, and
     the errors of ``Pool.put``.
@@ -42,17 +42,19 @@ def put_iteration(pool: Pool, iteration: Any, timeout: float | None = None) -> N
         objects.append((name, list(_components(species)), {"time": time}))
     for name, mesh in iteration.meshes.items():
         components = [(name if part == SCALAR else part, each) for part, each in mesh.items()]
+        shape, labels = list(components[0][1].shape), mesh.axis_labels
         about = {
             "time": time,
-            "shape": list(components[0][1].shape),
+            "shape": shape,
             "dataOrder": mesh.data_order,
             "geometry": mesh.geometry_string,
-            "axisLabels": mesh.axis_labels,
             "gridSpacing": mesh.grid_spacing,
             "gridGlobalOffset": mesh.grid_global_offset,
             "gridUnitSI": mesh.grid_unit_SI,
             "position": {part: each.position for part, each in components},
         }
+        if len(labels) == len(shape) and all(labels):  # a stream of SST loses them
+            about["axisLabels"] = labels
         objects.append((f"mesh.{name}", components, about))
     for _, components, _ in objects:
         for name, component in components:

@@ -1,7 +1,7 @@
 """``offpath run``: a live simulation hands its particles to an agent, and they arrive as Arrow.
 
 ``run_command`` is the command; ``offpath.cli`` mounts it. ``run`` is the same for programs.
-Read ``handover.py`` for what happens at a step.
+Read ``handover.py`` for the work of a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["RunError", "Settings", "run_command"]
 
 
 def make_console(stderr: bool = False) -> Console:
-    """The terminal, or wide lines where there is none."""
+    """The terminal, or wide lines without a terminal."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(width=140, stderr=stderr)
 
@@ -42,7 +42,7 @@ def run_command(
             "list, with --view columns."
         ),
     ] = None,
-    destination: Annotated[str, typer.Option(help=f"What the agent makes: {', '.join(DESTINATIONS)}.")] = "ipc-page",
+    destination: Annotated[str, typer.Option(help=f"The form of the frames: {', '.join(DESTINATIONS)}.")] = "ipc-page",
     ranks: Annotated[int, typer.Option(help="MPI ranks of the simulation, started here by mpiexec.")] = 1,
     input: Annotated[
         Path | None, typer.Option(help="A LAMMPS input of your own; run up to its first run command.")
@@ -51,12 +51,12 @@ def run_command(
     view: Annotated[
         bool, typer.Option("--view", help="Serve a page that draws each step while the simulation runs.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Directory for what is written.")] = Path("offpath-run"),
+    out: Annotated[Path, typer.Option(help="Directory for the files.")] = Path("offpath-run"),
     json_path: Annotated[Path | None, typer.Option("--json", help="Write everything found as JSON.")] = None,
 ) -> None:
     """Run a LAMMPS simulation and hand its particles to an agent, which keeps them as Arrow.
 
-    Exits with 1 when what arrived is not what LAMMPS dumped, or something failed; with 2 when an option cannot be.
+    Exits with 1 when the frames differ from LAMMPS's dump, or on any failure; with 2 for an invalid option.
     """
     settings = Settings(
         atoms=atoms,

@@ -1,4 +1,4 @@
-"""What a program does without an agent: convert its arrays to Arrow and serialise them itself, with pyarrow."""
+"""The work of a program without an agent: it converts its arrays to Arrow and serialises them itself, with pyarrow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostSerialiser:
         self.reserve(payload_bytes_max)
 
     def reserve(self, payload_bytes: int) -> None:
-        """Room for a batch of that size; outside of what is timed."""
+        """Room for a batch of that size, allocated outside of the measured time."""
         if payload_bytes <= self.payload_bytes_max:
             return
         self.payload_bytes_max = payload_bytes

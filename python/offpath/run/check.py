@@ -1,4 +1,4 @@
-"""Whether what arrived is what LAMMPS itself wrote, bit for bit."""
+"""Checks that the frames equal LAMMPS's own dump, bit for bit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_frames(frames: Iterable[Frame], dump: Iterable[DumpFrame], steps: list
 
 
 def find_difference(frame: Frame, reference: DumpFrame) -> str | None:
-    """What differs first, by column: how many atoms, and one of them with both values. None where nothing does."""
+    """The first differing column: how many atoms, and one of them with both values. None if all are equal."""
     ids = reference.take("id")[:, 0].astype(np.int64)
     if len(frame.id) != len(ids):
         return f"{len(frame.id):,} atoms, LAMMPS wrote {len(ids):,}"

@@ -50,7 +50,8 @@ def run(settings: Settings, console: Console) -> RunReport:
             addresses, pages = [agent.address for agent in started], started[0].http_address
         else:
             addresses, pages = [settings.agent_address], None
-            # Others may use the same agent: a pool of this run's own, whose memory is given back at the end.
+            # Other programs may use the same agent, so this run has a pool of its own, whose memory is returned at the
+            # end.
             pool = f"local:/particles-{socket.gethostname()}-{os.getpid()}"
         sessions = [stack.enter_context(offpath.connect(address)) for address in addresses]
         session = sessions[0]
@@ -77,7 +78,7 @@ def run(settings: Settings, console: Console) -> RunReport:
 
 
 def serve_page(stack: ExitStack, address: str, pages: str | None, console: Console) -> None:
-    """Serves what ``offpath view`` serves until the stack ends, and opens a browser from a terminal. ``pages`` is the
+    """Serves the page of ``offpath view`` until the stack ends, and opens a browser from a terminal. ``pages`` is the
     agent's HTTP address, where it is known."""
     session = stack.enter_context(offpath.connect(address))
     try:

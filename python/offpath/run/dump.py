@@ -78,7 +78,7 @@ def read_dump(path: Path) -> Iterator[DumpFrame]:
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return
-        # Not closed here: the arrays of a frame that somebody kept hold it.
+        # Not closed here: arrays of a kept frame still use it.
         reader = Reader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     while reader.offset < len(reader.data):
         yield read_frame(reader)

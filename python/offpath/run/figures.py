@@ -1,4 +1,4 @@
-"""The picture of a run: what each hand-over cost, and where some particles went."""
+"""The picture of a run: the cost of each hand-over, and the paths of some particles."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def draw_times(report: RunReport, axes: Axes) -> None:
     axes.set_xlabel("time step of the simulation")
     axes.set_ylabel("time of one hand-over (logarithmic)")
     size = bytes_text(report.payload_bytes / len(report.handovers))
-    axes.set_title(f"{report.ranks[0].atoms:,} atoms, {size} a hand-over: what it costs the simulation", loc="left")
+    axes.set_title(f"{report.ranks[0].atoms:,} atoms, {size} a hand-over: its cost to the simulation", loc="left")
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -40,7 +40,7 @@ def make_columns(arrays: Arrays, layout: str) -> dict[str, NDArray[Any]]:
 
 @dataclass
 class Frame:
-    """All atoms of one step, whatever the layout and the number of ranks was: as Arrays, in the order of the file."""
+    """All atoms of one step, for any layout and number of ranks: as Arrays, in the order of the file."""
 
     step: int
     id: NDArray[Any]

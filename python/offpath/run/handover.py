@@ -1,4 +1,4 @@
-"""One rank's part of the run: the simulation goes on a few steps, its arrays are handed over, and so on.
+"""One rank's part of the run: it repeats a few steps of the simulation and a hand-over of its arrays.
 
 A hand-over, seen from the simulation::
 
@@ -55,7 +55,7 @@ class Handover:
 
 @dataclass
 class RankResult:
-    """What one rank did. ``advance_ns`` is the time inside LAMMPS's run commands."""
+    """The results of one rank. ``advance_ns`` is the time inside LAMMPS's run commands."""
 
     rank: int
     ranks: int
@@ -97,7 +97,7 @@ def key_step(row: str) -> int:
 def drive(settings: Settings, session: Any, pool: str, on_step: Callable[[int, int], None]) -> RankResult:
     """Runs this rank's simulation to its end and hands over all its steps; they are stored when it returns.
 
-    ``on_step(step, payload_bytes)`` is told after each hand-over. Raises RunError, offpath.Error.
+    ``on_step(step, payload_bytes)`` is called after each hand-over. Raises RunError, offpath.Error.
     """
     simulation = Simulation(settings)
     try:
@@ -129,14 +129,14 @@ def drive_simulation(
         ranks=ranks if ranks > 1 else 0,  # alone, a frame is visible when it is stored, without step_end
         rank=rank,
     )
-    # A stream of its own, outside of what is timed: the same arrays, split by identifier into tracks.
+    # A separate stream, outside of the measured time: the same arrays, split by identifier into tracks.
     sifted = session.stream(
         f"{pool.removeprefix('local:/')}-sifted", schema, rows_max=rows_max, pool=sift_pool(pool),
         ranks=ranks if ranks > 1 else 0, rank=rank,
     )  # fmt: skip
     result = RankResult(rank, ranks, simulation.atoms, simulation.cells, str(simulation.input), simulation.version)
     serialiser = HostSerialiser(schema, rows_max * row_bytes(schema))
-    serialiser.serialise(make_columns(simulation.arrays(), settings.layout))  # its first turn loads what it needs
+    serialiser.serialise(make_columns(simulation.arrays(), settings.layout))  # its first turn loads its libraries
     first_step = simulation.step
     last: Any = None
     for index in range(settings.handovers):

@@ -1,7 +1,7 @@
 """The simulation on several MPI ranks, each a host program of its own with its own channel to an agent.
 
-``drive_ranks`` starts ``mpiexec -n N python -m offpath.run.parallel``. The ranks find what to do in an environment
-variable; rank 0 tells its steps on standard output, and each rank leaves its result as a JSON file.
+``drive_ranks`` starts ``mpiexec -n N python -m offpath.run.parallel``. The ranks get their settings from an environment
+variable; rank 0 prints its steps on standard output, and each rank leaves its result as a JSON file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .settings import RunError, Settings
 
 ORDER_VARIABLE = "OFFPATH_RUN_RANK_ORDER"
 PATHS = ("out", "json_path", "input")
-LINES_SHOWN = 6  # of what the launcher said
+LINES_SHOWN = 6  # of the launcher's output
 
 
 def find_mpiexec() -> str:
@@ -44,7 +44,7 @@ def drive_ranks(
 ) -> list[RankResult]:
     """Runs all ranks to their end, each with an agent, in turn; their results in the order of ranks.
 
-    Raises RunError with what the first said.
+    Raises RunError with the first one's message.
     """
     with tempfile.TemporaryDirectory(prefix="offpath-run-") as folder:
         order = {"settings": to_json(settings), "addresses": addresses, "pool": pool, "results": folder}
@@ -79,7 +79,7 @@ def drive_ranks(
 
 
 def follow_steps(launcher: subprocess.Popen[str], on_step: Callable[[int, int], None]) -> list[str]:
-    """Passes on what rank 0 tells, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns other
+    """Forwards rank 0's progress, a line "STEP BYTES" for each hand-over, until the ranks have ended. Returns other
     lines, which the launcher writes when a rank was killed."""
     assert launcher.stdout is not None
     others = []
@@ -118,7 +118,7 @@ def load_result(path: Path) -> RankResult:
 
 
 def main() -> int:
-    """What each rank does."""
+    """The work of each rank."""
     import offpath
 
     order = json.loads(os.environ.pop(ORDER_VARIABLE))

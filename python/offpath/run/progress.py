@@ -1,4 +1,4 @@
-"""A bar on a terminal, about ten lines where there is none."""
+"""A bar on a terminal, about ten lines without one."""
 
 from __future__ import annotations
 

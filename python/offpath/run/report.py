@@ -1,4 +1,4 @@
-"""What a run found: the table people read and the JSON programs read."""
+"""The results of a run: a table for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class RunReport:
         return table
 
     def cost_table(self) -> Table:
-        """What all hand-overs cost together."""
+        """The total cost of all hand-overs."""
         title = f"All {len(self.handovers):,} hand-overs, {bytes_text(self.payload_bytes)}"
         table = Table(title=title, title_justify="left")
         table.add_column("")
@@ -218,14 +218,16 @@ class RunReport:
             )
 
     def print_tracks(self, console: Console, tracks: TracksFound) -> None:
-        """One line for what was sifted, one for each file."""
+        """One line for the sifted tracks, one for each file."""
         told = f"{tracks.particles:,} tracks of {self.settings.handovers:,} steps, {tracks.rows:,} rows"
         if not tracks.checked:
             console.print(f"{told}; not compared", highlight=False)
         elif tracks.ok:
             console.print(f"[green]OK[/]  {told}: a plain sort of LAMMPS's own dump, bit for bit", highlight=False)
         else:
-            console.print(f"[red]{told}: no plain sort of LAMMPS's own dump:[/] {tracks.difference}", highlight=False)
+            console.print(
+                f"[red]{told}: differs from a plain sort of LAMMPS's own dump:[/] {tracks.difference}", highlight=False
+            )
         size = bytes_text(tracks.written_bytes)
         console.print(f"[bold]{self.settings.tracks_path}[/]  {size}, by identifier and step")
         console.print(f"[bold]{self.settings.tracks_figure_path}[/]  how far particles went")

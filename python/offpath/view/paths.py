@@ -27,14 +27,14 @@ def identifiers_of(text: str) -> list[int]:
         raise Refused(f"{text[:80]!r} are not identifiers: give whole numbers with blanks between them")
     found = list(dict.fromkeys(int(word) for word in words))
     if len(found) > IDENTIFIERS_MAX:
-        raise Refused(f"{len(found)} identifiers; at most {IDENTIFIERS_MAX} are drawn at once")
+        raise Refused(f"{len(found)} identifiers; at most {IDENTIFIERS_MAX} are drawn at the same time")
     if not all(-(2**63) <= each < 2**63 for each in found):
         raise Refused("an identifier has at most 64 bits")
     return found
 
 
 def drawable(column: pa.ChunkedArray) -> list[float | None]:
-    """Numbers as JSON has them: null for what is null, NaN or infinite."""
+    """Numbers for JSON: null for null, NaN and infinite values."""
     return [
         each if each is not None and math.isfinite(each) else None for each in column.cast(pa.float64()).to_pylist()
     ]

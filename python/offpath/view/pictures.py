@@ -1,4 +1,4 @@
-"""The newest step of a pool as counts in bins, its columns, and the agents of the group with what they have.
+"""The newest step of a pool as counts in bins, its columns, and the agents of the group with their resources.
 
 The agents count: a picture of any number of rows costs its bins.
 """
@@ -29,7 +29,7 @@ WAIT_S = 10.0
 
 
 def newest_step(pool: Pool) -> list[Entry]:
-    """The Arrow objects of the row that was stored last; empty if there are none."""
+    """The Arrow objects of the row that was stored last; may be empty."""
     entries = [each for each in pool.list(timeout=WAIT_S) if each.rows is not None]
     return [each for each in entries if each.row == entries[-1].row]
 

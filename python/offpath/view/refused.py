@@ -1,4 +1,4 @@
-"""What the page cannot draw."""
+"""Requests that the page cannot draw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 class Refused(Exception):
-    """A request that asks for too much, or for what cannot be drawn."""
+    """A request that asks for too much, or for data that cannot be drawn."""
 
 
 def is_drawn(kind: pa.DataType) -> bool:

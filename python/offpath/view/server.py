@@ -142,6 +142,6 @@ class ViewServer(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle of an answer is no error of this program."""
+        """A browser that disconnects in the middle of an answer is not an error of this program."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)

@@ -5,7 +5,7 @@
 
 #include "agent/config/actuator_settings.h"
 #include "base/config.h"
-#include "exchange/exchange_service.h"
+#include "exchange/exchange_settings.h"
 #include "plugin/call.h"
 
 namespace offpath::agent {
@@ -31,9 +31,9 @@ inline constexpr ConfigKey exchange_keys[] = {
      "Members that get the whole view: all, or leaders (those of the tree's top groups; other members get their part, "
      "which saves traffic)."},
     {"exchange.source", ConfigType::text, "",
-     "Source of this agent's records. Empty: a program publishes them. host: samples of the first [[host]], or else of"
-     " this machine's [[source]]. Any other name: a program's gauges of that name. exchange.fields are matched by "
-     "name; a field without a value is missing."},
+     "Source of this agent's records. Empty: a program. host: the first [[host]], or else this machine's [[source]]. "
+     "Any other name: a program's gauges of that name. exchange.fields are matched by name; a field without a value is "
+     "missing."},
     {"exchange.record_max", ConfigType::bytes, "64KiB", "The largest record.", 8, 4 << 20},
     {"exchange.fields", ConfigType::texts, "",
      "Fields of a record, each as NAME:TYPE or NAME:TYPE:UNIT, with the types u64, i64 and f64; 8 bytes each. Empty: "
@@ -49,14 +49,14 @@ inline constexpr ConfigKey exchange_keys[] = {
     {"exchange.grant_ttl", ConfigType::duration, "500ms",
      "How long a grant stays valid after its member was last heard of.", millisecond_ns, 3600 * second_ns},
     {"exchange.grant_lease", ConfigType::duration, "1s",
-     "How long a majority supports the leader that grants. After a leader's death nothing is granted for about as "
-     "long.",
+     "How long a majority supports the leader that grants. After the death of a leader, or of its program, nothing is "
+     "granted for about as long.",
      millisecond_ns, 3600 * second_ns},
     {"exchange.decide", ConfigType::text, "",
      "A function that is called with each view, as PLUGIN/FUNCTION of a [[plugin]]. It answers with this agent's "
      "record, "
      "with grants and with settings of actuators; programs only look. Empty: none."},
-    {"exchange.arguments", ConfigType::text, "", "What the function gets as its arguments."},
+    {"exchange.arguments", ConfigType::text, "", "The function's arguments."},
     {"exchange.actuators", ConfigType::texts, "",
      "Names of each [[actuator]] that the function may set. Empty: it sets none."},
     {"exchange.user", ConfigType::text, "",

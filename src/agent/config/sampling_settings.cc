@@ -22,7 +22,9 @@ constexpr ConfigKey keys_of_host[] = {
 
 constexpr ConfigKey keys_of_source[] = {
     {"source.set", ConfigType::text, "",
-     "A built-in set of sources: cpu, cpus (each core), memory, load, infiniband or network. It needs no other key."},
+     "A built-in set of sources: cpu, cpus (each core), memory, load, infiniband, network, power (energy of the "
+     "processors, RAPL), sensors (hwmon), nvidia (GPUs, by nvidia-smi) or ipmi (power of the board, by ipmitool). It "
+     "needs no other key."},
     {"source.file", ConfigType::text, "",
      "A file whose numbers are read. With * in its path, every file that matches at the start, in directories that "
      "exist."},
@@ -31,9 +33,8 @@ constexpr ConfigKey keys_of_source[] = {
     {"source.command", ConfigType::texts, "",
      "A program and its arguments, whose output is read if it exits successfully. It runs without a shell."},
     {"source.pattern", ConfigType::text, "{}",
-     "Which numbers of a line are taken: {} is a number, * a word, a blank any number of blanks, and \\\\ before a "
-     "character that character. In logs the pattern matches anywhere in a line, and without {} matching lines are "
-     "counted; elsewhere it matches from the start of a line."},
+     "The numbers of a line: {} is a number, * a word, a blank any blanks, \\\\ before a character that character. It "
+     "matches from the start of a line, in logs anywhere. Without {} matching lines of a log are counted."},
     {"source.fields", ConfigType::texts, "", "Names of the pattern's numbers, in their order."},
     {"source.label", ConfigType::text, "of",
      "With * in source.file, the label that distinguishes the matching files: its value is the text that * matched."},
@@ -44,8 +45,8 @@ constexpr ConfigKey keys_of_source[] = {
     {"source.description", ConfigType::text, "", "A sentence that explains the metric."},
     {"source.scale", ConfigType::real, "1",
      "Factor that numbers are multiplied by. A factor that is not a whole number needs type f64."},
-    {"source.interval", ConfigType::duration, "10s", "From one start of a command to the next.", millisecond_ns,
-     86400 * second_ns},
+    {"source.interval", ConfigType::duration, "10s", "From one start of a command, also a set's, to the next.",
+     millisecond_ns, 86400 * second_ns},
     {"source.time_limit", ConfigType::duration, "5s",
      "After this time the command and all its child processes are killed.", millisecond_ns, 3600 * second_ns},
 };

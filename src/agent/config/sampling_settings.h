@@ -28,6 +28,7 @@ struct SourceSettings {
   TimeNs interval_ns = 0, time_limit_ns = 0;
 
   [[nodiscard]] ofs_source_options options() const;
+  [[nodiscard]] bool runs_program() const { return !command.empty() || ofs_set_runs_program(set.c_str()); }
 };
 
 struct SamplingSettings {

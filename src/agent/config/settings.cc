@@ -17,6 +17,8 @@
 #include "plugin/message.h"
 #include "plugin/plugin_file.h"
 #include "plugin/worker_process.h"
+#include "pool/directory/pool_name.h"
+#include "sift/settings.h"
 #include "wire/limits.h"
 #include "wire/messages/peer_messages.h"
 
@@ -105,16 +107,6 @@ Result<std::vector<link::Address>> parse_listen(const Config& config) {
     addresses.push_back(std::move(address));
   }
   return addresses;
-}
-
-// agent.sock has its pages at http.sock, agent-3.sock at http-3.sock, and any other NAME.sock at NAME-http.sock.
-std::string pages_beside(std::string_view path) {
-  const std::size_t slash = path.rfind('/') + 1;
-  std::string_view stem = path.substr(slash);
-  if (stem.ends_with(".sock")) stem.remove_suffix(5);
-  const bool usual = stem == "agent" || stem.starts_with("agent-");
-  return fmt::format("{}{}.sock", path.substr(0, slash),
-                     usual ? fmt::format("http{}", stem.substr(5)) : fmt::format("{}-http", stem));
 }
 
 Result<std::optional<link::Address>> parse_http(const Config& config, const std::vector<link::Address>& listen) {
@@ -219,11 +211,11 @@ Status check_sift_pool(const Config& config, const std::string& text) {
   if (!settings) return bad_value(config, "pool.name", "{}", settings.error().message);
   const bool all_named = !settings->members.empty() && settings->members.find_first_of("*?[") == std::string::npos;
   if (settings->wait > 0 || all_named) return {};
-  return bad_value(config, "pool.name",
-                   "'{}' is sifted among the members that live when it is made, which nobody does yet at the start: "
-                   "say for how many "
-                   "it waits (wait=4), or name them all (members=a,b)",
-                   text);
+  return bad_value(
+      config, "pool.name",
+      "'{}' is sifted among the members that live when it is made, and none is known at the start: name their "
+      "number (wait=4) or all of them (members=a,b)",
+      text);
 }
 
 Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
@@ -231,8 +223,7 @@ Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
   for (const Config& one : config.list("pool")) {
     PoolSettings made;
     made.name = one.text("pool.name");
-    OFP_TRY(sift::SiftService::is_own(made.name) ? check_sift_pool(one, made.name)
-                                                 : check_pool(one, "pool.name", made.name));
+    OFP_TRY(sift::is_sift_pool(made.name) ? check_sift_pool(one, made.name) : check_pool(one, "pool.name", made.name));
     if (!one.text("pool.user").empty()) {
       OFP_ASSIGN(made.user, parse_user(one, "pool.user", one.text("pool.user")));
     }
@@ -366,6 +357,15 @@ Status check_plugins(const std::vector<plugin::PluginOptions>& plugins) {
   return {};
 }
 
+std::string pages_beside(std::string_view path) {
+  const std::size_t slash = path.rfind('/') + 1;
+  std::string_view stem = path.substr(slash);
+  if (stem.ends_with(".sock")) stem.remove_suffix(5);
+  const bool usual = stem == "agent" || stem.starts_with("agent-");
+  return fmt::format("{}{}.sock", path.substr(0, slash),
+                     usual ? fmt::format("http{}", stem.substr(5)) : fmt::format("{}-http", stem));
+}
+
 std::string machine_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "agent";
@@ -399,6 +399,8 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.tcp, read_tcp(config));
   settings.batch = config.boolean("loop.batch");
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
+  settings.cores = static_cast<unsigned>(config.integer("agent.cores"));
+  OFP_ASSIGN(settings.pins, read_core_list(config, "agent.pins"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
   if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))
     return bad_value(config, "agent.spill_directory", "'{}' is not an absolute path", settings.spill_directory);
@@ -426,6 +428,8 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.sandbox = settings.dispatcher.tasks.user_plugins.sandbox = *sandbox;
   for (plugin::PluginOptions& each : settings.plugins) each.sandbox = *sandbox;
   settings.force_staging = config.boolean("security.force_staging");
+  OFP_TRY(check_cores(config, settings));
+  if (settings.cores == 1 && !settings.pins.empty()) settings.pin = settings.pins.front();
   return settings;
 }
 

@@ -14,11 +14,11 @@
 
 #include "agent/config/actuator_settings.h"
 #include "agent/config/alarm_settings.h"
+#include "agent/config/flight_settings.h"
 #include "agent/config/sampling_settings.h"
 #include "agent/config/tcp_settings.h"
-#include "agent/flight.h"
 #include "agent/log_sink.h"
-#include "agent/services/dispatcher.h"
+#include "agent/services/dispatcher_options.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -49,6 +49,8 @@ struct AgentSettings {
   std::vector<std::string> http_hosts;
   bool http_events = false;
   std::optional<FlightSettings> flight;
+  unsigned cores = 1;           // loops, each in a process of its own (agent/cores)
+  std::vector<unsigned> pins;   // where each of several runs; empty: anywhere
   std::optional<unsigned> pin;  // the core the loop runs on
   bool batch = true;            // the loop never takes the core of a program that wakes it
   std::string spill_directory;  // empty: objects stay in memory
@@ -83,7 +85,13 @@ struct AgentSettings {
 // it was set.
 [[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
 
+// Refuses by name what several cores cannot have: one link or device for all, or one of a kind in an agent.
+[[nodiscard]] Status check_cores(const Config& config, const AgentSettings& settings);
+
 [[nodiscard]] std::string machine_name();
+// Where an agent at this Unix socket has its pages: agent.sock at http.sock, agent-3.sock at http-3.sock, and any other
+// NAME.sock at NAME-http.sock.
+[[nodiscard]] std::string pages_beside(std::string_view path);
 // Checks that the files of plug-ins exist, that only their owners can change them, and that the agent may start workers
 // of the configured users. Only a worker can check whether a plug-in loads.
 [[nodiscard]] Status check_plugins(const std::vector<plugin::PluginOptions>& plugins);
@@ -91,8 +99,8 @@ struct AgentSettings {
 // Whether every address of this host name belongs to this machine alone. An unknown name is an error.
 [[nodiscard]] Result<bool> is_loopback(const std::string& host);
 
-// Refuses addresses that need a key, a certificate or insecure_network = true that is not configured. Returns the
-// warnings for the log about everything that is open to others.
+// Refuses addresses without the key, certificate or insecure_network = true that they need. Returns warnings for the
+// log about everything that is open to others.
 [[nodiscard]] Result<std::vector<std::string>> check_exposure(const AgentSettings& settings);
 
 }  // namespace offpath::agent

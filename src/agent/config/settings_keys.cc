@@ -1,6 +1,7 @@
 // The table of settings: their types, defaults, bounds and help texts.
 #include "agent/config/exchange_settings.h"
 #include "agent/config/settings.h"
+#include "group/core_name.h"
 
 namespace offpath::agent {
 
@@ -9,7 +10,7 @@ namespace {
 constexpr std::int64_t mebibyte = 1 << 20;
 constexpr std::int64_t tebibyte = 1LL << 40;
 
-constexpr ConfigKey keys[] = {
+constexpr ConfigKey keys_of_agent[] = {
     {"agent.name", ConfigType::text, "",
      "The agent's name, as programs, logs and metrics show it. Empty: the name of the machine."},
     {"agent.role", ConfigType::text, "host",
@@ -19,25 +20,29 @@ constexpr ConfigKey keys[] = {
      "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
      "know it; stages of sift pools and exchanges with order = \"locality\" are mapped by it. Empty: unknown."},
     {"agent.listen", ConfigType::texts, "",
-     "Addresses that programs connect to: unix:/path, tcp:HOST:PORT, tls:HOST:PORT, verbs:HOST:PORT (RDMA), "
-     "doca:HOST:PORT (DOCA DMA) ([::1] for IPv6; port 0 takes a free one). Empty: "
-     "unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
+     "Addresses that programs connect to: unix:/path, or HOST:PORT after tcp:, tls:, verbs: (RDMA) or doca: (DOCA "
+     "DMA). Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
     {"agent.http", ConfigType::text, "",
-     "Where /metrics, /status.json, /healthz and the status page are served: HOST:PORT or unix:/path. An address that "
-     "other machines reach needs security.insecure_network. Empty: http.sock beside agent.sock, or NAME-http.sock "
-     "beside "
-     "NAME.sock, for the first Unix socket of agent.listen; nowhere without one. off: nowhere."},
+     "Address of /metrics, /status.json, /healthz and the status page: HOST:PORT or unix:/path; off: none. Empty: "
+     "http.sock beside agent.sock, or NAME-http.sock beside NAME.sock, for the first Unix socket of agent.listen, if "
+     "any."},
     {"agent.http_hosts", ConfigType::texts, "",
      "Further host names under which agent.http is reached, besides localhost and this machine's name. IP addresses "
      "need no entry. A request to another name is refused."},
     {"agent.http_events", ConfigType::boolean, "false",
-     "Show why requests failed, and the newest lines of the log, to whoever reaches agent.http at a TCP address. The "
-     "agent's own user sees them at a Unix socket."},
+     "Show reasons of failed requests, and the newest lines of the log, to every client of agent.http at a TCP "
+     "address. The agent's own user sees them at a Unix socket."},
+    {"agent.cores", ConfigType::integer, "1",
+     "Loops of this agent, each in a process with its share of memory.bytes_max, and one agent to programs "
+     "([operate/agent.md](../operate/agent.md#more-than-one-loop)). In the group they are NAME, NAME+1 and so on.",
+     1, group::cores_max},
     {"agent.pin", ConfigType::integer, "-1", "The core that the loop runs on. -1: any.", -1, 4095},
+    {"agent.pins", ConfigType::texts, "",
+     "With agent.cores, the cores that the loops run on, such as 2 or 4-7, one for each loop. Empty: any."},
     {"agent.spill_directory", ConfigType::text, "",
-     "Directory for objects of pools with spill=on or spill=durable ([guides/pools.md](../guides/pools.md)): an "
-     "absolute path. It is created if its parent exists, belongs to this agent's user, and is closed to other users. "
-     "{index} stands for group.index. Empty: such pools are refused."},
+     "Absolute path for objects of pools with spill ([guides/pools.md](../guides/pools.md)); created if its parent "
+     "exists. It belongs to the agent's user and is closed to others. {index}: group.index. Empty: such pools are "
+     "refused."},
     {"agent.profile", ConfigType::text, "none",
      "Slows this agent down to the speed of a device, for experiments: none, or bluefield2 (its link's bandwidth and "
      "latency, and a cgroup limit for the processor)."},
@@ -50,8 +55,7 @@ constexpr ConfigKey keys[] = {
      "such a post does not have to wake the agent. 0: never.",
      0, 50},
     {"loop.batch", ConfigType::boolean, "true",
-     "The loop has the policy SCHED_BATCH: it never takes the core of a program that wakes it. On that core it runs "
-     "when "
+     "The loop has the policy SCHED_BATCH: it never takes the core of a program that wakes it, and runs there when "
      "the program waits or has used its time slice. false: the system's usual policy, which lets the loop go first."},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before other channels get their turn.", 4096, 1 << 30},
@@ -93,9 +97,9 @@ constexpr ConfigKey keys[] = {
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
-     "Connections to one listener that are still introducing themselves, for 5 s at most. One user, or one network "
-     "address (IPv6: a /64), may have a quarter of them. Beyond that its oldest connection is closed if it is at least"
-     " 200 ms old; otherwise the new one is told to come again.",
+     "Connections to one listener that are still introducing themselves, for 5 s at most; one user or network address "
+     "may have a quarter of them "
+     "([operate/threat-model.md](../operate/threat-model.md#what-one-user-can-take-from-others)).",
      1, 65536},
     {"limits.user_channels_max", ConfigType::integer, "4096", "Programs of one user connected at the same time.", 1,
      1 << 20},
@@ -112,7 +116,7 @@ constexpr ConfigKey keys[] = {
      mebibyte, 64 * tebibyte},
     {"limits.silence", ConfigType::duration, "5s",
      "How long a program on another machine (tcp, tls, verbs, doca) and the agent may leave each other without an "
-     "answer. After that each takes the other for gone (switched off, or cut off from the network). Whole seconds.",
+     "answer. After that each considers the other gone (switched off, or cut off from the network). Whole seconds.",
      wire::silence_ms_min * millisecond_ns, wire::silence_ms_max * millisecond_ns},
     {"task.resident_max", ConfigType::bytes, "1GiB",
      "Memory that the inputs and outputs of one session of tasks may occupy between tasks.", 4096, tebibyte},
@@ -121,9 +125,9 @@ constexpr ConfigKey keys[] = {
      "lane may have 256MiB of it; each lane may have 1MiB in any case.",
      mebibyte, tebibyte},
     {"task.user_plugins", ConfigType::text, "off",
-     "Whether programs may have functions of their own run. \"off\": no. \"own\": workers under the program's user run"
-     " a shared object that the program names ([guides/tasks.md](../guides/tasks.md)). Only for programs connected by "
-     "a Unix socket; for users other than the agent's the agent has to be started as root."},
+     "own: workers under a program's user run a shared object that the program names "
+     "([guides/tasks.md](../guides/tasks.md)); only for programs at a Unix socket, and for other users than the "
+     "agent's only if it was started as root. off: no."},
     {"task.user_plugins_max", ConfigType::integer, "4", "Such shared objects that one user may have at a time.", 1,
      256},
     {"task.user_workers", ConfigType::integer, "2", "Processes that run the functions of each such shared object.", 1,
@@ -139,21 +143,20 @@ constexpr ConfigKey keys[] = {
      "arguments. 0: seven eighths.",
      0, 1 << 24},
     {"limits.frames_max", ConfigType::integer, "0",
-     "Frames in memory at the same time. Each is a mapping and a descriptor; frames of at most 4096 bytes share slabs,"
-     " and a slab counts as one frame and holds 1024. 0: three quarters of what the kernel allows the agent (sysctl "
-     "vm.max_map_count, LimitNOFILE); the rest is for programs' segments and the agent itself.",
+     "Frames in memory at the same time; each is a mapping and a descriptor. Frames of at most 4096 bytes share slabs "
+     "of 1024, and a slab counts as one frame. 0: three quarters of the kernel's limits (vm.max_map_count, "
+     "LimitNOFILE).",
      0, 1 << 30},
     {"limits.user_frames_max", ConfigType::integer, "0",
      "The part of limits.frames_max for frames of one user. 0: seven eighths.", 0, 1 << 30},
     {"limits.user_descriptors_max", ConfigType::integer, "0",
-     "Descriptors that programs of one user occupy in the agent: one for each connection, and one for each file or "
-     "socket that they hand over, until it is closed. 0: seven eighths of all programs' share, which is a third of "
-     "what frames leave of LimitNOFILE.",
+     "Descriptors that one user's programs occupy: one for each connection, and one for each file or socket that they "
+     "hand over, until it is closed. 0: seven eighths of the share of all programs, a third of LimitNOFILE less "
+     "frames.",
      0, 1 << 30},
     {"limits.user_mappings_max", ConfigType::integer, "0",
-     "Shared segments of one user's programs on this machine that the agent has mapped: one for each program, and "
-     "those that it allocates. 0: seven eighths of all programs' share, which is three quarters of what frames leave "
-     "of vm.max_map_count.",
+     "Shared segments of one user's programs on this machine: one for each program, and those that it allocates. 0: "
+     "seven eighths of the share of all programs, which is three quarters of vm.max_map_count less frames.",
      0, 1 << 30},
     {"limits.leases_max", ConfigType::integer, "65536", "Frames that one program may hold mapped.", 1, 1 << 24},
     {"group.members", ConfigType::texts, "",
@@ -172,8 +175,8 @@ constexpr ConfigKey keys[] = {
      "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
-     "The time after a member's last sign of life after which the others take it for dead at the latest; requests to "
-     "it then fail. The same for all members.",
+     "Time after a member's last sign of life until the others consider it dead at the latest; requests to it then "
+     "fail. The same for all members.",
      500 * millisecond_ns, 3600 * second_ns},
     {"group.tls_ca", ConfigType::text, "",
      "PEM file with the certificate authority of the other members, for tls addresses."},
@@ -192,9 +195,9 @@ constexpr ConfigKey keys[] = {
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
      "Directory of the cgroups of cpu and io actuators; with version 1 that of a controller."},
     {"actuators.former", ConfigType::text, "",
-     "Directory of this user's own, for the former settings of actuators while others are in force: what a killed "
-     "keeper has left there is returned at the next start. Agents with the same directory never set the same limit. It "
-     "is created if its parent exists. Empty: actuators, beside the socket of agent.listen."},
+     "Directory of the agent's user, created if its parent exists, for former settings of actuators: the next start "
+     "restores those of a killed keeper. Agents that share it never set the same limit. Empty: actuators, beside "
+     "agent.listen's socket."},
     {"alarms.hook", ConfigType::texts, "",
      "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared. The OFFPATH_ALARM_* "
      "variables of its environment describe the alarm. It runs without a shell."},
@@ -216,45 +219,45 @@ constexpr ConfigKey keys[] = {
      "Allow connections that others on the network could read or change: tcp, verbs and doca addresses, and HTTP, "
      "beyond this machine."},
     {"security.keep_ptrace", ConfigType::boolean, "true",
-     "If started with CAP_SYS_PTRACE (as root, or given by systemd), keep it, so that the agent reads arrays of every "
-     "allowed user's programs in place. Without it such programs copy through shared memory. Every other capability is"
-     " given up, except those that plugin.user needs."},
+     "If started with CAP_SYS_PTRACE (as root, or by systemd), keep it, to read arrays of every allowed user's "
+     "programs in place; otherwise they copy through shared memory. Other capabilities are given up, except those for "
+     "plugin.user."},
     {"security.sandbox", ConfigType::text, "on",
-     "Whether the kernel refuses all system calls that the agent, its workers and their child processes do not need, "
-     "and gives workers namespaces of their own where it allows that "
-     "([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). on; log: such calls are allowed and written"
-     " to the kernel's log, for trying it out; or off."},
+     "on: the kernel refuses system calls that the agent, its workers and their children do not need, and workers get "
+     "namespaces ([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). log: such calls are only "
+     "logged. off."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Never read a program's memory directly, even if that is permitted; programs copy through shared memory."},
     {"tcp.device", ConfigType::text, "",
-     "The network interface for programs' TCP connections ([guides/sockets.md](../guides/sockets.md)), whose TCP then "
-     "belongs to this agent alone: one of the kernel's interfaces; tap:NAME, a TAP device; or dpdk:DEVICE, a DPDK "
-     "device ([guides/bluefield.md](../guides/bluefield.md#tcp-over-dpdk)), such as dpdk:0000:03:00.0. Opening it "
-     "takes CAP_NET_RAW (CAP_NET_ADMIN for TAP), and CAP_BPF if the kernel has the address too. Or agent:ADDRESS: "
-     "another agent, such as one on this machine's card at verbs:192.168.100.2:7700, has the interface, and serves "
-     "programs here over the link "
-     "([guides/sockets.md](../guides/sockets.md#the-network-is-another-machines)). Empty: no TCP connections."},
+     "The interface for programs' TCP connections, whose TCP then belongs to this agent alone: INTERFACE, "
+     "xdp:INTERFACE, auto:INTERFACE, tap:NAME, dpdk:DEVICE or agent:ADDRESS "
+     "([guides/sockets.md](../guides/sockets.md#devices)). Empty: none."},
     {"tcp.dpdk_arguments", ConfigType::texts, "",
      "Arguments for DPDK's EAL, one each, such as --no-huge,-m,64,--no-pci for a virtual device without huge pages. "
      "For dpdk:DEVICE only."},
     {"tcp.address", ConfigType::text, "",
-     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. Empty, and tcp.address6 as well: address "
-     "and gateway of the interface. If the kernel has the address too, the agent handles its TCP and the kernel "
-     "everything else (Linux 6.6)."},
+     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. Empty, and tcp.address6 too: address and "
+     "gateway of the interface. If the kernel also has the address, the agent handles its TCP alone (Linux 6.6)."},
     {"tcp.gateway", ConfigType::text, "", "The gateway to other networks. Empty: other networks are not reached."},
     {"tcp.address6", ConfigType::text, "",
      "The device's IPv6 address with its prefix length, such as 2001:db8::2/64, beside tcp.address or alone. It is "
      "used one second after the start, if no other node of the link has it. Empty: no IPv6. Not for DPDK devices."},
     {"tcp.gateway6", ConfigType::text, "",
-     "The gateway to other networks of IPv6, such as fe80::1. Empty: the router that advertises itself, which takes "
-     "one "
-     "core (tcp.cores). none: other networks are not reached."},
+     "The gateway to other networks of IPv6, such as fe80::1. Empty: the router that advertises itself, with one core "
+     "only (tcp.cores). none: other networks are not reached."},
     {"tcp.mtu", ConfigType::integer, "0", "The largest packet, if smaller than the device's. 0: the device's.", 0,
      65'535},
     {"tcp.congestion", ConfigType::text, "cubic", "Congestion control: cubic, new_reno, dctcp or timely."},
+    {"tcp.congestion_allowed", ConfigType::texts, "cubic,new_reno",
+     "What programs may choose for their connections by TCP_CONGESTION, beside tcp.congestion. Programs of root and of "
+     "the agent's user may choose any."},
+    {"tcp.ecn", ConfigType::text, "classic",
+     "How connections ask for the marks of routers (ECN). classic: dctcp asks for the echo of RFC 3168, and any peer "
+     "that asks gets it. accurate: all also ask for the counts of RFC 9768, which peers get too; not with "
+     "tcp.slow_path = host."},
     {"tcp.cores", ConfigType::integer, "1",
-     "Loops for connections, each on a core of its own. The addresses and ports of a connection decide which loop has "
-     "it. The first is the agent's own loop. More than 1 need a network interface, not a TAP device.",
+     "Loops for connections, each on a core; the first is the agent's own. Addresses and ports decide which loop has "
+     "a connection. More than 1 need one of the kernel's interfaces, or a DPDK device with as many queues.",
      1, 16},
     {"tcp.pin", ConfigType::texts, "",
      "The cores for the loops beyond the first, such as 2 or 4-7, one for each loop. Empty: any. agent.pin is for the "
@@ -262,9 +265,8 @@ constexpr ConfigKey keys[] = {
     {"tcp.flows_max", ConfigType::integer, "65536",
      "Connections of all programs together, including those that are closing.", 16, 1 << 22},
     {"tcp.orphans_max", ConfigType::integer, "8192",
-     "The part of tcp.flows_max for orphans: connections that their programs have closed and whose peers have not "
-     "taken or acknowledged everything. Beyond it the oldest orphans of the user with the most are reset; beyond three"
-     " quarters of a program's connections, its oldest.",
+     "The part of tcp.flows_max for orphans: closed connections whose peers have not acknowledged everything. Beyond "
+     "it the user with the most loses the oldest; beyond three quarters of a program's connections, the program does.",
      16, 1 << 22},
     {"tcp.orphan_time", ConfigType::duration, "60s",
      "How long an orphan waits for its peer to acknowledge another segment before it is reset.", second_ns,
@@ -276,19 +278,18 @@ constexpr ConfigKey keys[] = {
      "delay acknowledgements: 40 ms for Linux and Offpath. Less suits networks where all peers acknowledge sooner.",
      millisecond_ns, 60 * second_ns},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
-    {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
+    {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 1 << 20},
     {"tcp.memory_of_program", ConfigType::bytes, "8GiB",
      "A program's own memory for its connections. Only the part that it uses is occupied.", mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_max", ConfigType::bytes, "16GiB",
-     "Memory of all programs together that the agent may fill with data from peers: the receive buffers of "
-     "connections, counted until their program has closed them; of programs on other machines also the send buffers, "
-     "which the agent has a copy of.",
+     "Memory that the agent may fill with data from peers, of all programs: receive buffers, counted until their "
+     "program has closed them, and for programs on other machines also the agent's copies of send buffers.",
      mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_of_user", ConfigType::bytes, "64TiB",
      "The part of tcp.receive_memory_max for programs of one user.", mebibyte, 64 * tebibyte},
     {"tcp.slow_path", ConfigType::text, "agent",
-     "Which process does handshakes, ARP, refusals and TIME-WAIT. agent: this agent. host: a process beside the "
-     "programs (offpath slow-path), and the agent while there is none."},
+     "The process that does handshakes, ARP, refusals and TIME-WAIT. agent: this agent. host: a process beside the "
+     "programs (offpath slow-path), or this agent while that is absent."},
     {"tcp.trace_file", ConfigType::text, "",
      "File for the times at which frames reached the stages of TCP (offpath bench tcp --breakdown). Empty: none."},
     {"log.format", ConfigType::text, "text",
@@ -316,8 +317,7 @@ constexpr ConfigKey plugin_keys[] = {
      "Calls that may wait for a worker. Further calls fail with would_block.", 1, 65536},
     {"plugin.user", ConfigType::text, "",
      "User, by number or name, whose rights the workers have: for an agent that is started as root (CAP_SETUID, "
-     "CAP_SETGID, "
-     "CAP_KILL). Empty: the agent's own."},
+     "CAP_SETGID, CAP_KILL). Empty: the agent's own."},
     {"plugin.nice", ConfigType::integer, "0", "The nice value of its workers.", 0, 19},
     {"plugin.cores", ConfigType::texts, "",
      "Cores that its workers may use, such as 2 or 4-7. Empty: all, even if agent.pin is set."},
@@ -386,7 +386,7 @@ const ConfigList lists[] = {
 
 }  // namespace
 
-std::span<const ConfigKey> agent_keys() noexcept { return keys; }
+std::span<const ConfigKey> agent_keys() noexcept { return keys_of_agent; }
 std::span<const ConfigList> agent_lists() noexcept { return lists; }
 
 }  // namespace offpath::agent

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace offpath::agent {
 namespace {
@@ -171,6 +172,11 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings->tcp->stack.orphan_ns, 5 * second_ns);
   EXPECT_EQ(settings->tcp->stack.orphan_lifetime_ns, 9 * second_ns);
   EXPECT_EQ(settings->tcp->stack.rto.minimum_ns, 5 * millisecond_ns);
+  EXPECT_EQ(settings->tcp->stack.ecn, tcp::EcnUse::as_congestion_control_wants);
+  EXPECT_EQ(settings->tcp->limits.congestions, tcp::TcpServiceLimits{}.congestions);
+  EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'\ncongestion_allowed = ['dctcp']")->tcp->limits.congestions,
+            tcp_congestion_bit(wire::TcpCongestion::dctcp));
+  EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'\necn = 'accurate'")->tcp->stack.ecn, tcp::EcnUse::accurate);
   EXPECT_FALSE(settings->tcp->slow_path_on_host);
   EXPECT_TRUE(
       settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
@@ -178,8 +184,10 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
        {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'",
         "address = '127.0.0.1/8'", "address = '10.9.0.2/24'\ngateway = '10.9.1.1'",
         "address = '10.9.0.2/24'\ngateway = '10.9.0.2'", "address = '10.9.0.2/24'\nmtu = 100",
-        "address = '10.9.0.2/24'\ncongestion = 'fast'", "address = '10.9.0.2/24'\nslow_path = 'elsewhere'",
-        "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2"}) {
+        "address = '10.9.0.2/24'\ncongestion = 'fast'",
+        "address = '10.9.0.2/24'\ncongestion_allowed = ['cubic', 'fast']",
+        "address = '10.9.0.2/24'\nslow_path = 'elsewhere'", "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2",
+        "address = '10.9.0.2/24'\necn = 'exact'", "address = '10.9.0.2/24'\nslow_path = 'host'\necn = 'accurate'"}) {
     const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
@@ -230,6 +238,19 @@ TEST(SettingsTest, AnAddressOfIpv6StandsBesideTheOtherOneOrAlone) {
             std::string::npos);
 }
 
+TEST(SettingsTest, AnInterfaceIsTakenByXdpOrByWhatSuitsIt) {
+  using Kind = TcpSettings::Kind;
+  for (const auto& [prefix, kind] : {std::pair{"", Kind::interface}, {"xdp:", Kind::xdp}, {"auto:", Kind::best}}) {
+    // The address may be the interface's own, and the kernel's program steers to several cores.
+    const auto settings = settings_of(fmt::format("[tcp]\ndevice = '{}eth9'\ncores = 3", prefix));
+    ASSERT_TRUE(settings.has_value()) << settings.error().message;
+    EXPECT_EQ(settings->tcp->kind, kind);
+    EXPECT_EQ(settings->tcp->device, "eth9");
+    EXPECT_TRUE(settings->tcp->is_of_kernel());
+  }
+  EXPECT_EQ(settings_of("[tcp]\ndevice = 'auto:xdp:9'")->tcp->device, "xdp:9");  // one prefix alone
+}
+
 TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
   const auto with = [](const std::string& more) { return "[tcp]\naddress = '10.9.0.2/24'\n" + more; };
   const auto settings =
@@ -239,12 +260,52 @@ TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
   EXPECT_EQ(settings->tcp->device, "net_af_packet0,iface=eth0");
   EXPECT_EQ(settings->tcp->dpdk_arguments, (std::vector<std::string>{"--no-huge", "-m", "64"}));
   EXPECT_EQ(settings_of(with("device = 'dpdk:0000:03:00.0'"))->tcp->device, "0000:03:00.0");
+  EXPECT_EQ(settings_of(with("device = 'dpdk:0000:03:00.0'\ncores = 4"))->tcp->cores, 4u);
   for (const char* wrong : {"dpdk:", "dpdk:--vdev=net_null0", "dpdk:net tap", "dpdk:a;b", "dpdk:eth0\\n"})
     EXPECT_NE(error_of(with(fmt::format("device = '{}'", wrong))).find("agent.toml:3: tcp.device: '"),
               std::string::npos)
         << wrong;
   EXPECT_NE(error_of(with("device = 'eth0'\ndpdk_arguments = ['--no-huge']")).find("agent.toml:4: tcp.dpdk_arguments"),
             std::string::npos);
+}
+
+TEST(CoresSettingsTest, ValuesArriveWhereTheyBelong) {
+  const auto settings =
+      settings_of("[agent]\ncores = 2\npins = [\"4-5\"]\nlisten = [\"unix:/run/a.sock\", \"tcp:127.0.0.1:7700\"]\n");
+  ASSERT_TRUE(settings) << settings.error().message;
+  EXPECT_EQ(settings->cores, 2u);
+  EXPECT_EQ(settings->pins, (std::vector<unsigned>{4, 5}));
+  EXPECT_EQ(settings_of("[agent]\npins = [\"3\"]\n")->pin, 3u);
+}
+
+TEST(CoresSettingsTest, WhatSeveralCoresCannotHaveIsRefusedByName) {
+  const auto refused = [](const std::string& agent, const std::string& rest = "") {
+    return error_of("[agent]\ncores = 2\nlisten = [\"unix:/run/a.sock\"]\n" + agent + "\n" + rest);
+  };
+  EXPECT_EQ(refused(""), "");
+  EXPECT_NE(refused("pin = 1").find("agent.pin: one core for 2 loops"), std::string::npos);
+  EXPECT_NE(refused("pins = [\"1\"]").find("1 cores for 2 loops"), std::string::npos);
+  EXPECT_NE(refused("profile = \"bluefield2\"").find("agent.profile"), std::string::npos);
+  EXPECT_NE(refused("name = \"a+1\"").find("agent.name"), std::string::npos);
+  EXPECT_NE(error_of("[agent]\ncores = 2\nlisten = [\"tcp:127.0.0.1:1\"]\n").find("agent.listen needs one"),
+            std::string::npos);
+  EXPECT_NE(error_of("[agent]\ncores = 2\nlisten = [\"unix:/a.sock\", \"verbs:10.0.0.1:1\"]\n")
+                .find("not at verbs:10.0.0.1:1"),
+            std::string::npos);
+  EXPECT_NE(error_of("[agent]\ncores = 2\nlisten = [\"unix:/a.sock\", \"tcp:127.0.0.1:65534\"]\n").find("no ports"),
+            std::string::npos);
+  EXPECT_NE(error_of("[agent]\ncores = 2\nlisten = [\"unix:/" + std::string(100, 'a') + "\"]\n").find("longer names"),
+            std::string::npos);
+  EXPECT_NE(refused("", "[memory]\nbytes_max = \"1MiB\"\n").find("memory.bytes_max"), std::string::npos);
+  EXPECT_NE(refused("", "[tcp]\ndevice = \"eth0\"\naddress = \"10.0.0.2/24\"\n").find("tcp.device"), std::string::npos);
+  EXPECT_NE(refused("", "[group]\nfrom_launcher = true\n").find("group.from_launcher"), std::string::npos);
+  EXPECT_NE(refused("", "[group]\naddress = \"tcp:127.0.0.1:1\"\n").find("group.address"), std::string::npos);
+  const std::string exchange =
+      "[[exchange]]\nname = \"power\"\ninterval = \"250ms\"\ndeadline = \"200ms\"\nfields = [\"power:f64:watts\"]\n";
+  EXPECT_NE(refused("", exchange).find("cannot have [[exchange]]"), std::string::npos);
+  const std::string source =
+      "[[source]]\nfile = \"/proc/pressure/cpu\"\npattern = \"some avg10={} avg60={}\"\nfields = [\"a\", \"b\"]\n";
+  EXPECT_NE(refused("", source).find("cannot have [[source]]"), std::string::npos);
 }
 
 TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {
@@ -418,7 +479,7 @@ TEST(ConfigurationFilesTest, TheSampleIsInOrder) {
   EXPECT_TRUE(check_exposure(*settings).has_value());
 }
 
-// docs/reference/configuration.md ends with what `offpath-agent --config-reference` prints.
+// docs/reference/configuration.md ends with the output of `offpath-agent --config-reference`.
 TEST(ConfigurationFilesTest, TheReferenceInTheDocsIsThisTable) {
   const std::string page = file("docs/reference/configuration.md");
   EXPECT_TRUE(page.ends_with(config_reference(agent_keys(), agent_lists())))

@@ -64,7 +64,7 @@ Status parse_gateway(const Config& config, const FamilyKeys& keys, tcp::IpInterf
 Status parse_addresses(const Config& config, TcpSettings& settings) {
   const bool has_v6 = !config.text("tcp.address6").empty();
   // Without any address it is the interface's own.
-  const bool may_lack_v4 = has_v6 || settings.kind == TcpSettings::Kind::interface;
+  const bool may_lack_v4 = has_v6 || settings.is_of_kernel();
   if (!config.text("tcp.address").empty() || !may_lack_v4)
     OFP_TRY(parse_address(config, keys_of_v4, settings.stack.v4));
   if (has_v6) OFP_TRY(parse_address(config, keys_of_v6, settings.stack.v6));
@@ -90,15 +90,19 @@ Status check_relay(const Config& config, const TcpSettings& settings) {
 
 // The kind of device: the prefix of tcp.device.
 Status parse_device(const Config& config, TcpSettings& settings) {
-  using Kind = TcpSettings::Kind;
-  for (const auto& [beginning, kind] :
-       {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}, {"agent:", Kind::agent}}) {
+  using DeviceKind = TcpSettings::Kind;
+  for (const auto& [beginning, kind] : {std::pair<std::string_view, DeviceKind>{"xdp:", DeviceKind::xdp},
+                                        {"auto:", DeviceKind::best},
+                                        {"tap:", DeviceKind::tap},
+                                        {"dpdk:", DeviceKind::dpdk},
+                                        {"agent:", DeviceKind::agent}}) {
     if (!settings.device.starts_with(beginning)) continue;
     settings.device.erase(0, beginning.size());
     settings.kind = kind;
+    break;
   }
   settings.dpdk_arguments = config.texts("tcp.dpdk_arguments");
-  if (settings.kind != Kind::dpdk) {
+  if (settings.kind != DeviceKind::dpdk) {
     if (!settings.dpdk_arguments.empty())
       return bad_value(config, "tcp.dpdk_arguments", "they are for dpdk:DEVICE, and tcp.device is not a DPDK device");
     return {};
@@ -124,10 +128,9 @@ Status parse_cores(const Config& config, TcpSettings& settings) {
                      "{} cores for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins",
                      settings.pin.size(), settings.cores - 1, settings.cores);
   if (settings.cores == 1) return {};
-  if (settings.kind != TcpSettings::Kind::interface)
-    return bad_value(config, "tcp.cores",
-                     "{} cores need an interface whose frames the kernel can steer to them; {} serves 1",
-                     settings.cores, config.text("tcp.device"));
+  if (settings.kind == TcpSettings::Kind::tap)
+    return bad_value(config, "tcp.cores", "{} cores need a device with a queue for each; {} serves 1", settings.cores,
+                     config.text("tcp.device"));
   if (!settings.trace_file.empty())
     return bad_value(config, "tcp.trace_file", "stages are recorded only if tcp.cores is 1, not {}", settings.cores);
   return {};
@@ -160,6 +163,16 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.congestion = config.text("tcp.congestion");
   if (const auto known = tcp::congestion_control(settings.congestion); !known)
     return bad_value(config, "tcp.congestion", "{}", known.error().message);
+  settings.limits.congestions = 0;
+  for (const std::string& name : config.texts("tcp.congestion_allowed")) {
+    const auto known = tcp::congestion_control(name);
+    if (!known) return bad_value(config, "tcp.congestion_allowed", "{}", known.error().message);
+    settings.limits.congestions |= wire::tcp_congestion_bit((*known)->kind());
+  }
+  const std::string& ecn = config.text("tcp.ecn");
+  if (ecn != "classic" && ecn != "accurate")
+    return bad_value(config, "tcp.ecn", "'{}' is neither classic nor accurate", ecn);
+  if (ecn == "accurate") settings.stack.ecn = tcp::EcnUse::accurate;
   settings.trace_file = config.text("tcp.trace_file");
   OFP_TRY(parse_cores(config, settings));
   const std::string& slow_path = config.text("tcp.slow_path");
@@ -167,6 +180,8 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
     return bad_value(config, "tcp.slow_path", "'{}' is neither agent nor host", slow_path);
   settings.slow_path_on_host = slow_path == "host";
   const bool has_v6 = !settings.stack.v6.address.is_unspecified();
+  if (settings.slow_path_on_host && settings.stack.ecn == tcp::EcnUse::accurate)
+    return bad_value(config, "tcp.slow_path", "a process of the host knows classic ECN alone; tcp.ecn is {}", ecn);
   if (settings.slow_path_on_host && has_v6)
     return bad_value(config, "tcp.slow_path", "a process of the host serves IPv4 alone; tcp.address6 is set");
   if (has_v6 && settings.cores > 1 && settings.stack.v6.gateway.is_unspecified() &&

@@ -8,12 +8,19 @@
 #include "base/config.h"
 #include "loop/loop.h"
 #include "tcp/flow/stack_options.h"
-#include "tcp/program/tcp_service.h"
+#include "tcp/program/tcp_service_limits.h"
 
 namespace offpath::agent {
 
 struct TcpSettings {
-  enum class Kind { interface, tap, dpdk, agent };
+  enum class Kind {
+    interface,  // of the kernel, by packet sockets
+    xdp,        // the same by AF_XDP sockets
+    best,       // whichever of the two suits its driver
+    tap,
+    dpdk,
+    agent
+  };
   std::string device;  // an interface, the name of a new TAP device, a DPDK device, or the address of another agent
   Kind kind = Kind::interface;
   std::vector<std::string> dpdk_arguments;
@@ -26,6 +33,10 @@ struct TcpSettings {
   loop::LoopOptions loop;          // options of these loops
   tcp::StackOptions stack;         // for all cores together, without its secret; no address: that of the interface
   tcp::TcpServiceLimits limits;
+
+  [[nodiscard]] bool is_of_kernel() const noexcept {  // an interface that the kernel has
+    return kind == Kind::interface || kind == Kind::xdp || kind == Kind::best;
+  }
 };
 
 // The least MTU that a device of such a stack may have.

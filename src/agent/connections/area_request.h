@@ -1,5 +1,5 @@
-// A program's request to open an area of TCP connections, as far as every agent checks it: the one that has the stack,
-// and one that relays.
+// The checks of a program's request to open an area of TCP connections, common to the agent that has the stack and to a
+// relay.
 #pragma once
 
 #include "base/status.h"

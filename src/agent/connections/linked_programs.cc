@@ -102,7 +102,7 @@ bool LinkedPrograms::carry(std::uint64_t number, Program& program) {
       std::vector<link::WritePiece> pieces;
       for (const auto& [offset, memory, length] : each.pieces)
         pieces.push_back({program.region, offset, memory, length});
-      program.channel->push(token, std::move(pieces));
+      program.channel->push(token, pieces);
       continue;
     }
     std::vector<link::ReadPiece> pieces;

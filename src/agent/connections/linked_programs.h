@@ -1,16 +1,17 @@
-// Programs on other machines that have connections here: each with a copy of its area (tcp/program/area_mirror.h), and
+// Programs on other machines that have connections here: each with a copy of its area (tcp/area/area_mirror.h), and
 // the reads and writes of its channel's link that keep the copy and the program's area in step. The program's machine
-// has a relay (tcp_relay.h), which tells of processes and wakes by requests of the channel.
+// has a relay (tcp_relay.h), which reports processes and wakes by requests of the channel.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
 #include "channel/agent_end.h"
-#include "tcp/program/area_mirror.h"
+#include "tcp/area/area_mirror.h"
 #include "tcp/program/tcp_service.h"
 #include "wire/region.h"
 
@@ -25,8 +26,12 @@ class LinkedPrograms {
   void close(std::uint64_t program);
   [[nodiscard]] bool has(std::uint64_t program) const { return programs_.contains(program); }
 
+  // Returns how long the program's link takes for an answer (AreaMirror::answer_ns), also after close().
+  [[nodiscard]] std::function<TimeNs()> answer_ns(std::uint64_t program) const {
+    return [mirror = programs_.at(program).mirror] { return mirror->answer_ns(); };
+  }
   void look(std::uint64_t program, TimeNs now);
-  // The program has ended, and its relay keeps its area: what is still in it is fetched.
+  // The program has ended, and its relay keeps its area: the rest of it is fetched.
   void finish(std::uint64_t program);
   void wake(std::uint64_t program, std::uint32_t process);
   void on_transfer(std::uint64_t token, Status status, TimeNs now);
@@ -34,7 +39,7 @@ class LinkedPrograms {
   bool poll(TimeNs now);
   [[nodiscard]] bool may_sleep() const;
 
-  // Of all programs since the start.
+  // Sums over all programs since the start.
   [[nodiscard]] tcp::AreaMirrorCounters counters() const;
 
   [[nodiscard]] std::vector<std::uint64_t> take_finished();

@@ -15,8 +15,6 @@ namespace {
 struct Datagram {
   ssize_t length;
   wire::TcpJoin join;
-  // For a wake: the number of the core to wake.
-  [[nodiscard]] std::uint8_t core() const noexcept { return static_cast<std::uint8_t>(join.kind & 0xff); }
   std::array<Fd, 2> sockets;
 };
 
@@ -96,8 +94,7 @@ void ProgramSockets::on_readable(std::uint64_t program, std::uint32_t process, T
     // sent earlier, which may include a process's join.
     if (got.length < 0 && errno == ECONNRESET) continue;
     if (got.length <= 0) return on_ended(program, process, now);
-    // Several datagrams were queued, so further ones may have been lost: every core may be meant.
-    owner_.on_woken(program, got.core(), i > 0, now);
+    owner_.on_woken(program);
     if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
     if (Status joined = join(program, process, got.join, std::move(got.sockets)); !joined)
       return owner_.refuse(program, std::move(joined).error(), now);

@@ -24,13 +24,13 @@ class ProgramSockets {
   class Owner {
    public:
     virtual ~Owner() = default;
-    // A process has sent a wake for this core, or, with `every_core`, possibly for each.
-    virtual void on_woken(std::uint64_t program, std::uint32_t core, bool every_core, TimeNs now) = 0;
+    // A process has sent a wake. The loop is awake, and its pollers look.
+    virtual void on_woken(std::uint64_t /*program*/) {}
     // A process has joined. Error: it may not.
     [[nodiscard]] virtual Status on_joined(std::uint64_t program, std::uint32_t process) = 0;
     // The process is woken by this socket from now on.
     virtual void on_socket(std::uint64_t /*program*/, std::uint32_t /*process*/, std::shared_ptr<const Fd> /*wake*/) {}
-    // Returns false if the program ends with it.
+    // A process has ended. Returns false if the program ends with it.
     [[nodiscard]] virtual bool on_process_ended(std::uint64_t program, std::uint32_t process) = 0;
     virtual void refuse(std::uint64_t program, Failure why, TimeNs now) = 0;
   };

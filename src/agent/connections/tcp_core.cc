@@ -98,10 +98,14 @@ TcpCore::~TcpCore() {
 // ---- core 0's thread
 
 void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
-                   tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks) {
-  orders_.post([this, program, layout, who, memory = std::move(memory), blocks = std::move(blocks)](TimeNs) {
+                   tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks,
+                   std::shared_ptr<const Fd> doorbell) {
+  orders_.post([this, program, layout, who, memory = std::move(memory), blocks = std::move(blocks),
+                doorbell = std::move(doorbell)](TimeNs) {
     Status opened = service_.open(program, layout, who, memory, blocks);
-    if (opened) return;
+    // Nobody reads it, as the program can make a read block. Each write is an edge, unread ones or not.
+    if (opened) opened = loop_->watch(doorbell->get(), EPOLLIN | EPOLLET);
+    if (opened) return static_cast<void>(doorbells_.emplace(program, doorbell));
     auto why = std::make_shared<Failure>(std::move(opened).error());
     told_.post([this, program, why](TimeNs now) { to_.on_ended({program, *why}, now); });
   });
@@ -111,6 +115,8 @@ void TcpCore::close(std::uint64_t program) {
   orders_.post([this, program](TimeNs now) {
     service_.close(program, now);
     wakes_.erase(wakes_.lower_bound({program, 0}), wakes_.lower_bound({program + 1, 0}));
+    // A close alone would not do: the program may have it open still, and would go on waking this core.
+    if (const auto doorbell = doorbells_.extract(program)) loop_->unwatch(doorbell.mapped()->get());
   });
 }
 
@@ -154,6 +160,7 @@ void TcpCore::ask_status(std::function<void(TcpStatus, TimeNs now)> answer) {
 // ---- its own
 
 void TcpCore::wake_programs() {
+  service_.wake_threads();
   for (const auto& [program, process] : service_.take_wakes())
     if (const auto found = wakes_.find({program, process}); found != wakes_.end())
       static_cast<void>(::send(found->second->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));

@@ -1,7 +1,7 @@
 // One more core for programs' TCP connections: a loop on a thread of its own, with a queue of the device, a stack, and
 // the service between the stack and the programs' areas. Core 0 is the agent's own loop. It knows programs and
 // processes (tcp_programs.h) and announces them to the other cores. All communication goes through two mailboxes, one
-// each way, in order.
+// each way, in order. A program wakes it by a doorbell, an eventfd that core 0 makes for the two.
 #pragma once
 
 #include <functional>
@@ -37,8 +37,10 @@ class TcpCore final : public loop::Poller {
   [[nodiscard]] Status start(std::optional<unsigned> pin);
 
   // ---- core 0's thread
+  // `doorbell`: each write of the program to it is a wake.
   void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
-            tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks);
+            tcp::TcpService::Memory memory, std::shared_ptr<tcp::RingBlocks> blocks,
+            std::shared_ptr<const Fd> doorbell);
   void close(std::uint64_t program);
   void add_process(std::uint64_t program, std::uint32_t process,
                    std::shared_ptr<const Fd> wake);  // replaces the descriptor of a known process
@@ -47,7 +49,6 @@ class TcpCore final : public loop::Poller {
   void settle_own(bool usable);                         // the IPv6 address, by core 0
   void overhear(const tcp::NeighbourMessage& message);  // lost if there is no room, as frames are
   void ask_status(std::function<void(TcpStatus, TimeNs now)> answer);
-  void wake() noexcept { loop_->waker().wake(); }  // a program has commands for it
   [[nodiscard]] loop::Poller& told() noexcept { return told_.mailbox(); }
   bool flush() { return orders_.flush(); }
 
@@ -70,6 +71,7 @@ class TcpCore final : public loop::Poller {
   tcp::Stack stack_;
   tcp::Station station_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::shared_ptr<const Fd>> wakes_;  // by program and process
+  std::map<std::uint64_t, std::shared_ptr<const Fd>> doorbells_;                        // by program
   std::thread thread_;
 };
 

@@ -10,9 +10,11 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <latch>
 #include <mutex>
 #include <numeric>
 
+#include "base/sleep_flag.h"
 #include "connections/socket_area.h"
 #include "tcp/port/overheard_port.h"
 #include "tcp/segment/segmentation.h"
@@ -146,18 +148,16 @@ class Agent final : public loop::Poller {
   void ask(std::function<void(TimeNs)> task) {
     while (!asked_->post(std::move(task))) std::this_thread::yield();
   }
-  void wake(std::uint32_t core) {
-    if (core == 0)
-      loop_->waker().wake();
-    else
-      cores_[core - 1]->wake();
-  }
+  void wake_core_0() { loop_->waker().wake(); }
+  // `doorbells`: of the other cores.
   void open(std::uint64_t number, const wire::TcpAreaLayout& layout, const std::shared_ptr<Mapping>& mapping,
-            std::shared_ptr<const Fd> wake) {
+            std::shared_ptr<const Fd> wake, const std::vector<std::shared_ptr<const Fd>>& doorbells) {
     const auto view = [mapping] { return mapping->memory; };
     OFP_ASSERT(service_.open(number, layout, {0, true}, view));
-    for (const auto& core : cores_)
-      core->open(number, layout, {0, true}, view, service_.blocks(number)), core->add_process(number, 0, wake);
+    for (std::size_t i = 0; i < cores_.size(); ++i) {
+      cores_[i]->open(number, layout, {0, true}, view, service_.blocks(number), doorbells[i]);
+      cores_[i]->add_process(number, 0, wake);
+    }
     wakes_[number] = std::move(wake);
   }
   // Process 0 has ended, and a new process has its number, the lowest that is free.
@@ -169,6 +169,21 @@ class Agent final : public loop::Poller {
     service_.close(number, now);
     for (const auto& core : cores_) core->close(number);
     ++closed;
+  }
+  // How often each core has slept. A core answers after earlier orders.
+  [[nodiscard]] std::vector<std::uint64_t> sleeps() {
+    std::vector<std::uint64_t> slept(cores_.size() + 1);
+    std::atomic<std::size_t> answers = 0;
+    ask([&](TimeNs) {
+      slept[0] = loop_->counters().sleeps;
+      for (const auto& core : cores_)
+        core->ask_status([&](const TcpStatus& status, TimeNs) {
+          slept[status.cores.front().core] = status.cores.front().loop.sleeps;
+          ++answers;
+        });
+    });
+    while (answers < cores_.size()) std::this_thread::yield();
+    return slept;
   }
   // Counts the flows of all cores; the answer arrives on core 0's thread.
   void ask_flows(const std::shared_ptr<std::vector<std::size_t>>& flows, std::atomic<std::size_t>& answers) {
@@ -229,10 +244,17 @@ class Program {
     int ends[2];
     OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     own_ = Fd(ends[0]);
-    area = std::make_unique<SocketArea>(mapping_->memory, options, [this](std::uint32_t core) { agent_.wake(core); });
+    for (std::uint32_t core = 1; core < wire::tcp_cores_max; ++core)
+      doorbells_.push_back(std::make_shared<const Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+    area = std::make_unique<SocketArea>(mapping_->memory, options, [this](std::uint32_t core) {
+      if (core == 0)
+        agent_.wake_core_0();
+      else
+        static_cast<void>(ring(core));
+    });
     std::atomic<bool> opened = false;
     agent_.ask([&, wake = std::make_shared<const Fd>(ends[1])](TimeNs) {
-      agent_.open(number, layout_, mapping_, wake);
+      agent_.open(number, layout_, mapping_, wake, doorbells_);
       opened = true;
     });
     while (!opened) std::this_thread::yield();
@@ -247,6 +269,20 @@ class Program {
     OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     own_ = Fd(ends[0]);
     agent_.ask([this, wake = std::make_shared<const Fd>(ends[1])](TimeNs) { agent_.replace_process(number_, wake); });
+  }
+  // False: the core's doorbell is full.
+  bool ring(std::uint32_t core, std::uint64_t count = 1) const {
+    return ::eventfd_write(doorbells_[core - 1]->get(), count) == 0;
+  }
+  // Waits until the core sleeps. False: it did not for ten seconds.
+  [[nodiscard]] bool await_sleep(std::uint32_t core) const {
+    const std::uint64_t asleep = wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep;
+    const TimeNs deadline = monotonic_ns() + 10 * second_ns;
+    while (SleepFlag(mapping_->memory.data() + asleep).value() == 0) {
+      if (monotonic_ns() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
   }
   [[nodiscard]] bool is_woken() const {
     pollfd woken{own_.get(), POLLIN, 0};
@@ -280,8 +316,55 @@ class Program {
   std::uint64_t number_;
   wire::TcpAreaLayout layout_;
   std::shared_ptr<Mapping> mapping_;
+  std::vector<std::shared_ptr<const Fd>> doorbells_;  // of cores from 1 on
   Fd own_;
 };
+
+// Accepts so many connections and echoes their data until each has ended.
+void serve(Program& server, SocketArea::Handle listener, std::size_t count, std::atomic<std::size_t>& echoed) {
+  std::vector<SocketArea::Handle> flows;
+  std::size_t ended = 0;
+  while (ended < count && server.wait()) {
+    for (auto flow = server.area->accept(listener); flow; flow = server.area->accept(listener)) flows.push_back(*flow);
+    for (auto flow = flows.begin(); flow != flows.end();) {
+      std::array<std::byte, 64> bytes;
+      const auto got = server.area->receive(*flow, bytes);
+      if (got && *got > 0) {
+        ++echoed;  // counted before the peer can observe it
+        ASSERT_TRUE(server.area->send(*flow, Bytes(bytes).first(*got)));
+      }
+      const bool over = got ? *got == 0 : got.error().code != Error::would_block;
+      if (over) server.area->close(*flow), ++ended;
+      flow = over ? flows.erase(flow) : std::next(flow);
+    }
+  }
+  EXPECT_EQ(ended, count);
+}
+
+void expect_echo(Program& client, SocketArea::Handle flow, std::array<std::byte, 2> said) {
+  const auto sent = client.patiently([&] { return client.area->send(flow, said); });
+  ASSERT_TRUE(sent) << sent.error().message;
+  std::array<std::byte, 2> heard{};
+  const auto got = client.patiently([&] { return client.area->receive(flow, heard); });
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(heard, said);
+}
+
+// Connections on both cores of a client's agent that the peer's agent refuses, which a core tells.
+void expect_refusals(Program& client) {
+  std::array<std::uint32_t, 2> of_cores{};
+  for (int i = 0; i < 8; ++i) {
+    const auto flow =
+        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
+    ++of_cores[client.area->core_of(flow)];
+    std::array<std::byte, 1> byte;
+    const auto got = client.patiently([&] { return client.area->receive(flow, byte); });
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, Error::peer_lost) << got.error().message;
+    client.area->close(flow);
+  }
+  for (const std::uint32_t flows : of_cores) EXPECT_GT(flows, 0u);
+}
 
 TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   Wire to_client(2), to_server(2);
@@ -291,40 +374,14 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   while (!server.area->look(listener)->connected) ASSERT_TRUE(server.wait());
 
   std::atomic<std::size_t> echoed = 0;
-  std::jthread serves([&] {
-    std::vector<SocketArea::Handle> flows;
-    std::size_t ended = 0;
-    while (ended < connections && server.wait()) {
-      for (auto flow = server.area->accept(listener); flow; flow = server.area->accept(listener))
-        flows.push_back(*flow);
-      for (auto flow = flows.begin(); flow != flows.end();) {
-        std::array<std::byte, 64> bytes;
-        const auto got = server.area->receive(*flow, bytes);
-        if (got && *got > 0) {
-          ++echoed;  // counted before the peer can observe it
-          ASSERT_TRUE(server.area->send(*flow, Bytes(bytes).first(*got)));
-        }
-        const bool over = got ? *got == 0 : got.error().code != Error::would_block;
-        if (over) server.area->close(*flow), ++ended;
-        flow = over ? flows.erase(flow) : std::next(flow);
-      }
-    }
-    EXPECT_EQ(ended, connections);
-  });
+  std::jthread serves([&] { serve(server, listener, connections, echoed); });
   std::vector<SocketArea::Handle> flows;
   for (std::uint32_t i = 0; i < connections; ++i)
     flows.push_back(
         client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value());
   for (std::uint32_t round = 0; round < 20; ++round)
-    for (const SocketArea::Handle flow : flows) {
-      const std::array<std::byte, 2> said{static_cast<std::byte>(flow), static_cast<std::byte>(round)};
-      const auto sent = client.patiently([&] { return client.area->send(flow, said); });
-      ASSERT_TRUE(sent) << sent.error().message;
-      std::array<std::byte, 2> heard{};
-      const auto got = client.patiently([&] { return client.area->receive(flow, heard); });
-      ASSERT_TRUE(got) << got.error().message;
-      EXPECT_EQ(heard, said);
-    }
+    for (const SocketArea::Handle flow : flows)
+      ASSERT_NO_FATAL_FAILURE(expect_echo(client, flow, {static_cast<std::byte>(flow), static_cast<std::byte>(round)}));
   EXPECT_GE(echoed, 20u * connections);
   // Both cores of both agents have some of the connections.
   for (Agent* agent : {&client_agent, &server_agent}) {
@@ -354,18 +411,79 @@ TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
   Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
   Program client(client_agent, 1);
   client.join_again();
-  std::array<std::uint32_t, 2> of_cores{};
-  for (int i = 0; i < 8; ++i) {
-    const auto flow =
-        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
-    ++of_cores[client.area->core_of(flow)];
-    std::array<std::byte, 1> byte;
-    const auto got = client.patiently([&] { return client.area->receive(flow, byte); });
-    ASSERT_FALSE(got);
-    EXPECT_EQ(got.error().code, Error::peer_lost) << "refused, which a core tells: " << got.error().message;
-    client.area->close(flow);
+  expect_refusals(client);
+}
+
+TEST(TcpCores, AreWokenWhileCore0DoesSomethingElse) {
+  std::latch held(1), go(1);
+  Wire to_client(2), to_server(2);
+  Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
+  Program client(client_agent, 1), server(server_agent, 1);
+  const auto listener = server.area->listen(port, 2).value();
+  while (!server.area->look(listener)->connected) ASSERT_TRUE(server.wait());
+  std::atomic<std::size_t> echoed = 0;
+  std::jthread serves([&] { serve(server, listener, 2, echoed); });
+  std::array<SocketArea::Handle, 2> flows{};
+  for (SocketArea::Handle& flow : flows) {
+    flow = client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
+    ASSERT_NO_FATAL_FAILURE(expect_echo(client, flow, {}));
   }
-  for (const std::uint32_t flows : of_cores) EXPECT_GT(flows, 0u);
+  const SocketArea::Handle flow = flows[client.area->core_of(flows[0]) == 1 ? 0 : 1];
+  ASSERT_EQ(client.area->core_of(flow), 1u) << "connections take the cores in turn";
+  client_agent.ask([&](TimeNs) {
+    held.count_down();
+    go.wait();
+  });
+  held.wait();
+  bool sleeps = true;
+  for (std::uint8_t round = 0; round < 20 && sleeps && !HasFatalFailure(); ++round) {
+    sleeps = client.await_sleep(1);
+    expect_echo(client, flow, {std::byte{1}, std::byte{round}});
+  }
+  go.count_down();
+  EXPECT_TRUE(sleeps);
+  for (const SocketArea::Handle each : flows) client.area->close(each);
+}
+
+// The program has no command for the core. Each wake is one look, also with earlier ones unread, and none of core 0.
+TEST(TcpCores, LookOnceForAWakeOfAHostileProgram) {
+  Wire to_client(2), to_server(2);
+  Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
+  Program hostile(client_agent, 1), client(client_agent, 2);
+  constexpr std::uint64_t wakes = 20'000, asked = 10;  // sleeps around a question
+  const auto slept_since = [&](std::vector<std::uint64_t> before) {
+    const std::vector<std::uint64_t> now = client_agent.sleeps();
+    for (std::size_t i = 0; i < now.size(); ++i) before[i] = now[i] - before[i];
+    return before;
+  };
+  ASSERT_TRUE(hostile.await_sleep(1));
+  std::vector<std::uint64_t> before = client_agent.sleeps();
+  for (std::uint64_t i = 0; i < wakes; ++i) ASSERT_TRUE(hostile.ring(1));
+  std::vector<std::uint64_t> slept = slept_since(before);
+  EXPECT_LE(slept[0], asked);
+  EXPECT_GE(slept[1], 1u);
+  EXPECT_LE(slept[1], wakes + asked);
+
+  ASSERT_TRUE(hostile.ring(1, ~0ull - 1 - wakes));
+  EXPECT_FALSE(hostile.ring(1)) << "it is full";
+  before = client_agent.sleeps();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  slept = slept_since(before);
+  for (const std::uint64_t of_core : slept) EXPECT_LE(of_core, asked) << "a full one is no wake";
+  expect_refusals(client);
+}
+
+TEST(TcpCores, AreNotWokenByAProgramThatTheyHaveClosed) {
+  Wire to_client(2), to_server(2);
+  Agent client_agent(to_client, to_server, 1, 2);
+  Program client(client_agent, 1);
+  client_agent.ask([&](TimeNs now) { client_agent.close(1, now); });
+  const std::vector<std::uint64_t> before = client_agent.sleeps();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(client.ring(1));
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  EXPECT_LE(client_agent.sleeps()[1] - before[1], 10u);
 }
 
 // Programs end at any point of their work; the cores learn of it one after another.

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "tcp/port/dpdk_port.h"
 #include "tcp/port/packet_port.h"
+#include "tcp/port/xdp_port.h"
 
 namespace offpath::agent {
 
@@ -22,28 +23,19 @@ tcp::FrameTargets targets_of(const TcpSettings& settings) noexcept {
   return {settings.stack.v4.address, settings.stack.v6.address, settings.cores > 1};
 }
 
-Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
-  switch (settings.kind) {
-    case TcpSettings::Kind::tap:
-      return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack));
-    case TcpSettings::Kind::dpdk:
-      return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
-    case TcpSettings::Kind::agent:  // has no device here (tcp_relay.h)
-    case TcpSettings::Kind::interface:
-      break;
-  }
-  return tcp::PacketPort::open_interface(settings.device, targets_of(settings));
+using Devices = std::vector<std::unique_ptr<tcp::Port>>;
+
+template <class AnyPort>
+Result<Devices> alone(Result<std::unique_ptr<AnyPort>> opened) {
+  OFP_ASSIGN(auto port, std::move(opened));
+  Devices devices;
+  devices.push_back(std::move(port));
+  return devices;
 }
 
-}  // namespace
-
-Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings) {
-  std::vector<std::unique_ptr<tcp::Port>> devices;
-  if (settings.cores == 1) {
-    OFP_ASSIGN(auto only, open_only(settings));
-    devices.push_back(std::move(only));
-    return devices;
-  }
+Result<Devices> open_packet(const TcpSettings& settings) {
+  if (settings.cores == 1) return alone(tcp::PacketPort::open_interface(settings.device, targets_of(settings)));
+  Devices devices;
   tcp::Fanout fanout;
   for (std::uint32_t core = 0; core < settings.cores; ++core) {
     OFP_ASSIGN(auto queue, tcp::PacketPort::open_interface(settings.device, targets_of(settings), &fanout));
@@ -51,6 +43,41 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   }
   OFP_TRY(fanout.begin(targets_of(settings)));
   return devices;
+}
+
+Result<Devices> open_xdp(const TcpSettings& settings, bool zero_copy_only) {
+  return tcp::open_xdp({settings.device, targets_of(settings), settings.cores, zero_copy_only});
+}
+
+Result<Devices> open_best(const TcpSettings& settings) {
+  auto by_xdp = open_xdp(settings, true);
+  log(LogLevel::info, "tcp.device auto:{}: {}", settings.device, reason_of_choice(by_xdp));
+  return by_xdp ? std::move(by_xdp) : open_packet(settings);
+}
+
+}  // namespace
+
+std::string reason_of_choice(const Result<std::vector<std::unique_ptr<tcp::Port>>>& zero_copy) {
+  if (zero_copy) return "AF_XDP, because its driver has zero-copy";
+  return fmt::format("AF_PACKET, because AF_XDP carries streams more slowly unless the driver has zero-copy: {}",
+                     zero_copy.error().message);
+}
+
+Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings) {
+  switch (settings.kind) {
+    case TcpSettings::Kind::tap:
+      return alone(tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack)));
+    case TcpSettings::Kind::dpdk:
+      return tcp::open_dpdk({settings.device, settings.dpdk_arguments, settings.cores});
+    case TcpSettings::Kind::xdp:
+      return open_xdp(settings, false);
+    case TcpSettings::Kind::best:
+      return open_best(settings);
+    case TcpSettings::Kind::agent:  // has no device here (tcp_relay.h)
+    case TcpSettings::Kind::interface:
+      break;
+  }
+  return open_packet(settings);
 }
 
 Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
@@ -66,7 +93,7 @@ Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
 }
 
 Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
-  if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
+  if (!settings.is_of_kernel()) return std::nullopt;
   if (::if_nametoindex(settings.device.c_str()) == 0)
     return fail(Error::not_found, "tcp.device: there is no interface {}; ip link lists the interfaces",
                 settings.device);

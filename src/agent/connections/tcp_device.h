@@ -17,6 +17,10 @@ namespace offpath::agent {
 // Uses the privileges that this kind of device needs (docs/internals/tcp.md); afterwards none are needed.
 [[nodiscard]] Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings);
 
+// Why `auto:` takes an interface by AF_XDP or by AF_PACKET: an attempt to open it by AF_XDP with zero-copy alone
+// decides.
+[[nodiscard]] std::string reason_of_choice(const Result<std::vector<std::unique_ptr<tcp::Port>>>& zero_copy);
+
 // The IPv4 address of an interface that programs' connections use. An error if it has no unicast address, or only one
 // without a network.
 [[nodiscard]] Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,

@@ -30,6 +30,13 @@ TEST(TcpDevice, SaysWhatToNameWhereThereIsNoneToTake) {
   }
 }
 
+TEST(TcpDevice, TheReasonOfAChoiceNamesWhatWasChosen) {
+  EXPECT_EQ(reason_of_choice(std::vector<std::unique_ptr<tcp::Port>>{}), "AF_XDP, because its driver has zero-copy");
+  const std::string other = reason_of_choice(fail(Error::unsupported, "its driver, veth, has no zero-copy"));
+  EXPECT_TRUE(other.starts_with("AF_PACKET, because ")) << other;
+  EXPECT_NE(other.find("its driver, veth, has no zero-copy"), std::string::npos) << other;
+}
+
 TEST(TcpDevice, AnInterfaceThatIsNotThereIsSaidSo) {
   TcpSettings settings;
   settings.device = "offpath-none";
@@ -38,7 +45,7 @@ TEST(TcpDevice, AnInterfaceThatIsNotThereIsSaidSo) {
   EXPECT_EQ(settled.error().code, Error::not_found) << settled.error().message;
 }
 
-// As loopback has: where there is no IPv6, nothing is to be refused.
+// Loopback's address: without IPv6 there is no address to refuse.
 TEST(TcpDevice, AnIpv6AddressOfTheKernelsIsRefused) {
   const tcp::IpAddress own = tcp::ip_address("::1").value();
   const auto there = tcp::addresses_of_interface("lo");

@@ -1,6 +1,7 @@
 #include "agent/connections/tcp_programs.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -88,7 +89,7 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
       programs_.at(*number).closing = [&channel, ticket = request.ticket] {
         channel.reply(wire::ReplyKind::done, ticket, wire::Done{wire::tcp_area_version});
       };
-      return;  // answered when nothing is read from the area any more
+      return;  // answered after the last read of the area
     }
     if (number) leave(*number, now);
   }
@@ -110,13 +111,30 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
+  const auto user = received_->of(who.user);
+  OFP_ASSIGN(const auto doorbells, make_doorbells(*user));
   const std::uint64_t number = ++last_number_;
   OFP_TRY(service_.open(number, layout, who, view_of));
-  for (const auto& core : cores_) core->open(number, layout, who, view_of, service_.blocks(number));
+  for (std::size_t i = 0; i < cores_.size(); ++i)
+    cores_[i]->open(number, layout, who, view_of, service_.blocks(number), doorbells[i]);
   programs_[number].channel = channel.number();
-  Status sockets = sockets_.open(number, channel, request.ticket, received_->of(who.user));
-  if (!sockets) leave(number, 0);  // it has no flow yet
-  return sockets;
+  Status handed = sockets_.open(number, channel, request.ticket, user);
+  for (const auto& doorbell : doorbells)
+    if (handed) handed = channel.hand_over(request.ticket, doorbell->get());
+  if (!handed) leave(number, 0);  // it has no flow yet
+  return handed;
+}
+
+// One for each further core. The program accounts for them.
+Result<std::vector<std::shared_ptr<const Fd>>> TcpPrograms::make_doorbells(ReceivedFds::User& user) const {
+  std::vector<std::shared_ptr<const Fd>> made;
+  while (made.size() < cores_.size()) {
+    OFP_TRY(user.may_take());
+    Fd doorbell = user.own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!doorbell) return fail_errno(errno, "eventfd");
+    made.push_back(std::make_shared<const Fd>(std::move(doorbell)));
+  }
+  return made;
 }
 
 // ---- programs on other machines
@@ -127,7 +145,7 @@ Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen&
                 "programs on other machines need an agent with one core for TCP (tcp.cores); this one has {}",
                 settings_.cores);
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
-  // A relay of root or of the agent's own user says what the program may do; another one is no more than its user.
+  // A relay of root or of the agent's own user states the program's rights; another one has its own user's rights.
   who.privileged = who.privileged && asked.privileged != 0;
   who.linked = true;
   who.user_there = asked.user;
@@ -141,6 +159,7 @@ Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen&
     linked_.close(number);
     return opened;
   }
+  service_.measure_link(number, linked_.answer_ns(number));
   programs_[number].channel = channel.number();
   return {};
 }
@@ -152,7 +171,7 @@ Status TcpPrograms::on_linked(channel::AgentEnd& channel, const channel::Entry& 
   if (!number || !linked_.has(*number))
     return fail(Error::invalid, "a process of a program that has no connections over a link");
   if (told.joins != 0) return service_.add_process(*number, told.process);
-  // After the last one its relay closes the program, as soon as nothing is left in its area.
+  // After the last process its relay closes the program, when its area has been fetched.
   static_cast<void>(service_.remove_process(*number, told.process));
   return {};
 }
@@ -164,11 +183,6 @@ std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) cons
 }
 
 // ---- their processes on this machine
-
-void TcpPrograms::on_woken(std::uint64_t, std::uint32_t woken, bool every_core, TimeNs) {
-  for (std::uint32_t core = 1; core <= cores_.size(); ++core)
-    if (every_core || core == woken) cores_[core - 1]->wake();
-}
 
 Status TcpPrograms::on_joined(std::uint64_t number, std::uint32_t process) {
   return service_.add_process(number, process);
@@ -226,6 +240,7 @@ void TcpPrograms::react(TimeNs now) {
 }
 
 void TcpPrograms::wake_programs() {
+  service_.wake_threads();
   for (const auto& [number, process] : service_.take_wakes()) {
     if (linked_.has(number))
       linked_.wake(number, process);

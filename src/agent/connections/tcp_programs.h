@@ -5,11 +5,11 @@
 // carries its area over the channel's link.
 //
 // This is core 0, on the agent's loop. Further cores (tcp.cores, tcp_core.h) have threads of their own, and learn of
-// programs from this one.
+// programs from this one. A program wakes them by their doorbells.
 //
-// Read this first in src/agent/connections, then program_sockets.h (wakes and processes), tcp_device.h (what frames go
-// through), crossing.h and tcp_core.h (several cores), tcp_slow_path.h, and for programs on other machines
-// linked_programs.h and tcp_relay.h.
+// Read this first in src/agent/connections, then program_sockets.h (wakes and processes), tcp_device.h (the device),
+// crossing.h and tcp_core.h (several cores), tcp_slow_path.h, and for programs on other machines linked_programs.h and
+// tcp_relay.h.
 #pragma once
 
 #include <functional>
@@ -79,12 +79,13 @@ class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who);
+  [[nodiscard]] Result<std::vector<std::shared_ptr<const Fd>>> make_doorbells(ReceivedFds::User& user) const;
   // Keyed by a number of its own, not its channel's: a program may close its connections and open them again on one
   // channel, while flows of the earlier area are still ending and other cores still refer to it.
   struct Program {
     std::uint64_t channel = 0;  // that opened it
     bool has_channel = true;    // the channel still exists
-    // Over a link, once it has ended: answers its relay when what is left in its area was fetched.
+    // Over a link, after its end: answers its relay when the rest of its area was fetched.
     std::function<void()> closing{};
   };
 
@@ -92,7 +93,6 @@ class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
   [[nodiscard]] Status on_linked(channel::AgentEnd& channel, const channel::Entry& request);
 
   // ---- ProgramSockets::Owner
-  void on_woken(std::uint64_t number, std::uint32_t core, bool every_core, TimeNs now) override;
   [[nodiscard]] Status on_joined(std::uint64_t number, std::uint32_t process) override;
   void on_socket(std::uint64_t number, std::uint32_t process, std::shared_ptr<const Fd> wake) override;
   [[nodiscard]] bool on_process_ended(std::uint64_t number, std::uint32_t process) override;

@@ -231,7 +231,7 @@ void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
   }
 }
 
-// True: nothing is owed to the other agent.
+// True: every notice has reached the other agent.
 bool TcpRelay::settle(Program& program) {
   if (program.far == nullptr) return true;
   channel::HostEnd& end = *program.far->end;
@@ -265,7 +265,7 @@ TimeNs TcpRelay::next_deadline() const {
 
 // ---- processes
 
-void TcpRelay::on_woken(std::uint64_t number, std::uint32_t, bool, TimeNs) {
+void TcpRelay::on_woken(std::uint64_t number) {
   Program& program = programs_.at(number);
   program.look_owed = true;
   settle(program);

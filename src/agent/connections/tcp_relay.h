@@ -1,14 +1,14 @@
 // TCP connections of this machine's programs by another agent (tcp.device = "agent:ADDRESS"): the card has the network
 // and the stack, this machine the programs. Each program's area is announced on a channel of its own to that agent,
-// which reads commands and payload from it and writes events and payload to it (linked_programs.h). What passes through
-// this process is only what a link cannot carry: the areas' announcement, processes that join or end, and wakes of
-// processes that sleep. The memory outlives forks of the program, because it is mapped here.
+// which reads commands and payload from it and writes events and payload to it (linked_programs.h). Only events that a
+// link cannot carry pass through this process: the areas' announcement, processes that join or end, and wakes of
+// sleeping processes. The memory outlives forks of the program, because it is mapped here.
 //
 //   process -- datagram "look" -->  this relay -- tcp_look -->  the other agent       when it sleeps
 //   process <-- datagram ---------  this relay <-- wake of the link, TcpProcessLine::woken
 //
-// When a program has ended, its area stays until the other agent has fetched what is left in it: commands that it gave
-// before, and how far it has read each stream, which decides between FIN and RST.
+// When a program has ended, its area stays until the other agent has fetched the rest: earlier commands, and how far
+// the program has read each stream, which decides between FIN and RST.
 //
 // If the other agent ends or falls silent, the programs' connections end with an error, as with an agent that ends.
 #pragma once
@@ -46,7 +46,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   TcpRelay(loop::Loop& loop, TcpRelayOptions options, std::shared_ptr<ReceivedFds> received);
   ~TcpRelay() override;
 
-  // As of TcpPrograms.
+  // As in TcpPrograms.
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, bool privileged, TimeNs now);
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
   std::function<void(std::uint64_t channel, Failure why)> on_ended;
@@ -94,7 +94,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   [[nodiscard]] Program* on_channel(std::uint64_t channel, std::uint64_t& number);
 
   // ---- ProgramSockets::Owner
-  void on_woken(std::uint64_t number, std::uint32_t core, bool every_core, TimeNs now) override;
+  void on_woken(std::uint64_t number) override;
   [[nodiscard]] Status on_joined(std::uint64_t number, std::uint32_t process) override;
   [[nodiscard]] bool on_process_ended(std::uint64_t number, std::uint32_t process) override;
   void refuse(std::uint64_t number, Failure why, TimeNs now) override;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "loop/loop.h"
+#include "tcp/area/area_mirror.h"
 #include "tcp/port/port.h"
-#include "tcp/program/area_mirror.h"
 #include "tcp/program/tcp_service.h"
 #include "tcp/slow_path/slow_path_agent.h"
 

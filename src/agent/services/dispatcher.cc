@@ -12,7 +12,7 @@ using service::ServiceId;
 namespace {
 
 constexpr std::uint64_t keys_share = 8;      // keys may take an eighth as much as the memory, in addition to it
-constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is set aside for copies
+constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is reserved for copies
 // an eighth of the memory is kept for objects of other members, if there are any
 constexpr std::uint64_t members_share = 8;
 
@@ -120,6 +120,8 @@ void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
   serve_members(owner, [this](service::AskEffect ask) { ask_group(ask); });
   const group::Identity& self = group.membership().self().id;
   pools_.set_self(self.name, self.process);
+  pools_.set_cores(options_.cores);
+  sifts_.set_cores(options_.cores);
   sifts_.set_self(self.name, self.process);
   sifts_.set_places([&membership = group.membership()](const std::string& member) -> sift::MemberPlace {
     const group::Member* const known = membership.find(member);

@@ -1,5 +1,5 @@
 // The services of an agent, and the only place that knows all of them. They are given to the dispatcher that serves
-// them. Read this first in src/agent/services, then resource_sections.h (what the directory tells of them);
+// them. Read this first in src/agent/services, then resource_sections.h (their sections of the directory);
 // service/dispatcher.h before both.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/services/dispatcher_options.h"
 #include "exchange/exchange_service.h"
 #include "group/group.h"
 #include "group/resources.h"
@@ -27,23 +28,6 @@ namespace offpath::agent {
 
 using service::CallFunctions;
 using service::StartJob;
-
-struct DispatcherOptions {
-  mover::MoverOptions mover;
-  service::BufferCacheOptions buffers;
-  pool::PoolsOptions pools;
-  pool::QueryService::Limits queries;
-  sift::SiftServiceOptions sifts;
-  pool::ComputeService::Limits computes;
-  task::TaskService::Limits tasks;
-  channel::AgentEndOptions channels;
-  TimeNs gauges_interval_ns = second_ns;   // between two reads of programs' gauges
-  std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time argument, as in a simulation
-  TimeNs (*suspended)() = nullptr;         // time that the machine was suspended; null: 0, as in a simulation
-  std::vector<exchange::ExchangeSettings> exchanges;
-  std::uint64_t nonce = 0;              // random for each process
-  bool (*memory_is_there)() = nullptr;  // false: channels postpone new requests; null: always true
-};
 
 // Serves requests about programs' TCP connections. Answers go to the channel itself.
 struct TcpRequests {
@@ -79,7 +63,7 @@ class Dispatcher final : public service::Dispatcher {
   }
   void on_call_ended(plugin::CallNumber call, TimeNs now);
 
-  // Without this call, programs that ask for TCP connections are told that there is no device.
+  // Without this call, requests for TCP connections fail with "no device".
   void serve_tcp(TcpRequests requests) { tcp_.requests = std::move(requests); }
 
   // Puts an object for a part of this agent: on the loop's thread, not from within an event. Makes the pool if it does

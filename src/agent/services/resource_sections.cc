@@ -130,7 +130,7 @@ ResourceSection exchange_section(const exchange::ExchangeService& exchanges) {
               }};
 }
 
-// A plug-in without functions is there by its name alone, with the reason.
+// A plug-in without functions is listed by its name, with the reason.
 ResourceSection function_section(std::function<std::vector<plugin::PluginStatus>()> plugins,
                                  std::function<std::uint64_t()> changes) {
   return {.root = "/functions",

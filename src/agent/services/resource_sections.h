@@ -1,4 +1,4 @@
-// The sections of the directory that an agent's services give (group/resources.h). What they refer to outlives them.
+// The sections of the directory that an agent's services give (group/resources.h). The services outlive them.
 #pragma once
 
 #include <functional>

@@ -47,8 +47,8 @@ TEST_F(ServicesTest, EveryRequestOfTheTableHasAService) {
 TEST_F(ServicesTest, WithoutAGroupRequestsOfMembersAreDenied) {
   for (const RequestRow& row : request_rows) {
     using enum service::ServiceId;
-    const bool is_of_group = row.service == group || row.service == resources;
-    if (row.who != service::Who::member || is_of_group) continue;  // there is none
+    const bool needs_group = row.service == group || row.service == resources;
+    if (row.who != service::Who::member || needs_group) continue;  // there is none
     EXPECT_EQ(failure(row).code, Error::denied) << row.name;
   }
 }

@@ -66,7 +66,7 @@ std::string number_text(double value) {
   return fmt::format("{}", value);
 }
 
-// Values come from programs and hosts: one that is no UTF-8 would make readers refuse the whole page.
+// Values come from programs and hosts: invalid UTF-8 would make readers refuse the whole page.
 Families::Labels made_printable(Families::Labels labels) {
   for (auto& [name, value] : labels) value = printable(value);
   return labels;
@@ -113,13 +113,13 @@ Families::Entry& Families::entry(Family family) {
   return entries_[at->second];
 }
 
-void Families::add(const std::string& name, const std::string& help, double value, Labels labels) {
-  entry({name, help, unit_of(name), name.ends_with(total)})
+void Families::add(std::string_view name, std::string_view help, double value, Labels labels) {
+  entry({std::string(name), std::string(help), unit_of(name), name.ends_with(total)})
       .samples.push_back({made_printable(std::move(labels)), value});
 }
 
-void Families::add_histogram(const std::string& name, const std::string& help, const LatencyHistogram& of) {
-  entry({name, help, unit_of(name), false}).histogram = of;
+void Families::add_histogram(std::string_view name, std::string_view help, const LatencyHistogram& of) {
+  entry({std::string(name), std::string(help), unit_of(name), false}).histogram = of;
 }
 
 void Families::named(const Named& named, double value, Labels labels) {

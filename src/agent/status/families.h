@@ -19,8 +19,8 @@ class Families {
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
   // A name that ends in _total is a counter's, any other a gauge's.
-  void add(const std::string& name, const std::string& help, double value, Labels labels = {});
-  void add_histogram(const std::string& name, const std::string& help, const LatencyHistogram& of);
+  void add(std::string_view name, std::string_view help, double value, Labels labels = {});
+  void add_histogram(std::string_view name, std::string_view help, const LatencyHistogram& of);
   // Names given by programs and hosts: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels,
   // kind="shadow"}, with the characters and the suffix (unit, _total) of metrics.
   struct Named {

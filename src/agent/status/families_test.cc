@@ -96,7 +96,7 @@ TEST(Families, WhatWouldContradictIsLeftOut) {
   EXPECT_NE(text.find("offpath_host_a{host=\"n3\"} 4\n"), std::string::npos) << text;
 }
 
-// Readers refuse a whole page that is no UTF-8.
+// Readers refuse a whole page with invalid UTF-8.
 TEST(Families, LabelsOfOthersAreText) {
   Families families;
   families.add("a", "Help.", 1, {{"job", "\xff"}});

@@ -63,7 +63,7 @@ void add_figures(Families& families, std::type_identity_t<std::span<const Figure
     Families::Labels all = labels;
     if (!each.label.empty()) all.emplace_back(each.label, each.label_value);
     const auto number = std::visit([](const auto& any) { return static_cast<double>(any); }, each.value(of));
-    families.add(std::string(each.metric), std::string(each.help), number, std::move(all));
+    families.add(each.metric, each.help, number, std::move(all));
   }
 }
 

@@ -119,7 +119,7 @@ inline constexpr Figure<mover::MoverCounters> mover_figures[] = {
     {"streams_open", value<&mover::MoverCounters::streams_open>, "streams_open", "Streams that are open."},
     {"operations", value<&mover::MoverCounters::operations>, "operations", "Requests under way."},
     {"pull_s", seconds<&mover::MoverCounters::pull_ns>, "pull_seconds_total",
-     "Time from request to bytes read, summed over requests."},
+     "Time from the agent's first sight of a request to its bytes read, summed over requests."},
     {"finish_s", seconds<&mover::MoverCounters::finish_ns>, "finish_seconds_total",
      "Time from bytes read to frame finished, summed over requests."},
     {"packed_frames", value<&mover::MoverCounters::packed_frames>, "compressed_frames_total",
@@ -224,6 +224,19 @@ inline constexpr Figure<group::GroupCounters> group_figures[] = {
      "refused"},
     {"table_bytes_posted", value<&group::GroupCounters::table_bytes_posted>, "member_table_bytes_total",
      "Bytes of the tables of members that were posted."},
+    {"suspicions", value<&group::GroupCounters::suspicions>, "member_suspicions_total",
+     "Times that this agent learnt that another member is suspected."},
+    {"deaths", value<&group::GroupCounters::deaths>, "member_deaths_total",
+     "Times that this agent learnt that another member is dead."},
+};
+
+inline constexpr Figure<link::CardFigures> card_figures[] = {
+    {"devices", value<&link::CardFigures::devices>, "card_devices", "Devices of cards that links have open."},
+    {"regions", value<&link::CardFigures::regions>, "card_regions", "Pieces of memory registered with cards."},
+    {"pinned_bytes", value<&link::CardFigures::pinned_bytes>, "card_pinned_bytes",
+     "Memory that is pinned because it is registered with cards: rings, bounce buffers, frames."},
+    {"frame_bytes", value<&link::CardFigures::frame_bytes>, "card_frame_bytes",
+     "Of card_pinned_bytes, frames that are pulled and pushed."},
 };
 
 inline constexpr std::string_view asked_help = "Requests to other members, by outcome.";
@@ -254,7 +267,7 @@ inline constexpr Figure<pool::QueryServiceCounters> query_figures[] = {
      "Bytes of the answers to queries."},
 };
 
-// Of one stage; the metrics are sums over pools.
+// Figures of one stage; the metrics are sums over pools.
 inline constexpr Figure<sift::StageCounters> stage_figures[] = {
     {"budget_bytes", value<&sift::StageCounters::budget_bytes>, "sift_budget_bytes",
      "Bytes of pieces a stage may hold."},
@@ -278,6 +291,12 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
      "Kept pieces restored after a restart."},
     {"pieces_lost", value<&sift::StageCounters::lost>, "sift_lost_pieces_total",
      "Kept pieces that could not be read back."},
+    {"merges", value<&sift::StageCounters::merges>, "sift_merges_total", "Merges of runs of tracks."},
+    {"merge_failures", value<&sift::StageCounters::merge_failures>, "sift_merge_failures_total",
+     "Merges that failed; they are tried again, without a run that is damaged."},
+    {"track_runs", value<&sift::StageCounters::track_runs>, "sift_track_runs", "Runs of tracks."},
+    {"damaged_runs", value<&sift::StageCounters::damaged_runs>, "sift_damaged_runs",
+     "Runs of tracks on disk with a block that is lost."},
 };
 
 // Of files that members wrote (Tracks.write).
@@ -302,7 +321,7 @@ inline constexpr Figure<pool::ComputeCounters> compute_figures[] = {
      "Bytes of the outputs of functions."},
 };
 
-// Of one trigger; the metrics are sums for each function, which several triggers may call.
+// Figures of one trigger; the metrics are sums for each function, which several triggers may call.
 inline constexpr Figure<pool::TriggerCounters> trigger_figures[] = {
     {"calls", value<&pool::TriggerCounters::calls>, "trigger_calls_total", "Calls by triggers."},
     {"failed", value<&pool::TriggerCounters::failed>, "trigger_failures_total", "Calls by triggers that failed."},

@@ -55,6 +55,8 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"", value<&tcp::StackCounters::marked_in>, "tcp_congestion_marks_total", marks_help, "seen_on", "segments"},
     {"", value<&tcp::StackCounters::echoes_in>, "tcp_congestion_marks_total", marks_help, "seen_on",
      "acknowledgements"},
+    {"", value<&tcp::StackCounters::accurate_ecn>, "tcp_accurate_ecn_connections_total",
+     "Connections whose peers have agreed on accurate ECN (RFC 9768)."},
     {"out_of_order", value<&tcp::StackCounters::out_of_order>, "tcp_out_of_order_segments_total",
      "Segments that arrived before data in front of them."},
     {"duplicates", value<&tcp::StackCounters::duplicates>, "tcp_duplicate_segments_total",
@@ -234,6 +236,8 @@ inline constexpr Figure<ExchangeService::ExchangeStatus> grant_figures[] = {
      "Amount that this agent has granted as leader."},
     {"held", value<&ExchangeService::ExchangeStatus::held>, "exchange_held", "Amount granted to this agent."},
     {"may_grant", value<&ExchangeService::ExchangeStatus::may_grant>},
+    {"has_decider",
+     [](const ExchangeService::ExchangeStatus& of) -> FigureValue { return of.deciding != exchange::Deciding::no; }},
 };
 
 inline constexpr Figure<Sampled> sample_figures[] = {

@@ -61,9 +61,9 @@ TEST(Figures, NoTwoRowsSayTheSame) {
   Checked checked;
   checked.take_all(process_figures, limit_figures, acceptor_figures, loop_figures, look_out_figures, job_figures,
                    memory_figures, cache_figures, buffer_figures, mover_figures, table_figures, disk_status_figures,
-                   disk_figures, remote_figures, channel_figures, group_figures, reach_figures, query_figures,
-                   stage_figures, compute_figures, trigger_figures, task_figures, message_figures, plugin_figures,
-                   plugin_call_figures, tcp_figures, stack_figures, port_figures, tcp_service_figures,
+                   disk_figures, remote_figures, channel_figures, group_figures, reach_figures, card_figures,
+                   query_figures, stage_figures, compute_figures, trigger_figures, task_figures, message_figures,
+                   plugin_figures, plugin_call_figures, tcp_figures, stack_figures, port_figures, tcp_service_figures,
                    slow_path_figures, linked_figures, core_figures, exchange_figures, exchange_status_figures,
                    decision_figures, grant_figures, sample_figures, datagram_figures, host_figures);
   EXPECT_GT(checked.help.size(), 100u);

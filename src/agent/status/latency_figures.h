@@ -22,9 +22,9 @@ inline constexpr LatencyFigure latency_figures[] = {
     {"credit_wait", [](const AgentStatus& status) { return &status.move_latencies.credit; },
      "credit_wait_latency_seconds", "Time that streams waited for memory which was not there when they asked."},
     {"get", [](const AgentStatus& status) { return &status.request_latencies.get; }, "get_latency_seconds",
-     "Time from a program's get to the agent's answer, the wait for the object included."},
+     "Time from the agent's first sight of a get to its answer, the wait for the object included."},
     {"query", [](const AgentStatus& status) { return &status.request_latencies.query; }, "query_latency_seconds",
-     "Time from a program's query to the agent's first answer."},
+     "Time from the agent's first sight of a query to its first answer."},
     {"tcp_acknowledged", [](const AgentStatus& status) { return status.tcp ? &status.tcp->acknowledged : nullptr; },
      "tcp_acknowledged_latency_seconds",
      "Time from a segment's departure to its acknowledgement, one measured in each round trip."},
@@ -53,7 +53,7 @@ inline void write_latencies(Json& json, const AgentStatus& status) {
 inline void add_latencies(Families& families, const AgentStatus& status) {
   for (const LatencyFigure& each : latency_figures)
     if (const LatencyHistogram* const of = each.of(status); of != nullptr)
-      families.add_histogram(std::string(each.metric), std::string(each.help), *of);
+      families.add_histogram(each.metric, each.help, *of);
 }
 
 }  // namespace offpath::agent

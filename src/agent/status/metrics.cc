@@ -79,7 +79,7 @@ void add_waits(Families& families, const AgentStatus& status) {
                step_waits_s);
 }
 
-// Of each kind, all programs together.
+// Counts each kind of ring, all programs together.
 void add_full_rings(Families& families, const AgentStatus& status) {
   struct Kind {
     std::uint64_t full = 0;
@@ -139,14 +139,16 @@ void add_group(Families& families, const AgentStatus& status) {
   families.add("member_addresses_waiting", "Addresses of members that have not answered yet.", status.waiting_seeds);
   add_figures(families, group_figures, status.group);
   add_figures(families, reach_figures, status.reach);
+  add_figures(families, card_figures, status.cards);
 }
 
 // By stage, summed over pools: programs create pools with any name.
 void add_sifts(Families& families, const AgentStatus& status) {
   std::vector<sift::StageCounters> sums;
-  std::uint64_t track_bytes = 0;
+  std::uint64_t track_bytes = 0, spilled_track_bytes = 0;
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     track_bytes += each.track_bytes;
+    spilled_track_bytes += each.spilled_track_bytes;
     sums.resize(std::max(sums.size(), each.stages.size()));
     for (std::size_t stage = 0; stage < each.stages.size(); ++stage) {
       sift::StageCounters& sum = sums[stage];
@@ -162,10 +164,15 @@ void add_sifts(Families& families, const AgentStatus& status) {
       sum.published_again += one.published_again;
       sum.restored += one.restored;
       sum.lost += one.lost;
+      sum.merges += one.merges;
+      sum.merge_failures += one.merge_failures;
+      sum.track_runs += one.track_runs;
+      sum.damaged_runs += one.damaged_runs;
     }
   }
   families.add("sift_pools", "Pools that are sifted, on this agent.", status.sifts.size());
   families.add("sift_track_bytes", "Bytes of tracks on this agent.", track_bytes);
+  families.add("sift_spilled_track_bytes", "Bytes of these that are on disk alone.", spilled_track_bytes);
   add_figures(families, track_file_figures, status.track_files);
   for (std::size_t stage = 0; stage < sums.size(); ++stage)
     add_figures(families, stage_figures, sums[stage], {{"stage", fmt::format("{}", stage)}});

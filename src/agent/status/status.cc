@@ -238,6 +238,9 @@ void write_members(Json& json, const AgentStatus& status) {
   write_figures(json, group_figures, status.group);
   write_figures(json, reach_figures, status.reach);
   json.end_object();
+  json.key("cards").begin_object();
+  write_figures(json, card_figures, status.cards);
+  json.end_object();
 }
 
 void write_sandbox(Json& json, const AgentStatus& status, const ProcessUsage& process) {
@@ -349,6 +352,7 @@ void write_sifts(Json& json, const AgentStatus& status) {
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
     json.member("track_bytes", each.track_bytes)
+        .member("spilled_track_bytes", each.spilled_track_bytes)
         .member("kept", each.kept)
         .member("restored", each.restored)
         .member("agreed", each.agreed)
@@ -537,6 +541,14 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_tasks(json, status);
   write_tcp(json, status);
   return json.end_object().text() + "\n";
+}
+
+std::string status_json_without_events(const AgentStatus& status, const ProcessUsage& usage) {
+  AgentStatus shown = status;
+  for (service::FailedRequest& each : shown.failures) each.why.message.clear();
+  shown.lines.clear();
+  shown.shows_events = false;
+  return status_json(shown, usage);
 }
 
 }  // namespace offpath::agent

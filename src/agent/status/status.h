@@ -2,19 +2,19 @@
 // formatting, happens on the threads that asked.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "agent/connections/tcp_programs.h"
+#include "agent/connections/tcp_status.h"
 #include "agent/recent_lines.h"
 #include "agent/services/dispatcher.h"
+#include "agent/status/acceptor_counters.h"
+#include "agent/status/status_board.h"
 #include "agent/telemetry/alarm_watch.h"
 #include "agent/telemetry/sampled.h"
+#include "link/card/card_device.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/workers.h"
@@ -25,12 +25,7 @@
 
 namespace offpath::agent {
 
-struct AcceptorCounters {
-  std::uint64_t connections = 0, welcomed = 0, welcomed_by_old_key = 0, refused = 0,
-                handshakes = 0;  // the last: under way
-};
-
-// Of one [[trigger]].
+// The state of one [[trigger]].
 struct TriggerStatus {
   pool::TriggerOptions options;
   pool::TriggerCounters counters;
@@ -82,6 +77,7 @@ struct AgentStatus {
   TimeNs taken_at = 0;                  // the reference for the members' times
   group::GroupCounters group;
   group::ReachCounters reach;
+  link::CardFigures cards;
   std::vector<sift::SiftService::PoolStatus> sifts;
   sift::TrackParts::Counters track_files;
   pool::QueryServiceCounters queries;
@@ -98,47 +94,5 @@ struct AgentStatus {
   std::vector<std::string> alarm_rules;
   AlarmHook::Counters alarm_hook;
 };
-
-// Passes a status from the loop to other threads. Nobody waits longer than `answer_ns`, even if the loop is stuck.
-class StatusBoard {
- public:
-  static constexpr TimeNs fresh_ns = 100 * millisecond_ns;
-  static constexpr TimeNs answer_ns = second_ns;
-
-  // `ask` makes the loop call publish(); it must not block.
-  explicit StatusBoard(std::function<void()> ask) : ask_(std::move(ask)) {}
-
-  // ---- any thread. Null: the loop did not answer, or the board is closed.
-  [[nodiscard]] std::shared_ptr<const AgentStatus> get();
-  // ---- the loop's thread
-  void publish(std::shared_ptr<const AgentStatus> status, TimeNs now);
-  void close();  // ends all waits
-
- private:
-  std::function<void()> ask_;
-  std::mutex mutex_;
-  std::condition_variable published_;
-  std::shared_ptr<const AgentStatus> status_;
-  TimeNs published_at_ = 0;
-  std::uint64_t sequence_ = 0;
-  bool asked_ = false, closed_ = false;
-};
-
-// Resource usage of this process, as the kernel counts it.
-struct ProcessUsage {
-  double cpu_s = 0;
-  std::uint64_t resident_bytes = 0, own_resident_bytes = 0;  // own: neither files nor shared memory (frames)
-  std::uint64_t threads = 0, descriptors_max = 0;
-  bool no_new_privs = false;
-  std::string effective{}, permitted{}, bounding{};  // capabilities, as the kernel writes them
-};
-[[nodiscard]] ProcessUsage process_usage();
-
-[[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
-// The columns of each stream: large, and therefore not part of the status.
-[[nodiscard]] std::string schemas_json(const AgentStatus& status);
-// Prometheus' text format, version 0.0.4; or OpenMetrics 1.0 if `openmetrics`.
-[[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
-[[nodiscard]] std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage);
 
 }  // namespace offpath::agent

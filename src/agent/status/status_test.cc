@@ -54,8 +54,12 @@ std::shared_ptr<AgentStatus> some_status() {
   sift::StageCounters first, last;
   first.rows_taken = 70;
   last.rows_taken = 60;
-  status->sifts.push_back({"sift:/tracks", "sift:/tracks?key=id", 1000, 4096, {first, last}});
-  status->sifts.push_back({"sift:/others", "sift:/others?key=id", 1000, 1024, {first}});
+  last.merges = 9;
+  last.merge_failures = 4;
+  last.track_runs = 12;
+  last.damaged_runs = 1;
+  status->sifts.push_back({"sift:/tracks", "sift:/tracks?key=id", 1000, 4096, 3072, {first, last}});
+  status->sifts.push_back({"sift:/others", "sift:/others?key=id", 1000, 1024, 0, {first}});
   status->queries.queries = 8;
   status->queries.failed = 1;
   return status;
@@ -65,13 +69,17 @@ TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
   EXPECT_NE(
       json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,)"
-                R"("kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
+                R"("spilled_track_bytes":3072,"kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
       std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("queries":{"queries":8,"failed":1,)"), std::string::npos);
   EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"0\"} 140\n"), std::string::npos) << metrics;
   EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"1\"} 60\n"), std::string::npos);
   EXPECT_NE(metrics.find("offpath_sift_track_bytes 5120\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_spilled_track_bytes 3072\n"), std::string::npos);
+  EXPECT_NE(json.find(R"("merges":9,"merge_failures":4,"track_runs":12,"damaged_runs":1)"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_merge_failures_total{stage=\"1\"} 4\n"), std::string::npos);
+  EXPECT_NE(metrics.find("offpath_sift_damaged_runs{stage=\"1\"} 1\n"), std::string::npos);
   EXPECT_NE(metrics.find("offpath_pool_query_failures_total 1\n"), std::string::npos);
 }
 

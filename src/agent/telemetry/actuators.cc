@@ -31,7 +31,7 @@ void Actuators::on_readable(TimeNs now) {
   if (!answers) {
     is_there_ = false;
     loop_.unwatch(keeper_.socket());
-    log(LogLevel::error, "{}: settings in force stay until somebody changes them; restart the agent",
+    log(LogLevel::error, "{}: settings in force stay until they are changed; restart the agent",
         answers.error().message);
     for (auto& [number, done] : std::exchange(waiting_, {})) done(tl::unexpected(answers.error()), now);
     return;

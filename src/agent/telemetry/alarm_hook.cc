@@ -43,6 +43,9 @@ pid_t spawn(std::vector<std::string> command, const AlarmHook::Environment& adde
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  // The agent opens everything close-on-exec. One of its libraries may not.
+  constexpr unsigned on_exec = 4;  // CLOSE_RANGE_CLOEXEC
+  static_cast<void>(::syscall(SYS_close_range, STDERR_FILENO + 1u, ~0u, on_exec));
   pid_t pid = 0;
   const int error = posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(),
                                  pointers(environment).data());

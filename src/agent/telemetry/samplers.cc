@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t key_file_bytes_max = 4096;
 constexpr TimeNs look_up_again_ns = 10 * second_ns;
+constexpr TimeNs last_read_ns = second_ns;  // a read that takes longer at the end is left alone
 
 // Like the keys of channels: a file that others may read is refused.
 Result<exchange::SamplerKey> load_key(const std::string& path) {
@@ -46,7 +47,6 @@ Samplers::~Samplers() {
   for (const auto& host : hosts_) {
     if (host->port) loop_.unwatch(host->port->fd());
   }
-  if (own_) ofs_sources_close(&own_->sources);
 }
 
 Status Samplers::open_hosts(const SamplingSettings& settings, TimeNs now) {
@@ -99,24 +99,27 @@ void Samplers::on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs n
 Status Samplers::open_own(const SamplingSettings& settings, TimeNs now) {
   if (settings.sources.empty()) return {};
   auto own = std::make_unique<Own>();
-  own->settings = settings.sources;
-  own->memory.resize(OFS_MEMORY_MIN);
-  OFP_ASSERT(ofs_sources_init(&own->sources, own->memory.data(), own->memory.size(), nullptr));
-  for (const auto& each : own->settings) {
+  own->sources = std::make_shared<Sources>();
+  Sources& sources = *own->sources;
+  sources.settings = settings.sources;
+  sources.memory.resize(OFS_MEMORY_MIN);
+  OFP_ASSERT(ofs_sources_init(&sources.all, sources.memory.data(), sources.memory.size(), nullptr));
+  for (const auto& each : sources.settings) {
     const ofs_source_options options = each->options();
-    if (!ofs_sources_add(&own->sources, &options))
-      return fail(Error::invalid, "{}: source: {}", each->where, own->sources.why);
+    if (!ofs_sources_add(&sources.all, &options))
+      return fail(Error::invalid, "{}: source: {}", each->where, sources.all.why);
   }
   std::vector<std::uint8_t> bytes(1 << 20);
-  const std::size_t length = ofs_sources_schema(&own->sources, "host", bytes.data(), bytes.size());
+  const std::size_t length = ofs_sources_schema(&sources.all, "host", bytes.data(), bytes.size());
   auto schema = exchange::decode_schema(std::as_bytes(std::span(bytes)).first(length));
   if (!schema) return fail(Error::invalid, "[[source]]: {}", schema.error().message);
   own->schema = std::move(*schema);
   own->newest.schema = own->schema.id();
   own->newest.producer = settings.own_name;
   own->newest.values.reset(own->schema.fields.size());
-  own->next_at = now;
+  own->next_at = own->due = now;
   own_ = std::move(own);
+  reads_ = std::make_unique<loop::JobPool>(loop_, loop::JobPoolOptions{1, 1, {.end_within_ns = last_read_ns}});
   return {};
 }
 
@@ -134,12 +137,7 @@ bool Samplers::poll(TimeNs now) {
     host->sampling.on_time(now, effects_);
     send(*host);
   }
-  if (own_ && now >= std::min(own_->next_at, ofs_sources_deadline(&own_->sources))) {
-    if (now >= own_->next_at)
-      read_own(now);
-    else
-      ofs_sources_step(&own_->sources, now);
-  }
+  if (own_ && now >= own_->due) read_own(now);
   note_deadline();
   return true;
 }
@@ -150,7 +148,7 @@ void Samplers::note_deadline() {
     next_at_ = std::min(next_at_, host->look_up_at);
     if (host->port) next_at_ = std::min(next_at_, host->sampling.next_deadline());
   }
-  if (own_) next_at_ = std::min({next_at_, own_->next_at, ofs_sources_deadline(&own_->sources)});
+  if (own_) next_at_ = std::min(next_at_, own_->due);
 }
 
 void Samplers::on_readable(Host& host, TimeNs now) {
@@ -170,21 +168,43 @@ void Samplers::send(Host& host) {
   effects_.samples = 0;
 }
 
+// Between samples only commands are looked at.
 void Samplers::read_own(TimeNs now) {
   Own& own = *own_;
-  own.next_at = std::max(deadline_after(own.next_at, interval_ns_), now);
-  const TimeNs began = monotonic_ns();
-  ofs_sources_read(&own.sources, now);
+  const bool samples = now >= own.next_at;
+  if (samples) own.next_at = std::max(deadline_after(own.next_at, interval_ns_), now);
+  own.due = never;
+  reads_->start(
+      [sources = own.sources, samples, now]() -> Status {
+        const TimeNs began = monotonic_ns();
+        if (samples)
+          ofs_sources_read(&sources->all, now);
+        else
+          ofs_sources_step(&sources->all, now);
+        sources->spent_ns += static_cast<std::uint64_t>(monotonic_ns() - began);
+        sources->read_at_real_ns = real_ns();
+        return {};
+      },
+      [this, samples](const Status& status, TimeNs at) { on_read(samples, status.has_value(), at); });
+}
+
+void Samplers::on_read(bool sampled, bool well, TimeNs now) {
+  Own& own = *own_;
+  const Sources& sources = *own.sources;
+  own.due = well ? std::min(own.next_at, ofs_sources_deadline(&sources.all)) : deadline_after(now, interval_ns_);
+  own.spent_ns = sources.spent_ns;
+  own.failures = sources.all.failures;
+  note_deadline();
+  if (!sampled || !well) return;
   for (std::size_t i = 0; i < own.schema.fields.size(); ++i) {
-    if (own.sources.present[i])
-      own.newest.values.set_bits(i, own.sources.bits[i]);
+    if (sources.all.present[i])
+      own.newest.values.set_bits(i, sources.all.bits[i]);
     else
       own.newest.values.set_missing(i);
   }
   ++own.newest.sequence;
-  own.newest.source_ns = own.newest.receive_ns = real_ns();
+  own.newest.source_ns = own.newest.receive_ns = sources.read_at_real_ns;
   own.newest_at = now;
-  own.spent_ns += static_cast<std::uint64_t>(monotonic_ns() - began);
 }
 
 // ---- status
@@ -258,7 +278,7 @@ std::vector<Sampled> Samplers::status(TimeNs now) const {
     sampled.age_ns = sampled.fresh ? now - own_->newest_at : 0;
     sampled.samples = own_->newest.sequence;
     sampled.wait_ns = sampled.host_cpu_ns = own_->spent_ns;
-    sampled.failed = own_->sources.failures;
+    sampled.failed = own_->failures;
     sampled.missing = own_->newest.values.missing();
   }
   return all;

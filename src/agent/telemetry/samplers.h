@@ -1,7 +1,7 @@
 // Joins the state machines of src/telemetry that sample hosts and this machine with sockets, clocks and the loop.
 //
-// Read this first in src/agent/telemetry, then sampled.h (what is kept of each producer), sample_records.h (what other
-// agents learn of it), and for alarms alarm_watch.h and alarm_hook.h.
+// Read this first in src/agent/telemetry, then sampled.h (the state of each producer), sample_records.h (records for
+// other agents), and for alarms alarm_watch.h and alarm_hook.h.
 #pragma once
 
 #include <memory>
@@ -46,15 +46,23 @@ class Samplers final : public loop::Poller {
     TimeNs look_up_at = 0;                  // when to look its name up again; never: a look-up is under way
     std::string trouble;                    // the error of its look-up; empty: none
   };
-  // The sources of this machine.
+  // The sources of this machine. A job reads them, because a sensor or a disk may take its time; the loop uses them
+  // only while none does.
+  struct Sources {
+    ~Sources() { ofs_sources_close(&all); }
+    std::vector<std::shared_ptr<const SourceSettings>> settings{};
+    std::vector<char> memory{};
+    ofs_sources all{};
+    std::int64_t read_at_real_ns = 0;
+    std::uint64_t spent_ns = 0;
+  };
   struct Own {
-    std::vector<std::shared_ptr<const SourceSettings>> settings;
-    std::vector<char> memory;
-    ofs_sources sources{};
+    std::shared_ptr<Sources> sources;
     exchange::Schema schema;
     exchange::Sample newest;
     TimeNs next_at = 0, newest_at = never;
-    std::uint64_t spent_ns = 0;
+    TimeNs due = 0;  // of the next job; never: it is under way
+    std::uint64_t spent_ns = 0, failures = 0;
   };
 
   explicit Samplers(loop::Loop& loop) : loop_(loop) {}
@@ -65,6 +73,7 @@ class Samplers final : public loop::Poller {
   void on_readable(Host& host, TimeNs now);
   void send(Host& host);
   void read_own(TimeNs now);
+  void on_read(bool sampled, bool well, TimeNs now);
   void note_deadline();
 
   loop::Loop& loop_;
@@ -74,6 +83,7 @@ class Samplers final : public loop::Poller {
   std::unique_ptr<loop::JobPool> names_;  // a thread of its own: a name server may take seconds. Destroyed before
                                           // hosts_
   std::unique_ptr<Own> own_;
+  std::unique_ptr<loop::JobPool> reads_;  // of own_; a thread of its own
   exchange::SamplingEffects effects_;
   std::vector<std::byte> buffer_;
 };

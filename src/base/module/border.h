@@ -1,4 +1,5 @@
-// What a module exports lets no exception out: in a package, program and module may each have a C++ library of its own.
+// Functions that a module exports let no exception out, because program and module of a package may have different C++
+// libraries.
 #pragma once
 
 #include <exception>

@@ -18,17 +18,17 @@ namespace offpath {
 struct Module {
   std::string_view file;     // its name
   std::string_view folder;   // where it is, from the folder of the file that has this code: empty, or "../lib/offpath"
-  std::string_view version;  // what its tables begin with
+  std::string_view version;  // the beginning of its tables
   // For errors.
-  std::string_view purpose;  // what needs it: "queries need Arrow"
-  std::string_view loader;   // what loads it, and is installed with it: "liboffpath.so"
+  std::string_view purpose;  // its user, for errors: "queries need Arrow"
+  std::string_view loader;   // the library that loads it, and is installed with it: "liboffpath.so"
 };
 
 // The table that a module exports as `symbol`. Any thread; blocks while the module and its libraries are loaded, which
 // happens once: the module stays until the process ends. A missing module is looked for again at every call, since it
-// may have been installed meanwhile. Error::unsupported names the file, and what is wrong with it; a lack of memory or
-// descriptors is its own error. If a static object of the module, or of its libraries, finds no memory, the process
-// ends: an exception would leave the loader of libraries locked.
+// may have been installed meanwhile. Error::unsupported names the file and the mistake; a lack of memory or descriptors
+// has its own error. If a static object of the module, or of its libraries, finds no memory, the process ends: an
+// exception would leave the loader of libraries locked.
 [[nodiscard]] Result<const void*> load_table(const Module& module, const char* symbol);
 
 // Where a module is, if `own_file` has this code.

@@ -1,7 +1,7 @@
 // Exchanges as a program sees them. Read wire/areas/exchange_area.h first.
 //
-// Views and the numbers of what was granted are read from the program's own memory; the agent is asked only to open and
-// close, to sleep until the next view, and to grant.
+// Views and granted amounts are read from the program's own memory; the agent is asked only to open and close, to sleep
+// until the next view, and to grant.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -73,7 +73,7 @@ struct ofp_exchange {
   std::mutex mutex;
   std::uint64_t published = 0, given = 0;
   std::array<TimeNs, remembered> published_at{};
-  // Of the newest view that was looked at.
+  // The grant in the newest view that was looked at.
   std::uint64_t granted = 0;
   TimeNs granted_until = 0;
 
@@ -120,7 +120,7 @@ Status describe(ofp_exchange& exchange) {
 
 Status open(ofp_exchange& exchange, std::string_view name, const ofp_exchange_options& options) {
   HostEnd& end = exchange.connection->end;
-  // Opened once without memory to speak of, to be told how much there has to be.
+  // Opened once with minimal memory, to learn the necessary size.
   std::vector<std::byte> fields;
   if (options.fields_count != 0) {
     OFP_TRY(required(options.fields, "fields"));
@@ -273,7 +273,7 @@ Status publish(ofp_exchange& exchange, Bytes record) {
   const std::uint64_t number = ++exchange.published;
   exchange.published_at[number % remembered] = grant_time(exchange.connection->end);
   std::byte* slot = exchange.area.data() + wire::record_slot_at(number, exchange.record_bytes);
-  // Whoever is reading the record before the last one learns that it is gone.
+  // A reader of the record before the last one notices that it is gone.
   store_release<std::uint64_t>(slot, 0);
   std::atomic_thread_fence(std::memory_order_release);
   wire::RecordHead head{};

@@ -1,4 +1,4 @@
-// Exchanges through the C interface: what is wrong is named, changes nothing, and leaves nothing open on the agent.
+// Exchanges through the C interface: errors name the mistake, change nothing, and leave nothing open on the agent.
 #include "testing/host/fake_agent.h"
 #include "wire/limits.h"
 

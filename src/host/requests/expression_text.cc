@@ -151,7 +151,7 @@ std::optional<Literal> negative(const Literal& number) {
   return Literal{ValueType::int64, static_cast<std::int64_t>(0 - magnitude)};
 }
 
-// As the others are doubles. Nothing: it is no number, or would lose digits.
+// A number as double, like the others. Empty: not a number, or it would lose digits.
 std::optional<Literal> as_double(const Literal& number) {
   if (number.type == ValueType::float64) return number;
   const auto* given = std::get_if<std::int64_t>(&number.value);
@@ -166,7 +166,7 @@ std::optional<Literal> as_unsigned(const Literal& number) {
   return Literal{ValueType::uint64, static_cast<std::uint64_t>(*given)};
 }
 
-// Gives all values of `in` one type, that of Arrow's array of them. False: they have none in common.
+// Gives all values of `in` one type, that of Arrow's array of them. False: they have no common type.
 bool unify(std::vector<Literal>& values) {
   const auto has = [&](ValueType type) {
     return std::ranges::any_of(values, [&](const Literal& each) { return each.type == type; });
@@ -186,7 +186,7 @@ bool unify(std::vector<Literal>& values) {
                      [&](const Literal& each) { return each.type == ValueType::null || each.type == first->type; });
 }
 
-// An expression, and what it is a part of needs to know.
+// An expression, and its properties for the enclosing one.
 struct Part {
   Expression expression{};
   std::uint32_t depth = 1, nodes = 1;

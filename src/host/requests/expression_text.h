@@ -1,6 +1,6 @@
 // Expressions as people type them, such as `0.5 <= x < 1 and type in (1, 3)`. The language is that of `offpath pool
 // query` and of Python's Pool.query (python/offpath/query_text.py), and the same text gives the same bytes in both
-// (tests/e2e/test_query_programs.py). From the weakest operator to the strongest:
+// (tests/e2e/pools/test_query_programs.py). From the weakest operator to the strongest:
 //
 //   or | and | not | == != < <= > >= in, not in | | | & | + - | * / | - ~ | values, columns, functions, ( )
 //

@@ -138,12 +138,12 @@ Result<bool> FrameOperation::take(const channel::Reply& reply) {
       return false;
     }
     default:
-      return fail(Error::protocol, "the agent answered a get in way {}, which nobody asked for",
+      return fail(Error::protocol, "the agent answered a get in way {}, which was not requested",
                   static_cast<int>(got.how));
   }
 }
 
-// The lease holds the frame until it is here, whatever becomes of the object meanwhile.
+// The lease holds the frame until it is here, even if the object is dropped meanwhile.
 Status FrameOperation::take_pushed(const channel::Reply& reply) {
   frame->lease_ = 0;
   wire::Got got{};

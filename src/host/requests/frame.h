@@ -15,7 +15,7 @@ namespace offpath::host {
 // Unmaps what it holds. Not a segment: the agent made it.
 class Mapping {
  public:
-  // Refuses a descriptor whose memory could be taken away while it is mapped, or that is shorter than said.
+  // Refuses a descriptor whose memory could be taken away while it is mapped, or that is shorter than declared.
   [[nodiscard]] static Result<Mapping> of(int fd, std::uint64_t length);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept

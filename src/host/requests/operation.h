@@ -1,8 +1,8 @@
 // A program's request to an agent, and the use of its answer: one request and its reply, or several, each after
-// the reply before. Who waits meanwhile drives it by run(); who does not, by Requests.
+// the reply before. A thread that waits for it drives it by run(); otherwise Requests does.
 //
-// Read this first in src/host/requests, then requests.h (operations that nobody waits for), frame.h (an object of the
-// answer) and pool.h.
+// Read this first in src/host/requests, then requests.h (asynchronous operations), frame.h (an object of the answer)
+// and pool.h.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,7 @@ class Operation {
   virtual ~Operation() = default;
   // The next request; asked for once before each.
   [[nodiscard]] virtual Result<wire::EntryKind> compose(std::vector<std::byte>& payload) = 0;
-  // True: that was all, and the result is here. What it holds of the agent's is given back when this is destroyed,
-  // wanted or not.
+  // True: that was all, and the result is here. Its leases are given back when this is destroyed, wanted or not.
   [[nodiscard]] virtual Result<bool> take(const channel::Reply& reply) = 0;
   // The request that is under way is one of those that wire::PoolCancel ends.
   [[nodiscard]] virtual bool cancellable() const { return false; }

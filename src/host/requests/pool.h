@@ -18,7 +18,7 @@ struct PoolEntry {
   std::string member;
 };
 
-// The agent tells of so many entries at a time as a reply has room for.
+// The agent sends as many entries at a time as a reply has room for.
 class ListOperation final : public Operation {
  public:
   ListOperation(std::string_view pool, std::string_view row_glob, std::string_view column_glob, TimeNs deadline);
@@ -65,7 +65,7 @@ struct Globs {
 
 }  // namespace offpath::host
 
-// Held by the program and by whoever goes on with it.
+// Held by the program and by the thread that continues it.
 struct ofp_request {
   offpath::host::ConnectionPtr connection;
   offpath::host::Requests::UnderWayPtr under_way;
@@ -76,7 +76,7 @@ namespace offpath::host {
 // The common part of the functions that do not wait. `*request` is there when it succeeds.
 [[nodiscard]] Status start_request(const ConnectionPtr& connection, std::unique_ptr<Operation> operation,
                                    ofp_request** request);
-// The operation of one that has ended well; how it has failed; Error::invalid if it is of another kind than `what`.
+// The operation of a request that has succeeded, or its error; Error::invalid if it is of another kind than `what`.
 template <class Kind>
 [[nodiscard]] Result<Kind*> ended_as(const ofp_request* request, const char* what) {
   OFP_TRY(required(request, "request"));

@@ -1,4 +1,4 @@
-// Computations: asked of the program's own agent, whose group finds the row.
+// Computations: requested from the program's own agent, whose group finds the row.
 #include "host/requests/pool.h"
 #include "host/send/stream.h"
 #include "wire/limits.h"
@@ -31,7 +31,7 @@ Result<std::unique_ptr<FrameOperation>> compute_operation(const ofp_channel* cha
   }
   OFP_ASSIGN(asked.result_column, checked_key(result_column, "the result's column key"));
   if (arguments_bytes > wire::arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row",
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put larger data into the row",
                 arguments_bytes, wire::arguments_bytes_max);
   asked.arguments = {static_cast<const std::byte*>(arguments), arguments_bytes};
   asked.wait_ns = wait_ns;

@@ -43,7 +43,7 @@ class Outgoing {
 
 }  // namespace
 
-// Of an answer: one frame after the other, and one at a time.
+// The frames of an answer, one after the other, and one at a time.
 class QueryAnswer {
  public:
   QueryAnswer(ConnectionPtr connection, std::uint64_t number, TimeNs deadline)
@@ -58,7 +58,7 @@ class QueryAnswer {
     (void)end.post(wire::EntryKind::release, payload, deadline_after(end.now(), query_release_wait_ns));
   }
 
-  // Null if there are no more frames, for whatever reason.
+  // Null if there are no more frames, for any reason.
   static Result<std::unique_ptr<FrameOperation>> next(const std::shared_ptr<QueryAnswer>& answer);
   [[nodiscard]] const ConnectionPtr& connection() const noexcept { return connection_; }
 
@@ -78,7 +78,7 @@ class QueryAnswer {
   std::uint64_t index_ = 0;
 };
 
-// Without its frame the answer ends: what comes after it would be taken for it.
+// Without its frame the answer ends: the next frame would be taken for it.
 class NextFrame final : public FrameOperation {
  public:
   NextFrame(std::shared_ptr<QueryAnswer> answer, TimeNs deadline)

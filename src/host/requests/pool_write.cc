@@ -54,7 +54,8 @@ class FileWriter {
   std::uint64_t written_ = 0;
 };
 
-// The frames come here one by one, and this program writes them: over a network, and into what an agent does not write.
+// The frames come here one by one, and this program writes them: over a network, and to files that an agent does not
+// write.
 Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline) {
   ListOperation list(pool, "*", "*", deadline);
   OFP_TRY(run(connection->end, list));

@@ -15,7 +15,7 @@ struct QueryText {
   std::vector<std::string_view> aggregates{};  // NAME=FUNCTION(EXPRESSION) or NAME=count
 };
 
-// Messages begin with what the text is: the filter, or a column or an aggregate by its name.
+// Messages begin with the text's role: the filter, or a column or an aggregate by its name.
 [[nodiscard]] Result<wire::Query> parse_query(const QueryText& text);
 
 }  // namespace offpath::host

@@ -1,4 +1,4 @@
-// The calls of offpath.h about requests that nobody waits for yet, whatever they ask.
+// The calls of offpath.h about asynchronous requests of all kinds.
 #include "host/requests/frame.h"
 #include "host/requests/pool.h"
 

@@ -1,4 +1,4 @@
-// Requests that nobody waits for yet, against an agent that answers when it is told to.
+// Asynchronous requests, against an agent that answers when the test says so.
 #include <array>
 
 #include "testing/host/fake_agent.h"
@@ -218,7 +218,7 @@ TEST_F(RequestCalls, CallbacksAreCalledOnceByWhoeverLooks) {
   ofp_request* next = nullptr;
   EXPECT_EQ(ofp_request_next(channel, second_ns, &next, &error), OFP_NOT_FOUND) << "who has a callback is not told of";
   EXPECT_EQ(calls.ended.size(), 2u);
-  // One that has ended already, and one that frees itself while it is waited for.
+  // A request that has ended already, and one that frees itself during a wait.
   ASSERT_EQ(ofp_request_on_end(wanted, Calls::note, &calls, &error), OFP_OK);
   EXPECT_EQ(calls.ended.size(), 3u);
   ofp_request* const other = drop();
@@ -368,13 +368,13 @@ TEST_F(RemoteRequests, FramesArePushedWhileNobodyWaits) {
   ASSERT_EQ(ofp_frame_bytes(frame), 5000u);
   EXPECT_EQ(std::memcmp(ofp_frame_data(frame), agent->objects["a"].bytes.data(), 5000), 0);
   ofp_frame_release(frame);
-  // One that is given up before its bytes are asked for: its lease is.
+  // A request that is abandoned before its bytes are fetched: its lease is released.
   agent->holds_requests = true;
   ofp_request_free(want("a"));
   agent->holds_requests = false;
   agent->answer_held();
   settle();
-  EXPECT_EQ(agent->released, std::vector<std::uint64_t>{3}) << "what was pushed is leased no more";
+  EXPECT_EQ(agent->released, std::vector<std::uint64_t>{3}) << "the lease of pushed bytes has ended";
   EXPECT_TRUE(agent->cancelled.size() == 1);
 }
 

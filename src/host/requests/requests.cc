@@ -107,9 +107,9 @@ void Requests::sweep(Operations& gone) {
   });
 }
 
-// Those that are over and have a callback go to `calls`; without, they stay.
+// Ended requests with a callback move to `calls`; those without stay.
 void Requests::look_once(std::vector<Call>* calls) {
-  Operations gone;  // gives back what it holds without the lock
+  Operations gone;  // releases its memory without the lock
   const std::lock_guard lock(mutex_);
   if (under_way_.empty() && withdrawn_.empty()) return;
   const Status open = end_.take_in();
@@ -201,7 +201,7 @@ Result<ofp_request*> Requests::next(TimeNs deadline) {
     }
     if (end_.now() >= deadline) {
       if (!end_.poll_beside()) continue;
-      return fail(Error::would_block, "nothing of what is under way has come yet");
+      return fail(Error::would_block, "no request under way has been answered yet");
     }
     OFP_TRY(sleep(tickets, bytes, until));
   }
@@ -224,7 +224,7 @@ void Requests::call_back(const UnderWayPtr& request, void (*callback)(void* user
     arm();
 }
 
-// So that the event descriptor tells of the next answer, if anybody is to be called, and of room for what waits for it.
+// Arms the event descriptor for the next answer, if there is a callback, and for room, if requests wait for it.
 void Requests::arm() {
   for (int i = 0; i < arm_tries; ++i) {
     bool calls = false, full = false;

@@ -1,6 +1,6 @@
-// Operations that nobody waits for yet: posted here, and ended by whoever looks next. No thread of its own: every call
-// looks at what the agent has written and goes on with whatever that answers. One of these for each connection; usable
-// from several threads.
+// Asynchronous operations: posted here, and completed by the next look of any thread. There is no thread of its own:
+// every call reads the agent's answers and continues their operations. One object for each connection; usable from
+// several threads.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Requests {
     ofp_request* handle = nullptr;
     std::uint64_t number = 0;
     wire::EntryKind kind{};
-    std::vector<std::byte> payload;  // of the request that is to be posted, or was
+    std::vector<std::byte> payload;  // number of the request
     std::uint64_t ticket = 0;        // 0: there was no room for it yet
     bool over = false;
     Status outcome{};
@@ -35,22 +35,22 @@ class Requests {
 
   explicit Requests(channel::HostEnd& end) : end_(end) {}
 
-  // `handle` is what next() and callbacks say. Never waits: without room for the request it is posted when there is.
+  // next() and callbacks return `handle`. Never waits: without room the request is posted later.
   [[nodiscard]] Result<UnderWayPtr> start(std::unique_ptr<Operation> operation, ofp_request* handle);
   // How it has ended. Error::would_block: it has not until then.
   [[nodiscard]] Status wait(const UnderWayPtr& request, TimeNs deadline);
   // Once it has ended well; how it has failed, or Error::would_block.
   [[nodiscard]] Result<Operation*> ended(const UnderWay& request);
-  // One that is over and has not been waited for, nor has a callback. Error::would_block: none until then.
-  // Error::not_found: nothing is under way.
+  // An ended request without a waiter and without a callback. Error::would_block: none at the deadline.
+  // Error::not_found: no request is under way.
   [[nodiscard]] Result<ofp_request*> next(TimeNs deadline);
-  // The callback is called once, by the thread that finds it over. The event descriptor tells when to look.
+  // The callback is called once, by the thread that finds the request ended. The event descriptor signals when to look.
   void call_back(const UnderWayPtr& request, void (*callback)(void* user, ofp_request* request), void* user);
-  // It is not wanted any more: the agent is told, and what comes for it is given back.
+  // Cancels the request: the agent is notified, and a later answer is released.
   void withdraw(const UnderWayPtr& request);
-  // Goes on with what has been answered, and calls back.
+  // Continues answered operations, and calls back.
   void look();
-  // The channel is closed: what is under way is over.
+  // The channel is closed: ends all requests under way.
   void close();
 
  private:

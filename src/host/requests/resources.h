@@ -13,8 +13,8 @@ struct Resource {
   std::string path, about, member;
 };
 
-// One agent's part, in pages. With a version that was seen, the first page waits for another one: repeated until the
-// deadline, as the agent bounds its wait.
+// One agent's part, in pages. With a seen version, the first page waits for another one. The request is repeated until
+// the deadline, because the agent bounds its wait.
 class ResourcesOperation final : public Operation {
  public:
   ResourcesOperation(ConnectionPtr connection, std::string_view member, std::string_view path, std::uint64_t seen,

@@ -26,7 +26,7 @@ Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const st
   return done.value;
 }
 
-// Error::would_block: the agent has not told in time. Error::timeout is the write's own end.
+// Error::would_block: the agent has not answered in time. Error::timeout is the write's own end.
 Result<wire::Written> ask_written(Connection& connection, std::uint64_t number, std::int64_t wait_ns, bool cancel) {
   const auto slow = [](const Failure& why) {
     return why.code == Error::timeout ? Failure{Error::would_block, why.message} : why;
@@ -61,7 +61,7 @@ Result<wire::Written> ask_written(Connection& connection, std::uint64_t number, 
 Result<std::string_view> sift_name(const char* pool) {
   OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
   if (!name.starts_with("sift:/"))
-    return fail(Error::invalid, "pool \"{}\" is no sift pool; their names are like sift:/tracks", name);
+    return fail(Error::invalid, "pool \"{}\" is not a sift pool; their names are like sift:/tracks", name);
   return name;
 }
 
@@ -137,7 +137,8 @@ int ofp_sift_write(ofp_channel* channel, const char* pool, const char* directory
     OFP_ASSIGN(const std::string_view name, sift_name(pool));
     OFP_ASSIGN(const std::string_view path, checked_key(directory, "the directory", wire::directory_bytes_max));
     if (!path.starts_with('/'))
-      return fail(Error::invalid, "the directory \"{}\" is no absolute path, as members have other current ones", path);
+      return fail(Error::invalid,
+                  "the directory \"{}\" is not an absolute path, and members have other current directories", path);
     std::vector<std::byte> payload;
     wire::encode(wire::SiftWrite{wait_ns, name, path}, payload);
     OFP_ASSIGN(*number, ask(*channel->connection, wire::EntryKind::sift_write, payload, wait_ns));

@@ -1,5 +1,5 @@
 // Arrays that a stream has sent before: sent again they need not be looked up and named again, by the program or to the
-// agent (wire::Send::set). What is known holds for as long as no memory is withdrawn.
+// agent (wire::Send::set). Sets stay known for as long as no memory is withdrawn.
 //
 // A send after a long wait finds the caches cold. So all that it needs of a known set lies in one run of cache lines,
 // which are asked for at once, and which run that is follows from a table of two lines:
@@ -45,14 +45,14 @@ class KnownColumns {
   [[nodiscard]] bool keeps() const noexcept { return record_lines_ != 0; }
   // The place of these arrays, which is their set's number less one, or `nowhere`.
   [[nodiscard]] std::size_t find(std::uint64_t epoch, const Arrays& arrays) const noexcept;
-  // Whose place the next new arrays take.
+  // The place that the next new arrays take.
   [[nodiscard]] std::size_t take_oldest() noexcept { return oldest_++ % wire::sets_max; }
   // `record.uses` is taken from `uses`, one for each region.
   void remember(std::size_t place, const Arrays& arrays, Record record, std::span<const RangeName> uses) noexcept;
 
   [[nodiscard]] const Record& operator[](std::size_t place) const noexcept;
   [[nodiscard]] std::span<const RangeName> uses(std::size_t place) const noexcept;
-  // Of all sets.
+  // The memory of all sets.
   [[nodiscard]] std::uint64_t sets_bytes() const noexcept;
 
  private:

@@ -79,7 +79,7 @@ TEST(KnownColumns, TheOldestGivesItsPlace) {
   EXPECT_EQ(known.sets_bytes(), 100u * wire::sets_max);
 }
 
-// Whatever is remembered where, find says what a list of all places would.
+// For any places of remembered sets, find agrees with a list of all of them.
 TEST(KnownColumns, AgreeWithAList) {
   std::mt19937 random(1);
   KnownColumns known(3);

@@ -26,8 +26,8 @@ std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cas
 
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
 
-// HostEnd::post_data for a send that waits: whoever started it is told what it waits for, and when it gives up, credit
-// that it asked for is left to others.
+// HostEnd::post_data for a send that waits: the user gets the reason of the wait, and requested credit is left to
+// others when the send gives up.
 Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std::string_view stream, EntryKind kind,
                                    std::uint32_t number, Bytes payload, std::uint64_t charge, std::uint64_t bytes,
                                    std::span<const HostEnd::RangeName> uses, TimeNs deadline) {
@@ -45,8 +45,10 @@ Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std:
 }  // namespace
 
 Status Stream::check(const SendRequest& request) const {
-  if (rows_max_ != 0 && request.rows > rows_max_) [[unlikely]]
-    return fail(Error::too_large, "{} rows; stream \"{}\" was opened with rows_max {}", request.rows, name_, rows_max_);
+  const std::uint64_t rows_max = rows_max_.load(std::memory_order_relaxed);
+  if (rows_max != 0 && request.rows > rows_max) [[unlikely]]
+    return fail(Error::too_large, "{} rows; stream \"{}\" has rows_max {}, which may grow", request.rows, name_,
+                rows_max);
   if (request.rows > wire::region_bytes_max) [[unlikely]]
     return fail(Error::too_large, "{} rows; a batch has at most {}", request.rows, wire::region_bytes_max);
   return {};
@@ -213,7 +215,7 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     ticket = end.post_data(posting, EntryKind::send, number_, composed.payload, composed.charge + keys_charge,
                            composed.span_bytes, composed.uses, 0);
     if (ticket && known_.keeps()) {
-      // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
+      // Only posted columns are remembered; ranges announced for this send were forgotten with the epoch before.
       if (!seen) at = known_.take_oldest();
       if (!seen || naming) remember(posting, at, arrays, composed, naming);
     }
@@ -237,7 +239,7 @@ Result<Stream::Composed> Stream::name_announcing(Posting& posting, const void* c
   HostEnd& end = connection_->end;
   std::size_t unannounced = 0;
   Result<Composed> named = name_columns(posting, data, strides, request, set, unannounced);
-  // Announcing may let go of the lock, and with it of the scratch memory: all columns are named anew after it.
+  // Announcing may release the lock, and with it the scratch memory, so all columns are named again.
   while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
     const Extent extent = extent_of(unannounced, data, strides, request.rows);
     std::uint32_t hint = 0;

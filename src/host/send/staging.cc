@@ -116,7 +116,7 @@ Status Staging::wait_for_room(Lock& lock, std::uint64_t length, TimeNs deadline)
   lock.unlock();
   const Status waited = end_.wait(stream, ticket, channel::Progress::pulled, deadline);
   lock.lock();
-  // That this older batch failed is its own business; its block is free all the same.
+  // The failure of this older batch does not matter here; its block is free.
   if (!waited && end_.pulled(stream) < ticket) return waited;
   return {};
 }

@@ -39,7 +39,7 @@ TEST(StagingRing, ABlockLargerThanTheRingNeverFits) {
   EXPECT_TRUE(ring.take(4096, 1, offset));
 }
 
-// A channel whose agent does nothing by itself: the test writes the completion lines.
+// A channel without an agent: the test writes the completion lines.
 class StagingTest : public testing::Test {
  protected:
   static constexpr std::uint64_t bytes_max = 16u << 20;

@@ -10,7 +10,7 @@
 namespace offpath::host {
 namespace {
 
-constexpr TimeNs open_wait_ns = 30 * second_ns;  // an agent that is stopped does not hold a program up for ever
+constexpr TimeNs open_wait_ns = 30 * second_ns;  // a stopped agent does not block a program forever
 constexpr TimeNs close_wait_min_ns = 100 * millisecond_ns;
 constexpr std::uint64_t short_keys_bytes = 512;  // for longer ones it grows
 constexpr const char* bytes_column = "bytes";
@@ -113,20 +113,23 @@ Status Stream::prepare_columns(const frame::Schema& schema, std::span<const std:
     column.boolean = leaf.type == frame::Type::boolean;
     column.value_bytes = column.boolean ? 1 : leaf.value_bytes;
     if (runs || leaf.buffers != 2 || leaf.dictionary != 0 || leaf.children != 0) {
-      not_plain_ = fmt::format("column \"{}\" is {}{}, which is no plain memory; send it as an Arrow array",
+      not_plain_ = fmt::format("column \"{}\" is {}{}, which is not plain memory; send it as an Arrow array",
                                column.name, runs ? "runs of " : "", frame::describe(schema.fields[i]));
       return {};
     }
-    std::uint64_t batch_bytes = 0;
-    if (!checked_mul(column.values, column.value_bytes, column.row_bytes) ||
-        !checked_mul(column.row_bytes, std::max<std::uint64_t>(rows_max_, 1), batch_bytes) ||
-        batch_bytes > wire::region_bytes_max)
-      return fail(Error::too_large, "column \"{}\": {} rows of {} bytes; a column has at most {} bytes", column.name,
-                  rows_max_, column.row_bytes, wire::region_bytes_max);
+    if (!checked_mul(column.values, column.value_bytes, column.row_bytes)) column.row_bytes = UINT64_MAX;
+    OFP_TRY(check_rows(column, std::max<std::uint64_t>(rows_max_, 1)));
     columns_.push_back(std::move(column));
     strides_.push_back(i < strides.size() ? strides[i] : 0);
   }
   return check_strides(strides_);
+}
+
+Status Stream::check_rows(const ColumnShape& column, std::uint64_t rows_max) {
+  std::uint64_t bytes = 0;
+  if (checked_mul(column.row_bytes, rows_max, bytes) && bytes <= wire::region_bytes_max) return {};
+  return fail(Error::too_large, "column \"{}\": {} rows of {} bytes; a column has at most {} bytes", column.name,
+              rows_max, column.row_bytes, wire::region_bytes_max);
 }
 
 Status Stream::check_strides(std::span<const std::uint32_t> strides) const {
@@ -211,6 +214,20 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
   stream->number_ = open.stream;
   stream->charge_base_ = opened.charge_base;
   return stream;
+}
+
+// The agent reads the request in the order of the ring, so batches under way keep the limit they were posted with.
+Status Stream::grow(std::uint64_t rows_max, std::int64_t wait_ns) {
+  OFP_TRY(connection_->here());
+  if (rows_max_ == 0 || rows_max <= rows_max_) return {};
+  for (const ColumnShape& column : columns_) OFP_TRY(check_rows(column, rows_max));
+  std::vector<std::byte> payload;
+  wire::encode(wire::GrowStream{number_, rows_max}, payload);
+  OFP_TRY(connection_->end.call(wire::EntryKind::grow_stream, payload, connection_->deadline(wait_ns)));
+  std::uint64_t before = rows_max_;
+  while (before < rows_max && !rows_max_.compare_exchange_weak(before, rows_max)) {
+  }
+  return {};
 }
 
 Status Stream::close(std::int64_t wait_ns) {

@@ -1,5 +1,5 @@
-// A stream as the host program has it: what one batch looks like, and what of that can be known beforehand, so that
-// a send only multiplies by its rows.
+// A stream in the host program: the form of a batch, with all values that can be computed in advance, so that a send
+// only multiplies by its rows.
 //
 // Read this first in src/host/send, then send.cc (the walk of a send), known_columns.h (arrays that were sent before)
 // and staging.h (arrays that are copied).
@@ -25,7 +25,7 @@
 
 namespace offpath::host {
 
-inline constexpr TimeNs silent_ns = second_ns;  // a wait of a stream that is longer says what it waits for
+inline constexpr TimeNs silent_ns = second_ns;  // a longer wait of a stream logs its reason
 
 // The form in memory of a column of fixed width and without nulls, before a send says where it lies
 // (frame::PlainColumn). Bytes of `rows` rows follow from this alone.
@@ -72,6 +72,8 @@ class Stream {
                                                             std::span<const std::uint32_t> strides,
                                                             const ofp_stream_options* options);
   [[nodiscard]] Status close(std::int64_t wait_ns);
+  // Later batches may have so many rows. Returns when the agent has agreed; less than before changes nothing.
+  [[nodiscard]] Status grow(std::uint64_t rows_max, std::int64_t wait_ns);
 
   // `strides`: one for each column, or empty: those of the opening.
   [[nodiscard]] Result<std::uint64_t> send_columns(const void* const* data, std::span<const std::uint32_t> strides,
@@ -81,7 +83,7 @@ class Stream {
   [[nodiscard]] Result<std::uint64_t> step_end(std::string_view row_key);
 
   [[nodiscard]] Status wait_pulled(std::uint64_t ticket, std::int64_t wait_ns);
-  // A wait of more than a second says what it waits for.
+  // A wait of more than a second logs its reason.
   [[nodiscard]] Status wait_stored(std::uint64_t ticket, std::int64_t wait_ns);
   [[nodiscard]] std::uint64_t pulled() const noexcept;
   [[nodiscard]] std::uint64_t stored() const noexcept { return connection_->end.stored(number_); }
@@ -108,6 +110,7 @@ class Stream {
   [[nodiscard]] bool bytes_as_they_are() const noexcept {
     return destination_ == wire::Destination::native || destination_ == wire::Destination::serialised;
   }
+  [[nodiscard]] static Status check_rows(const ColumnShape& column, std::uint64_t rows_max);
   void tell_why_waits(std::uint64_t ticket, TimeNs until);
   [[nodiscard]] Status check(const SendRequest& request) const;
   [[nodiscard]] Status check_strides(std::span<const std::uint32_t> strides) const;
@@ -184,7 +187,7 @@ class Stream {
   std::uint32_t number_ = 0;
   std::string name_;
   wire::Destination destination_ = wire::Destination::ipc_page;
-  std::uint64_t rows_max_ = 0;
+  std::atomic<std::uint64_t> rows_max_ = 0;  // grows, while other threads send
   std::uint64_t charge_base_ = 0;
   frame::Layout layout_;
   std::vector<ColumnShape> columns_;
@@ -211,7 +214,7 @@ class Stream {
   std::vector<std::uint64_t> copied_;  // not pulled yet
 };
 
-// Of a key or name: NULL is the empty one.
+// A key or name of the caller; NULL is the empty one.
 [[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what,
                                                    std::size_t bytes_max = wire::key_bytes_max);
 

@@ -77,6 +77,13 @@ int ofp_stream_open(ofp_channel* channel, const char* name, const struct ArrowSc
   });
 }
 
+int ofp_stream_grow(ofp_stream* stream, uint64_t rows_max, int64_t wait_ns, ofp_error* error) {
+  return guarded(error, [&]() -> Status {
+    OFP_TRY(required(stream, "stream"));
+    return stream->stream->grow(rows_max, wait_ns);
+  });
+}
+
 int ofp_stream_close(ofp_stream* stream, int64_t wait_ns, ofp_error* error) {
   const std::unique_ptr<ofp_stream> owned(stream);
   return guarded(error, [&]() -> Status {

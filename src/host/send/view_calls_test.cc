@@ -134,7 +134,7 @@ TEST_F(ViewCalls, SnapshotsReserveStagingMemoryOnce) {
   ASSERT_EQ(send(both, 2, usual | OFP_SEND_SNAPSHOT), OFP_OK) << said();
   EXPECT_EQ(values_of<std::int32_t>(stored(stream, ticket).bytes[4]), std::vector<std::int32_t>(30'000, 7));
   EXPECT_TRUE(is_staged(2) && is_staged(4));
-  // What is laid out anew fits, and so do the numbers, but not both: this must not wait for ever.
+  // The gathered values fit, and so do the numbers, but not both: this must not wait forever.
   Batch too_large(34'000, 20);
   EXPECT_EQ(send(too_large, 2, usual | OFP_SEND_SNAPSHOT), OFP_TOO_LARGE);
   EXPECT_NE(said().find("staging_bytes_max"), std::string::npos) << said();

@@ -42,8 +42,8 @@ Status MessagesHere::receive(std::uint32_t own, std::uint32_t lanes, std::uint32
   const auto is_there = [&] { return messages_.contains(tag); };
   if (!is_there() && deadline == never)
     return fail(Error::unsupported,
-                "nothing was sent to lane {} under tag {}, and without an agent and without a time for the task nobody "
-                "ends this wait",
+                "nothing was sent to lane {} under tag {}, and without an agent and a time limit of the task this wait "
+                "would not end",
                 lane, tag);
   if (!is_there() && !sent_.wait_for(lock, std::chrono::nanoseconds(wire::time_left(deadline)), is_there))
     return fail(Error::timeout, "nothing had come from lane {} under tag {}", lane, tag);

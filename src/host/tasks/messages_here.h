@@ -1,4 +1,4 @@
-// Messages of functions that this program runs itself: to its own lane, for there is no other one here.
+// Messages of functions that this program runs itself: only to its own lane.
 #pragma once
 
 #include <condition_variable>

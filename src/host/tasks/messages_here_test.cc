@@ -21,7 +21,7 @@ struct Lane {
   Status send(std::string_view text, std::uint32_t tag = 0) {
     return messages.send(own, lanes, own, tag, bytes_of(text));
   }
-  // The message, or the name of what went wrong.
+  // The message, or the name of the error.
   std::string receive(std::uint32_t tag = 0, std::size_t room = 64, TimeNs wait = millisecond_ns) {
     std::vector<std::byte> into(room);
     const Status done =

@@ -1,6 +1,9 @@
 // The calls of offpath.h about tasks.
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <span>
+#include <string_view>
 
 #include "host/tasks/task_here.h"
 #include "host/tasks/tasks.h"
@@ -34,19 +37,36 @@ struct ofp_task {
 
 namespace {
 
+// Names that are NULL are refused where they are used.
+Status check_names(std::span<const ofp_task_input> inputs) {
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const char* const name = inputs[i].name;
+    if (name == nullptr) continue;
+    const char* const before = i > 0 ? inputs[i - 1].name : nullptr;
+    if (before != nullptr && std::string_view(before) == name) continue;  // a piece
+    if (!names.insert(name).second)
+      return fail(Error::exists, "two inputs are called \"{}\": pieces of one follow each other", brief(name));
+  }
+  if (names.size() > wire::task_inputs_max)
+    return fail(Error::too_large, "{} inputs, at most {}", names.size(), wire::task_inputs_max);
+  return {};
+}
+
 Result<ofp_task_request> checked(const ofp_task_request* request) {
   OFP_TRY(required(request, "request"));
   OFP_TRY(check_struct_bytes(request->struct_bytes, sizeof *request, "ofp_task_request"));
   ofp_task_request given{};
   std::memcpy(&given, request, std::min<std::size_t>(request->struct_bytes, sizeof given));
   // Before anything of them is read.
-  if (given.inputs_count > wire::task_inputs_max)
-    return fail(Error::too_large, "{} inputs, at most {}", given.inputs_count, wire::task_inputs_max);
+  if (given.inputs_count > wire::task_pieces_max)
+    return fail(Error::too_large, "inputs in {} pieces, at most {}", given.inputs_count, wire::task_pieces_max);
   if (given.outputs_count > wire::task_outputs_max)
     return fail(Error::too_large, "{} outputs, at most {}", given.outputs_count, wire::task_outputs_max);
   if (given.after_count > wire::task_after_max)
     return fail(Error::too_large, "after: {} tasks, at most {}", given.after_count, wire::task_after_max);
   if (given.inputs_count != 0) OFP_TRY(required(given.inputs, "inputs"));
+  OFP_TRY(check_names({given.inputs, given.inputs_count}));
   if (given.outputs_count != 0) OFP_TRY(required(given.outputs, "outputs"));
   if (given.after_count != 0) OFP_TRY(required(given.after, "after"));
   if (given.arguments_bytes != 0) OFP_TRY(required(given.arguments, "arguments"));

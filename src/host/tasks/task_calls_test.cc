@@ -1,4 +1,4 @@
-// Tasks through the C interface: what is wrong is named, and nothing of it reaches the agent.
+// Tasks through the C interface: errors name the mistake, and invalid requests do not reach the agent.
 #include "testing/host/fake_agent.h"
 #include "wire/limits.h"
 #include "wire/messages/task_messages.h"
@@ -149,8 +149,22 @@ TEST_F(TaskCalls, WrongInputsAndOutputsAreNamedAndNotSent) {
   input.name = "x";
   input.data = nullptr;
   refused(OFP_INVALID, "x");  // neither memory nor a version
+  std::vector<ofp_task_input> many(129, input);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < many.size(); ++i) names.push_back("x" + std::to_string(i));
+  for (std::size_t i = 0; i < many.size(); ++i) {
+    many[i].name = names[i].c_str();
+    many[i].data = x.data();
+  }
+  request.inputs = many.data();
+  request.inputs_count = 129;
+  refused(OFP_TOO_LARGE, "129 inputs, at most 128");
+  many[2].name = "x0";  // and no piece of it
+  request.inputs_count = 3;
+  refused(OFP_EXISTS, "two inputs are called \"x0\"");
+  request.inputs = &input;
   request.inputs_count = UINT32_MAX;
-  refused(OFP_TOO_LARGE, "4294967295 inputs, at most 128");
+  refused(OFP_TOO_LARGE, "inputs in 4294967295 pieces, at most 1024");
   request.inputs_count = 0;
   request.outputs_count = 1;
   refused(OFP_INVALID, "outputs is NULL");
@@ -276,7 +290,7 @@ TEST_F(TaskCalls, ATaskOutlivesItsSession) {
   EXPECT_EQ(agent->sessions_of_tasks, 0);
   EXPECT_EQ(ofp_task_wait(task, second_ns, &error), OFP_CANCELLED) << said();
   open();
-  request.after = &task;  // of the same channel: that it was cancelled is for the agent to say
+  request.after = &task;  // of the same channel: the agent reports the cancellation
   request.after_count = 1;
   EXPECT_EQ(submit(&later), OFP_OK) << said();
   ofp_task_free(later);

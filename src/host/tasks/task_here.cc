@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <list>
+#include <span>
+#include <vector>
 
 #include "base/bytes.h"
 #include "wire/messages/function_context.h"
@@ -18,7 +21,7 @@ Result<const ofp_plugin*> load(const std::string& path) {
   if (library == nullptr) return fail(Error::not_found, "{}", dlerror());
   const auto entry = reinterpret_cast<ofp_plugin_entry>(dlsym(library, "offpath_plugin"));
   const ofp_plugin* const plugin = entry != nullptr ? entry() : nullptr;
-  if (plugin == nullptr) return fail(Error::invalid, "{} is no plug-in that can be used here", path);
+  if (plugin == nullptr) return fail(Error::invalid, "{} is not a plug-in that can be used here", path);
   if (plugin->version != OFP_PLUGIN_VERSION || plugin->struct_bytes < sizeof(ofp_plugin))
     return fail(Error::version, "{} was built for version {} of offpath/plugin.h, this library has {}", path,
                 plugin->version, OFP_PLUGIN_VERSION);
@@ -55,8 +58,11 @@ class ContextHere final : public wire::FunctionContext {
   Status take_inputs() {
     std::vector<ofp_input> inputs;
     inputs.reserve(request_.inputs_count);
-    for (std::uint32_t i = 0; i < request_.inputs_count; ++i) {
-      const ofp_task_input& input = request_.inputs[i];
+    for (std::uint32_t i = 0; i < request_.inputs_count;) {
+      std::uint32_t end = i + 1;
+      while (end < request_.inputs_count && std::strcmp(request_.inputs[end].name, request_.inputs[i].name) == 0) ++end;
+      OFP_ASSIGN(const ofp_task_input input, joined({request_.inputs + i, end - i}));
+      i = end;
       const void* data = input.data;
       if (input.version != 0) {
         OFP_ASSIGN(const PluginsHere::Kept* const kept, plugins_.keep(input));
@@ -91,9 +97,27 @@ class ContextHere final : public wire::FunctionContext {
   }
 
  private:
+  // The pieces of one input as one.
+  Result<ofp_task_input> joined(std::span<const ofp_task_input> pieces) {
+    ofp_task_input whole = pieces.front();
+    if (pieces.size() == 1) return whole;
+    std::vector<std::byte>& bytes = joined_.emplace_back();
+    for (const ofp_task_input& piece : pieces) {
+      if (piece.version != whole.version || piece.changed_from != 0)
+        return fail(Error::invalid, "input \"{}\" is in pieces: they have the same version, and no changed part",
+                    piece.name);
+      const auto* const from = static_cast<const std::byte*>(piece.data);
+      if (from != nullptr) bytes.insert(bytes.end(), from, from + piece.bytes);
+      whole.bytes += &piece != &pieces.front() ? piece.bytes : 0;
+    }
+    whole.data = bytes.size() == whole.bytes ? bytes.data() : nullptr;
+    return whole;
+  }
+
   [[nodiscard]] bool is_input(const void* memory, std::uint64_t bytes) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-    return std::ranges::any_of(inputs(), [&](const ofp_input& input) {
+    const std::span<const ofp_task_input> given(request_.inputs, request_.inputs_count);
+    return std::ranges::any_of(given, [&](const ofp_task_input& input) {
       const auto data = reinterpret_cast<std::uintptr_t>(input.data);
       return begin < data + input.bytes && data < begin + bytes;
     });
@@ -128,7 +152,8 @@ class ContextHere final : public wire::FunctionContext {
   PluginsHere& plugins_;
   const ofp_task_request& request_;
   std::vector<std::uint64_t> arguments_;
-  std::vector<std::vector<std::byte>> own_;  // outputs that do not lie in the program's memory
+  std::vector<std::vector<std::byte>> own_;   // outputs that do not lie in the program's memory
+  std::list<std::vector<std::byte>> joined_;  // inputs in pieces
 };
 
 PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team)
@@ -157,7 +182,7 @@ Result<ofp_function_pointer> PluginsHere::find(std::string_view name) {
   return fail(Error::not_found, "plug-in \"{}\" has no function \"{}\"", plugin, function);
 }
 
-// As an agent would: what is there is not copied again.
+// Like an agent: resident inputs are not copied again.
 Result<const PluginsHere::Kept*> PluginsHere::keep(const ofp_task_input& input) {
   auto at = kept_.find(input.name);
   if (at != kept_.end() && at->second.version == input.version && at->second.bytes.size() == input.bytes)

@@ -73,12 +73,12 @@ class TasksHere {
       : plugins_(std::move(plugins)), lane_(lane), lanes_(lanes) {}
 
   [[nodiscard]] Result<TaskPtr> submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle);
-  // One that is over, each once; runs those that wait until there is one. Error::not_found: none is left.
+  // Returns each ended task once; runs waiting ones until one has ended. Error::not_found: none is left.
   [[nodiscard]] Result<ofp_task*> next();
   [[nodiscard]] Status wait(Task& task);
   void cancel(Task& task);
-  void withdraw(const TaskPtr& task);  // nobody asks for it any more
-  // At once, of whatever has been submitted.
+  void withdraw(const TaskPtr& task);  // its result is not needed any more
+  // At once, for all submitted tasks.
   [[nodiscard]] Result<PluginsHere::Made> run(const ofp_task_request& request);
 
  private:

@@ -122,7 +122,7 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
   if (slash == std::string_view::npos)
     return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", function);
   if (request.arguments_bytes > wire::arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {}: what is larger is an input",
+    return fail(Error::too_large, "arguments of {} bytes, at most {}: pass larger data as an input",
                 request.arguments_bytes, wire::arguments_bytes_max);
   wire::TaskRun run{};
   run.session = number_;
@@ -168,7 +168,7 @@ Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& reque
   std::vector<HostEnd::RangeName> announced;
   auto task = post(request, after, handle, announced);
   for (const HostEnd::RangeName& range : announced)
-    connection_->remember(range);  // which may ask what this session uses
+    connection_->remember(range);  // which may ask for this session's ranges
   return task;
 }
 
@@ -334,7 +334,7 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until
   return {};
 }
 
-// One whose inputs are not known to be pulled. Those of the rest are forgotten.
+// A task whose inputs are not known to be pulled. The other tasks' ranges are removed.
 TaskSession::PostedPtr TaskSession::pulls_from(HostEnd::RangeName range) {
   const std::lock_guard lock(mutex_);
   if (closed_) return nullptr;

@@ -1,4 +1,4 @@
-// Tasks of one session (ofp_tasks): what is under way, and whose word in this program's memory is whose. Read
+// Tasks of one session (ofp_tasks): the tasks under way, and which completion word belongs to which task. Read
 // wire::TaskRun first.
 //
 // Read this first in src/host/tasks, then task_here.h and messages_here.h for tasks that run without an agent.
@@ -22,7 +22,7 @@ namespace offpath::host {
 
 class TaskSession final : public RangeUser, public std::enable_shared_from_this<TaskSession> {
  public:
-  // A task that was posted. Filled by whoever takes its reply; the session's lock guards it.
+  // A posted task. The thread that takes its reply fills it in; the session's lock guards it.
   struct Posted {
     std::uint64_t ticket = 0;
     std::uint32_t line = 0;
@@ -32,7 +32,7 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
     bool over = false;
     Status outcome{};
     wire::TaskDone done{};
-    std::uint64_t asked = 0;  // the request for word of its inputs, which is asked once; 0: it was not, or is answered
+    std::uint64_t asked = 0;     // the request for notification of pulled inputs, sent once; 0: not sent, or answered
     ofp_task* handle = nullptr;  // that next() gives
   };
   using PostedPtr = std::shared_ptr<Posted>;
@@ -47,8 +47,8 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
   // Error::would_block: not until then; anything else is the outcome.
   [[nodiscard]] Status wait(Posted& task, TimeNs deadline);
   [[nodiscard]] Status wait_pulled(Posted& task, TimeNs deadline);
-  // One that is over, each once. Error::not_found: none is left; would_block: none until then, and the event fd is
-  // armed.
+  // Returns each ended task once. Error::not_found: none is left; would_block: none at the deadline, and the event fd
+  // is armed.
   [[nodiscard]] Result<ofp_task*> next(TimeNs deadline);
   [[nodiscard]] Status cancel(Posted& task);
   void withdraw(const PostedPtr& task);  // nobody asks for it any more

@@ -15,28 +15,27 @@ using wire::ControlType;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 64;  // for a clock that stands still
+constexpr unsigned polls_between_card_looks = 64;  // for a clock that stands still
 constexpr unsigned frames_of_a_look = 1024;
-constexpr std::uint64_t bounced_bytes_max = OperationRegions::bytes_min;
+constexpr std::uint64_t bounced_bytes_max = BouncePool::block_bytes;
+constexpr TimeNs memory_wait_ns = second_ns;  // for other channels to return memory
 constexpr std::size_t leaving_max = 65536;
 
 }  // namespace
 
 // ---- life
 
-CardAgentLink::CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order,
-                             std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
+CardAgentLink::CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, const ChannelBytes& channel,
+                             const SegmentLimits& limits, TimeNs deadline)
     : socket_(std::move(socket)),
       deadline_(deadline),
       order_(order),
-      kept_(std::move(lasting)),
       traits_(std::move(traits)),
       limits_(limits),
-      channel_bytes_(channel_segment_bytes),
-      segment_bytes_(channel_segment_bytes) {
+      channel_(channel),
+      segment_bytes_(channel.all) {
   // Its address and key arrive with the first announcement; until then nothing is posted.
-  OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_segment_bytes, 0));
+  OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_.all, 0));
 }
 
 Status CardAgentLink::watch_descriptors() {
@@ -57,10 +56,11 @@ Status CardAgentLink::watch_descriptor(int fd) {
   return {};
 }
 
-Status CardAgentLink::begin_posting(const CardLimits& limits) {
+Status CardAgentLink::begin_posting(const CardLimits& limits, std::shared_ptr<CardDevice> device) {
   card_ = limits;
-  OFP_ASSIGN(BounceRing bounce, BounceRing::create(*this));
-  bounce_ = std::make_unique<BounceRing>(std::move(bounce));
+  device_ = std::move(device);
+  OFP_TRY(device_->bounce().prepare(now_));
+  bounce_.emplace(device_->bounce());
   return {};
 }
 
@@ -72,9 +72,10 @@ void CardAgentLink::close() {
   for (auto& lane : waiting_) lane.clear();
   chains_.clear();
   writing_ = nullptr;
-  kept_.clear();
+  if (bounce_) bounce_->drop();
   bounce_.reset();
   end_card();
+  device_.reset();
   socket_.shut_down();
   socket_.close();
   events_fd_.reset();
@@ -83,11 +84,11 @@ void CardAgentLink::close() {
 }
 
 // The card stops before the events of failed operations are delivered: it moves nothing afterwards.
-void CardAgentLink::lose(Failure why) {
+void CardAgentLink::lose(Failure why, bool tells) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost) send_refusal(socket_, why_);
+  if (tells || why_.code != Error::peer_lost) send_refusal(socket_, why_);
   break_off();
   socket_.shut_down();
   const auto end = [this](Operation& operation) {
@@ -104,6 +105,7 @@ void CardAgentLink::lose(Failure why) {
     lane.clear();
   }
   chains_.clear();
+  if (bounce_) bounce_->drop();
   writing_ = nullptr;
   leaving_.clear();
 }
@@ -150,17 +152,29 @@ Result<const Region*> CardAgentLink::resolve(const ReadPiece& piece) const {
 void CardAgentLink::add_piece(Operation& operation, RegionId id, const Region& region, std::uint64_t offset,
                               std::byte* memory, std::uint64_t length) {
   if (length == 0) return;
-  const bool early = id == wire::channel_segment && !open_;
-  const std::uint64_t address = region.base + offset;
+  Place place = Place::announced;
+  if (id == wire::channel_segment) {
+    if (offset < channel_.rings && length > channel_.rings - offset) {
+      const std::uint64_t first = channel_.rings - offset;
+      add_piece(operation, id, region, offset, memory, first);
+      return add_piece(operation, id, region, channel_.rings, memory + first, length - first);
+    }
+    if (offset >= channel_.rings)
+      place = Place::outside;
+    else if (!open_)
+      place = Place::early;
+  }
+  const std::uint64_t address = place == Place::announced ? region.base + offset : offset;
+  const std::uint32_t key = place == Place::announced ? region.key : 0;
   if (!operation.pieces.empty()) {  // continues the previous piece on both sides
     Piece& before = operation.pieces.back();
-    if (before.key == region.key && before.early == early && before.address + before.length == address &&
+    if (before.key == key && before.place == place && before.address + before.length == address &&
         before.memory + before.length == memory) {
       before.length += length;
       return;
     }
   }
-  operation.pieces.push_back({address, region.key, early, memory, length});
+  operation.pieces.push_back({address, key, place, memory, length});
 }
 
 void CardAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
@@ -203,6 +217,7 @@ void CardAgentLink::begin(Operation& operation) {
   }
   waiting_[takes_turns(operation) ? 0 : 1].push_back(&operation);
   if (auto pumped = pump(); !pumped) lose(std::move(pumped).error());
+  if (bounce_ && bounce_->refused() != nullptr) look_again();
   watch();
 }
 
@@ -241,11 +256,11 @@ void CardAgentLink::cover(Operation& operation) {
   std::uint64_t bytes = 0;
   stretches_.clear();
   for (const Piece& piece : operation.pieces) {
-    if (kept_.key_of(*this, piece.memory)) continue;
+    if (device_->kept().key_of(*device_, piece.memory)) continue;
     stretches_.push_back({piece.memory, piece.length});
     bytes += piece.length;
   }
-  if (bytes >= OperationRegions::bytes_min) operation.regions.cover(*this, stretches_, operation.is_read);
+  if (bytes >= OperationRegions::bytes_min) operation.regions.cover(*device_, stretches_, operation.is_read);
 }
 
 Status CardAgentLink::post_chain(Operation& operation) {
@@ -262,18 +277,31 @@ Status CardAgentLink::post_chain(Operation& operation) {
   return post(operation.is_read, chains_.back(), requests_);
 }
 
-// Adds the operation's next request, or extends the previous one; false if the card or the bounce buffer has no room.
+// Where the host's memory of a piece is; none: its announcement is still to come.
+std::optional<CardAgentLink::Remote> CardAgentLink::find_remote(const Piece& piece) const {
+  if (piece.place == Place::announced) return Remote{piece.address, piece.key};
+  if (piece.place == Place::outside && channel_announced_ < channel_.all) {
+    if (!outside_) return std::nullopt;
+    return Remote{outside_->base + (piece.address - channel_.rings), outside_->key};
+  }
+  const Region* channel = regions_.find(wire::channel_segment);
+  return Remote{channel->base + piece.address, channel->key};
+}
+
+// Adds the operation's next request, or extends the previous one; false if the card or the bounce buffer has no room,
+// or the host has still to announce the memory.
 bool CardAgentLink::add_request(Operation& operation) {
   const Piece& piece = operation.pieces[operation.piece];
-  const Region* channel = regions_.find(wire::channel_segment);
-  const std::uint64_t address = piece.address + operation.offset + (piece.early ? channel->base : 0);
-  const std::uint32_t key = piece.early ? channel->key : piece.key;
+  const auto remote = find_remote(piece);
+  if (!remote) return false;
+  const std::uint64_t address = remote->address + operation.offset;
+  const std::uint32_t key = remote->key;
   std::byte* const memory = piece.memory + operation.offset;
   std::uint64_t length = piece.length - operation.offset;
   const bool inside = !operation.is_read && length <= card_.inside_bytes_max;
   std::optional<std::uint64_t> registered;
   if (!inside) {
-    if (const auto kept = kept_.key_of(*this, memory)) {
+    if (const auto kept = device_->kept().key_of(*device_, memory)) {
       registered = kept->key;
       length = std::min(length, kept->length);
     } else {
@@ -284,23 +312,25 @@ bool CardAgentLink::add_request(Operation& operation) {
   length = std::min(length, bounced ? bounced_bytes_max : card_.request_bytes_max);
 
   std::byte* local = memory;
+  std::uint64_t local_key = registered.value_or(0);
   bool continues = false;
   if (bounced) {
-    local = bounce_->take(length);
-    if (local == nullptr) return false;
+    const auto room = bounce_->take(length, now_);
+    if (!room) return false;
+    local = room->memory;
+    local_key = room->key;
     // Pieces that are adjacent on the host become one request, wherever their bytes go here.
     if (!requests_.empty()) {
       const Request& before = requests_.back();
-      continues = before.key == key && before.address + before.length == address &&
-                  before.local_key == bounce_->key() && before.local + before.length == local &&
-                  before.length + length <= bounced_bytes_max;
+      continues = before.key == key && before.address + before.length == address && before.local_key == local_key &&
+                  before.local + before.length == local && before.length + length <= bounced_bytes_max;
     }
   }
   if (continues) {
     requests_.back().length += length;
   } else {
     if (requests_under_way_ + requests_.size() >= card_.requests_max) return false;
-    requests_.push_back({address, key, inside, local, registered.value_or(bounced ? bounce_->key() : 0), length});
+    requests_.push_back({address, key, inside, local, local_key, length});
   }
   if (bounced && operation.is_read) operation.copies.push_back({memory, local, length});
   if (bounced && !operation.is_read) std::memcpy(local, memory, length);
@@ -362,12 +392,13 @@ std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
     attempt(take_completions());
     if (!lost_) attempt(pump());
   }
-  if (!lost_ && (!open_ || more_ || again_ || now >= next_look_ || ++polls_since_look_ >= polls_between_looks)) {
+  if (!lost_ && (!open_ || more_ || again_ || now >= next_look_ || ++polls_since_look_ >= polls_between_card_looks)) {
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     attempt(look(now));
     if (!lost_) attempt(pump());
   }
+  if (!lost_) attempt(look_at_memory(now));
   if (!lost_) attempt(tell_withdrawn());
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
@@ -382,9 +413,24 @@ std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   return count;
 }
 
+// A request for which the device has no memory waits for what other channels return. No completion of this one wakes
+// the loop for it, so the link asks to be polled.
+Status CardAgentLink::look_at_memory(TimeNs now) {
+  const Failure* refused = bounce_ ? bounce_->refused() : nullptr;
+  if (refused == nullptr) {
+    refused_since_ = never;
+    return {};
+  }
+  if (refused_since_ == never) refused_since_ = now;
+  if (now >= deadline_after(refused_since_, memory_wait_ns)) return tl::unexpected<Failure>(*refused);
+  look_again();
+  return {};
+}
+
 // Checks only the descriptors that epoll reports, because each check is a system call.
 Status CardAgentLink::look(TimeNs now) {
   more_ = false;
+  if (device_) device_->bounce().rest(now);
   if (!open_ && now >= deadline_) return tl::unexpected<Failure>(why_not_open());
   std::array<epoll_event, 4> ready;
   const int count = epoll_wait(events_fd_.get(), ready.data(), static_cast<int>(ready.size()), 0);
@@ -448,8 +494,9 @@ Status CardAgentLink::check_segment(RegionId segment, std::uint64_t length) cons
   const std::uint32_t number = segment & ~wire::segment_flag;
   if (segment == wire::channel_segment) {
     if (open_) return fail(Error::protocol, "segment 0: announced twice");
-    if (length != channel_bytes_)
-      return fail(Error::protocol, "segment 0: {} bytes, the channel has {}", length, channel_bytes_);
+    if (length != channel_.all && length != channel_.rings)
+      return fail(Error::protocol, "segment 0: {} bytes, the channel has {}, its rings {}", length, channel_.all,
+                  channel_.rings);
     return {};
   }
   if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
@@ -462,13 +509,30 @@ Status CardAgentLink::check_segment(RegionId segment, std::uint64_t length) cons
 }
 
 Status CardAgentLink::attach_segment(RegionId segment, std::uint64_t address, std::uint64_t length, std::uint32_t key) {
-  OFP_TRY(regions_.attach(segment, 0, address, length, key));
   if (segment == wire::channel_segment) {
+    OFP_TRY(regions_.attach(segment, 0, address, channel_.all, key));
+    channel_announced_ = length;
     open_ = true;
     return {};
   }
+  OFP_TRY(regions_.attach(segment, 0, address, length, key));
   segment_bytes_ += length;
   ++segment_count_;
+  return {};
+}
+
+Status CardAgentLink::attach_outside(std::uint64_t address, std::uint64_t length, std::uint32_t key) {
+  if (!open_ || channel_announced_ == channel_.all || outside_)
+    return fail(Error::protocol, "segment 0: the part outside of its rings is announced {}",
+                open_ ? "twice" : "before the rings");
+  if (length != channel_.all - channel_.rings)
+    return fail(Error::protocol, "segment 0: {} bytes outside of its rings, the channel has {}", length,
+                channel_.all - channel_.rings);
+  std::uint64_t end = 0;
+  if (!checked_add(address, length, end))
+    return fail(Error::protocol, "segment 0: {} bytes outside of its rings at {:#x} are beyond the address space",
+                length, address);
+  outside_ = Region{0, true, address, length, key};
   return {};
 }
 
@@ -478,7 +542,9 @@ Status CardAgentLink::let_go(Bytes payload) {
     return fail(Error::protocol, "the channel segment cannot be withdrawn");
   if (leaving_.size() >= leaving_max) return fail(Error::protocol, "more than {} withdrawals at a time", leaving_max);
   const std::uint64_t before = first_without(withdrawal);
-  if (wire::is_segment(withdrawal.region)) {
+  if (withdrawal.region == wire::outside_part) {
+    outside_.reset();
+  } else if (wire::is_segment(withdrawal.region)) {
     if (const Region* region = regions_.find(withdrawal.region); region != nullptr) {
       segment_bytes_ -= region->length;
       --segment_count_;

@@ -2,23 +2,26 @@
 // their common part: operations and their order, the control connection, segments and their limits, and the withdrawal
 // of host memory. The virtual functions at the end differ by card.
 //
-// An operation becomes a chain of requests that is handed to the card at once. Chains are cut if the card or the bounce
-// buffer has no more room; the rest waits, in order. A card may complete requests in any order: an operation ends with
-// its last request, and space in the bounce buffer is released in the order of posting.
+// An operation becomes a chain of requests that is handed to the card as a whole. Chains are cut if the card or the
+// bounce buffer has no more room; the rest waits, in order. A card may complete requests in any order: an operation
+// ends with its last request, and space in the bounce buffer is released in the order of posting.
 //
 // Every operation is checked before it is posted, and the host asks before it withdraws memory (`withdraw`): it gets an
 // answer when no operation uses the memory. So programs cannot cause errors of the card by chance, and an error ends
 // the link with its reason.
 //
-// Read this first in src/link/card, then registered_memory.h (the agent's memory) and announced_memory.h (the
-// program's).
+// Read this first in src/link/card, then card_device.h (what all channels share), registered_memory.h (the agent's
+// memory) and announced_memory.h (the program's).
 #pragma once
 
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "link/card/bounce_buffer.h"
+#include "link/card/card_device.h"
 #include "link/card/registered_memory.h"
 #include "link/control/control_socket.h"
 #include "link/event_queue.h"
@@ -28,7 +31,7 @@
 
 namespace offpath::link {
 
-class CardAgentLink : public AgentLink, protected Registrar {
+class CardAgentLink : public AgentLink {
  public:
   // between looks at the socket and at events, if completions arrive otherwise
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
@@ -41,18 +44,25 @@ class CardAgentLink : public AgentLink, protected Registrar {
   void read(std::uint64_t token, std::span<const ReadPiece> pieces) override;
   void write(std::uint64_t token, std::span<const WritePiece> pieces) override;
   void wake() override;
-  void refuse(const Failure& why) override { lose(why); }
+  void refuse(const Failure& why) override { lose(why, true); }
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
   void close() override;
 
  protected:
+  // Where a piece lies. Memory that the host announces later is known by its offset in the channel segment until the
+  // piece is posted.
+  enum class Place : std::uint8_t { announced, early, outside };
   struct Piece {
-    std::uint64_t address;  // on the host; before the link is open: the offset in the channel segment
+    std::uint64_t address;  // on the host; `early` and `outside`: the offset
     std::uint32_t key;
-    bool early;  // the channel segment before the link is open
+    Place place;
     std::byte* memory;
     std::uint64_t length;
+  };
+  struct Remote {
+    std::uint64_t address;
+    std::uint32_t key;
   };
   // A copy from the bounce buffer to the read's target.
   struct CopyBack {
@@ -96,14 +106,14 @@ class CardAgentLink : public AgentLink, protected Registrar {
   // one before it has completed; reads may overtake it.
   enum class WriteOrder { of_posting, none };
 
-  CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
-                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+  CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, const ChannelBytes& channel,
+                const SegmentLimits& limits, TimeNs deadline);
   // Sets up the descriptors to sleep on, including the socket's.
   [[nodiscard]] Status watch_descriptors();
   [[nodiscard]] Status watch_descriptor(int fd);
   // The card is ready: requests within these limits may be posted once the channel segment is announced.
-  [[nodiscard]] Status begin_posting(const CardLimits& limits);
-  [[nodiscard]] bool can_post() const noexcept { return bounce_ != nullptr; }
+  [[nodiscard]] Status begin_posting(const CardLimits& limits, std::shared_ptr<CardDevice> device);
+  [[nodiscard]] bool can_post() const noexcept { return bounce_.has_value(); }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] TimeNs time() const noexcept { return now_; }  // time of the current poll
@@ -114,6 +124,8 @@ class CardAgentLink : public AgentLink, protected Registrar {
   // Checks a segment that the host announced against the agent's limits.
   [[nodiscard]] Status check_segment(RegionId segment, std::uint64_t length) const;
   [[nodiscard]] Status attach_segment(RegionId segment, std::uint64_t address, std::uint64_t length, std::uint32_t key);
+  // The part of the channel segment behind its rings, of which the host announces the rings alone at first.
+  [[nodiscard]] Status attach_outside(std::uint64_t address, std::uint64_t length, std::uint32_t key);
 
   // Requests of a chain were moved; settle() completes their operations. The second form is for the oldest chain, on
   // cards that keep the order.
@@ -125,7 +137,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
 
   [[nodiscard]] Status take_frames();
   ControlSocket& socket() noexcept { return socket_; }
-  void lose(Failure why);
+  void lose(Failure why, bool tells = false);  // the host is told of errors, and of any reason if `tells`
 
   // ---- differs by card
   // `chain` is valid until settle() finds it moved. On entry left == requests.
@@ -157,8 +169,10 @@ class CardAgentLink : public AgentLink, protected Registrar {
   [[nodiscard]] Status pump();
   [[nodiscard]] Status pump(std::deque<Operation*>& lane);
   [[nodiscard]] Status post_chain(Operation& operation);
+  [[nodiscard]] std::optional<Remote> find_remote(const Piece& piece) const;
   [[nodiscard]] bool add_request(Operation& operation);
   [[nodiscard]] Status look(TimeNs now);
+  [[nodiscard]] Status look_at_memory(TimeNs now);
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status let_go(Bytes payload);
   [[nodiscard]] std::uint64_t first_without(const wire::Withdrawal& withdrawal) const;
@@ -169,8 +183,9 @@ class CardAgentLink : public AgentLink, protected Registrar {
   ControlSocket socket_;
   TimeNs deadline_;  // until which the card's connection to the host has to be ready
   const WriteOrder order_;
-  KeptRegions kept_;
-  std::unique_ptr<BounceRing> bounce_;
+  std::shared_ptr<CardDevice> device_;
+  std::optional<BounceBuffer> bounce_;
+  TimeNs refused_since_ = never;  // when the device had no memory for the next request
   CardLimits card_;
   bool open_ = false;  // the host has announced the channel segment
   bool halted_ = false;
@@ -182,7 +197,10 @@ class CardAgentLink : public AgentLink, protected Registrar {
   SegmentLimits limits_;
   RegionTable regions_;
   std::vector<std::uint32_t> range_gone_;  // by number: the newest generation that the host withdrew
-  std::uint64_t channel_bytes_, segment_bytes_;
+  ChannelBytes channel_;
+  std::uint64_t channel_announced_ = 0;  // bytes of the channel segment's first announcement
+  std::optional<Region> outside_;        // the rest of it, while the host has announced it
+  std::uint64_t segment_bytes_;
   std::uint32_t segment_count_ = 1;
   std::deque<Leaving> leaving_;
 

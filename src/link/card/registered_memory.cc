@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "link/stream/stream_host_link.h"
+#include <fmt/format.h>
 
 namespace offpath::link {
 
@@ -20,28 +20,17 @@ std::string locked_memory_limit() {
   return fmt::format("{} KiB", limit.rlim_cur / 1024);
 }
 
-Result<BounceRing> BounceRing::create(Registrar& registrar) {
-  OFP_ASSIGN(SegmentMemory memory, allocate_shared(bytes));
-  OFP_ASSIGN(std::unique_ptr<Registration> region, registrar.register_own(memory.data(), memory.length(), true));
-  return BounceRing(std::move(memory), std::move(region));
-}
-
-std::byte* BounceRing::take(std::uint64_t length) noexcept {
-  std::uint64_t begin = align_up(head_, 8);
-  if (begin % bytes + length > bytes) begin = align_up(begin, bytes);  // no piece wraps around the end
-  if (begin + length - tail_ > bytes) return nullptr;
-  head_ = begin + length;
-  return memory_.data() + begin % bytes;
-}
-
 // No operation under way uses removed memory: its owner waits for that.
 void KeptRegions::forget_removed() {
   newest_ = {};
   for (auto at = windows_.begin(); at != windows_.end();) {
     const std::uint64_t number = at->first.first;
     const auto after = windows_.upper_bound({number, UINT64_MAX});
-    if (!lasting_->has(number)) windows_.erase(at, after);
-    at = after;
+    if (lasting_->has(number)) {
+      at = after;
+      continue;
+    }
+    for (; at != after; at = windows_.erase(at)) bytes_ -= at->second.length;
   }
 }
 
@@ -64,9 +53,10 @@ std::optional<KeptRegions::Key> KeptRegions::key_of(Registrar& registrar, const 
     if (windows_.size() >= windows_max) return std::nullopt;
     auto region = registrar.register_own(newest_.begin + begin, length, true);
     if (!region) return std::nullopt;
-    at = windows_.emplace(std::pair(newest_.number, window), std::move(*region)).first;
+    at = windows_.emplace(std::pair(newest_.number, window), Window{std::move(*region), length}).first;
+    bytes_ += length;
   }
-  return Key{at->second->key(), begin + length - offset};
+  return Key{at->second.region->key(), begin + length - offset};
 }
 
 void OperationRegions::cover(Registrar& registrar, std::span<Piece> pieces, bool written) {

@@ -1,16 +1,18 @@
-// The agent's own memory for access by its card: a bounce buffer for small pieces, registrations for large ones.
+// The agent's own memory for access by its card: bounce buffers for small pieces, registrations for large ones.
 //
 // A card (verbs_link, doca_link) moves bytes only from and to registered memory, which pins its pages. The agent's
 // sources and targets are of three kinds:
 //
-//   frames               lasting, and in a list (lasting_memory.h): registered once, in windows, as long as they last
+//   frames               lasting, and in a list (lasting_memory.h): registered once for all channels on a device
+//                        (card_device.h), in windows, as long as they last
 //   other large memory   registered for the operation, and released with it
-//   other small memory   (rings, lines, on stacks and in vectors) copied through a bounce buffer, registered once
+//   other small memory   (rings, lines, on stacks and in vectors) copied through a bounce buffer (bounce_buffer.h)
 //
 // Nothing is cached by address: memory may have been unmapped and mapped again at the same place, and the card would
 // still write to the old pages. Memory that cannot be registered goes through the bounce buffer as well, in steps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,7 +25,6 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "link/lasting_memory.h"
-#include "link/link.h"
 
 namespace offpath::link {
 
@@ -55,32 +56,12 @@ class Registrar {
   ~Registrar() = default;
 };
 
-// Space is taken and released in the same order, that of posting.
-class BounceRing {
- public:
-  static constexpr std::uint64_t bytes = 1 << 20;
-
-  [[nodiscard]] static Result<BounceRing> create(Registrar& registrar);
-  // `length` contiguous bytes, or null if there is no room now.
-  [[nodiscard]] std::byte* take(std::uint64_t length) noexcept;
-  [[nodiscard]] std::uint64_t position() const noexcept { return head_; }
-  void give_back_to(std::uint64_t position) noexcept { tail_ = position; }
-  [[nodiscard]] std::uint64_t key() const noexcept { return region_->key(); }
-
- private:
-  BounceRing(SegmentMemory memory, std::unique_ptr<Registration> region) noexcept
-      : memory_(std::move(memory)), region_(std::move(region)) {}
-  SegmentMemory memory_;
-  std::unique_ptr<Registration> region_;
-  std::uint64_t head_ = 0, tail_ = 0;  // positions, not offsets: they only grow
-};
-
-// Registered windows of lasting memory, cached between operations. Windows are so small that pinning one does not delay
-// the agent's loop.
+// Registered windows of lasting memory, for all operations of a device. Windows are so small that pinning one does not
+// delay the agent's loop.
 class KeptRegions {
  public:
   static constexpr std::uint64_t window_bytes = 4 << 20;
-  static constexpr std::size_t windows_max = 1024;  // of one channel; further memory is registered for each operation
+  static constexpr std::size_t windows_max = 16384;  // of a device; further memory is registered for each operation
 
   explicit KeptRegions(std::shared_ptr<const LastingMemory> lasting) : lasting_(std::move(lasting)) {}
   struct Key {
@@ -89,18 +70,25 @@ class KeptRegions {
   };
   // None: the memory is not in the list, or cannot be registered.
   [[nodiscard]] std::optional<Key> key_of(Registrar& registrar, const std::byte* memory);
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }  // any thread
   void clear() noexcept {
     windows_.clear();
     newest_ = {};
+    bytes_ = 0;
   }
 
  private:
+  struct Window {
+    std::unique_ptr<Registration> region;
+    std::uint64_t length;
+  };
   void forget_removed();
 
   std::shared_ptr<const LastingMemory> lasting_;  // null: no memory lasts
   // By number of the memory and of the window.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<Registration>> windows_;
-  LastingMemory::Stretch newest_;  // result of the previous look-up
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Window> windows_;
+  std::atomic<std::uint64_t> bytes_{0};  // of all windows
+  LastingMemory::Stretch newest_;        // result of the previous look-up
   std::uint64_t removals_ = 0;
 };
 

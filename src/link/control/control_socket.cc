@@ -41,6 +41,17 @@ void ControlSocket::end_when_silent(TimeNs silence_ns) noexcept {
   link::end_when_silent(socket_.get(), silence_ns);
 }
 
+Status ControlSocket::outlast_closed_windows() {
+  if (kind_ != Kind::network) return {};
+  OFP_ASSIGN(silence_watch_, SilenceWatch::create(socket_.get(), silence_ns_));
+  return {};
+}
+
+Status ControlSocket::look_for_silence(TimeNs now) {
+  if (silence_due(now) && silence_watch_->look(now)) return given_up();
+  return {};
+}
+
 tl::unexpected<Failure> ControlSocket::ended() const {
   if (!silent()) return fail(Error::peer_lost, "the other side closed the connection");
   return fail(Error::peer_lost,
@@ -393,12 +404,16 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
       total += *sent;
       if (*sent < piece.iov_len) break;
     }
+    if (silence_watch_) silence_watch_->sent();
     return total;
   }
   OFP_ASSERT(descriptor < 0 || kind_ == Kind::unix_socket);
   const ssize_t sent =
       send_with_descriptors(socket_.get(), from, {&descriptor, descriptor >= 0 ? 1u : 0u}, MSG_DONTWAIT | flags);
-  if (sent >= 0) return static_cast<std::size_t>(sent);
+  if (sent >= 0) {
+    if (silence_watch_) silence_watch_->sent();
+    return static_cast<std::size_t>(sent);
+  }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return std::size_t{0};
   return failure(errno, "sendmsg");
 }
@@ -408,6 +423,7 @@ void ControlSocket::shut_down() noexcept {
 }
 
 void ControlSocket::close() noexcept {
+  silence_watch_.reset();
   frame_descriptors_.clear();
   arrived_.clear();
   if (!socket_ || !user_) return socket_.reset();

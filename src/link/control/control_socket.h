@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "base/queue.h"
 #include "base/received_fds.h"
 #include "base/status.h"
+#include "link/control/silence_watch.h"
 #include "link/control/tls.h"
 #include "wire/control.h"
 
@@ -60,6 +62,12 @@ class ControlSocket {
   // For network sockets; see address.h.
   void end_when_silent(TimeNs silence_ns) noexcept;
   [[nodiscard]] TimeNs silence_ns() const noexcept { return silence_ns_; }
+  // From now on a process that does not read for that time is waited for, as long as its machine answers. The owner
+  // calls look_for_silence() whenever silence_fd() is readable. Only connections to other machines have one; else -1.
+  [[nodiscard]] Status outlast_closed_windows();
+  [[nodiscard]] int silence_fd() const noexcept { return silence_watch_ ? silence_watch_->fd() : -1; }
+  [[nodiscard]] bool silence_due(TimeNs now) const noexcept { return silence_watch_ && silence_watch_->due(now); }
+  [[nodiscard]] Status look_for_silence(TimeNs now);
   // The other machine was given up because it did not answer. The error is still Error::peer_lost.
   [[nodiscard]] bool silent() const noexcept { return std::atomic_ref(silent_).load(std::memory_order_relaxed); }
   // Whether to wait for room as well as for input. (TLS may wait for input before it can send.)
@@ -136,6 +144,7 @@ class ControlSocket {
   std::shared_ptr<ReceivedFds::User> user_;
   std::unique_ptr<TlsSession> tls_;
   TimeNs silence_ns_ = 0;
+  std::optional<SilenceWatch> silence_watch_;
   // The kernel reports it once, to the first caller: the receiving thread of the stream link, or a sending thread of
   // the program.
   mutable bool silent_ = false;

@@ -35,7 +35,7 @@ struct DirectReads {
 // channel's memory and is not another process that holds the socket.
 [[nodiscard]] DirectReads try_direct_reads(const Peer& peer, Witness& witness);
 // Asks the kernel only for permission, at an address that no process has: no page is touched, so the program cannot
-// make this wait. The first real read then proves whose memory it is.
+// make this wait. The first real read then proves the memory's owner.
 [[nodiscard]] DirectReads ask_for_direct_reads(const Peer& peer);
 
 // kernel.yama.ptrace_scope; 0 if the kernel has no Yama.

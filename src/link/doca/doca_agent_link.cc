@@ -18,15 +18,6 @@ constexpr TimeNs stop_wait_ns = second_ns;  // for the engine to return its task
 // after a failed task, for the socket to report the program's end
 constexpr TimeNs socket_wait_ns = 50 * millisecond_ns;
 
-class MappedForDoca final : public Registration {
- public:
-  explicit MappedForDoca(DocaMap map) noexcept
-      : Registration(reinterpret_cast<std::uint64_t>(map.get())), map_(std::move(map)) {}
-
- private:
-  DocaMap map_;
-};
-
 }  // namespace
 
 // ---- life
@@ -38,24 +29,21 @@ Status check_doca(const Address& address) {
 }
 
 Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
-                                               const SegmentLimits& limits,
-                                               std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
-  auto device = open_doca_device(DocaRole::imports);
-  if (!device) {  // the program waits for an answer to its export
-    send_refusal(socket, device.error());
-    return tl::unexpected<Failure>(std::move(device).error());
+                                               const SegmentLimits& limits, std::shared_ptr<CardDevices> devices,
+                                               TimeNs deadline) {
+  auto card = DocaCard::open(devices.get());
+  if (!card) {  // the program waits for an answer to its export
+    send_refusal(socket, card.error());
+    return tl::unexpected<Failure>(std::move(card).error());
   }
-  return DocaAgentLink::create(std::move(socket), std::move(*device), channel_segment_bytes, limits, std::move(lasting),
-                               deadline);
+  return DocaAgentLink::create(std::move(socket), std::move(*card), channel_segment_bytes, limits, deadline);
 }
 
-Result<std::unique_ptr<DocaAgentLink>> DocaAgentLink::create(ControlSocket socket, DocaDevice device,
+Result<std::unique_ptr<DocaAgentLink>> DocaAgentLink::create(ControlSocket socket, std::shared_ptr<DocaCard> card,
                                                              std::uint64_t channel_segment_bytes,
-                                                             const SegmentLimits& limits,
-                                                             std::shared_ptr<const LastingMemory> lasting,
-                                                             TimeNs deadline) {
-  std::unique_ptr<DocaAgentLink> link(new DocaAgentLink(std::move(socket), std::move(device), channel_segment_bytes,
-                                                        limits, std::move(lasting), deadline));
+                                                             const SegmentLimits& limits, TimeNs deadline) {
+  std::unique_ptr<DocaAgentLink> link(
+      new DocaAgentLink(std::move(socket), std::move(card), channel_segment_bytes, limits, deadline));
   if (auto started = link->start(); !started) {
     send_refusal(link->socket(), started.error());
     return tl::unexpected<Failure>(std::move(started).error());
@@ -63,11 +51,12 @@ Result<std::unique_ptr<DocaAgentLink>> DocaAgentLink::create(ControlSocket socke
   return link;
 }
 
-DocaAgentLink::DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes,
-                             const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
+DocaAgentLink::DocaAgentLink(ControlSocket socket, std::shared_ptr<DocaCard> card, std::uint64_t channel_segment_bytes,
+                             const SegmentLimits& limits, TimeNs deadline)
     : CardAgentLink(std::move(socket), {"doca", true, false, 0, std::string(doca_reason)}, WriteOrder::none,
-                    channel_segment_bytes, limits, std::move(lasting), deadline),
-      device_(std::move(device)) {}
+                    {channel_segment_bytes, channel_segment_bytes}, limits, deadline),
+      card_(std::move(card)),
+      device_(card_->device()) {}
 
 DocaAgentLink::~DocaAgentLink() { close(); }
 
@@ -92,7 +81,7 @@ Status DocaAgentLink::start() {
           calls.doca_dma_cap_task_memcpy_get_max_buf_size(calls.doca_dev_as_devinfo(device_.dev.get()), &task_bytes);
       code != DOCA_SUCCESS)
     return doca_failure(calls, code, "doca_dma_cap_task_memcpy_get_max_buf_size");
-  return begin_posting({tasks, std::clamp<std::uint64_t>(task_bytes, 1, task_bytes_wanted), 0});
+  return begin_posting({tasks, std::clamp<std::uint64_t>(task_bytes, 1, task_bytes_wanted), 0}, card_);
 }
 
 Status DocaAgentLink::start_context(std::uint32_t tasks) {
@@ -140,7 +129,6 @@ void DocaAgentLink::end_card() noexcept {
   dma_.reset();
   progress_.reset();
   inventory_.reset();
-  device_.dev.reset();
 }
 
 Failure DocaAgentLink::why_not_open() const {
@@ -200,13 +188,6 @@ void DocaAgentLink::forget(const wire::Withdrawal& withdrawal) noexcept {
 }
 
 // ---- posting
-
-Result<std::unique_ptr<Registration>> DocaAgentLink::register_own(const void* base, std::uint64_t length,
-                                                                  bool written) {
-  OFP_ASSIGN(DocaMap map, map_memory(device_, base, length,
-                                     written ? DOCA_ACCESS_FLAG_LOCAL_READ_WRITE : DOCA_ACCESS_FLAG_LOCAL_READ_ONLY));
-  return std::make_unique<MappedForDoca>(std::move(map));
-}
 
 Status DocaAgentLink::post(bool is_read, Chain& chain, std::span<const Request> requests) {
   std::uint32_t key = 0;

@@ -7,8 +7,7 @@
 // A failed task ends the link, as a stopped context does: no more tasks can be posted. The failure may be reported
 // before the socket shows that the program was killed, so the link watches the socket for a moment before it reports
 // the cause. When the link ends, the context is stopped first and its tasks are taken back, within at most a second:
-// afterwards the card touches nothing.
-// from then on the card touches nothing.
+// afterwards the card touches no memory.
 #pragma once
 
 #include <memory>
@@ -25,11 +24,10 @@ class DocaAgentLink final : public CardAgentLink {
  public:
   static constexpr std::size_t imports_max = 65536;  // of one channel
 
-  [[nodiscard]] static Result<std::unique_ptr<DocaAgentLink>> create(ControlSocket socket, DocaDevice device,
+  [[nodiscard]] static Result<std::unique_ptr<DocaAgentLink>> create(ControlSocket socket,
+                                                                     std::shared_ptr<DocaCard> card,
                                                                      std::uint64_t channel_segment_bytes,
-                                                                     const SegmentLimits& limits,
-                                                                     std::shared_ptr<const LastingMemory> lasting,
-                                                                     TimeNs deadline);
+                                                                     const SegmentLimits& limits, TimeNs deadline);
   ~DocaAgentLink() override;
 
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -49,12 +47,11 @@ class DocaAgentLink final : public CardAgentLink {
     doca_buf *from, *to;
   };
 
-  DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes,
-                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+  DocaAgentLink(ControlSocket socket, std::shared_ptr<DocaCard> card, std::uint64_t channel_segment_bytes,
+                const SegmentLimits& limits, TimeNs deadline);
   [[nodiscard]] Status start();
   [[nodiscard]] Status start_context(std::uint32_t tasks);
 
-  Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) override;
   Status post(bool is_read, Chain& chain, std::span<const Request> requests) override;
   Status take_completions() override;
   Status look_at(int fd) override;
@@ -77,7 +74,8 @@ class DocaAgentLink final : public CardAgentLink {
   static void on_failed(doca_dma_task_memcpy* task, doca_data transfer, doca_data link);
   static void on_state(doca_data link, doca_ctx* context, doca_ctx_states before, doca_ctx_states now);
 
-  DocaDevice device_;
+  const std::shared_ptr<DocaCard> card_;
+  const DocaDevice& device_;
   DocaProgress progress_;
   DocaInventory inventory_;
   DocaDma dma_;

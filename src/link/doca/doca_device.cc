@@ -64,6 +64,21 @@ bool is_mapped(const void* base, std::uint64_t length) {
   return mincore(reinterpret_cast<void*>(begin), pages * page_bytes, present.data()) == 0 || errno != ENOMEM;
 }
 
+class MappedForDoca final : public Registration {
+ public:
+  MappedForDoca(CardCounters& counters, DocaMap map, std::uint64_t length) noexcept
+      : Registration(reinterpret_cast<std::uint64_t>(map.get())), count_(counters, length), map_(std::move(map)) {}
+
+ private:
+  PinnedCount count_;
+  DocaMap map_;
+};
+
+std::string device_in_environment() {
+  const char* named = std::getenv("OFFPATH_DOCA_DEVICE");  // NOLINT(concurrency-mt-unsafe)
+  return named != nullptr ? named : "";
+}
+
 }  // namespace
 
 Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted) {
@@ -93,9 +108,22 @@ Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted) {
               next_step);
 }
 
-Result<DocaDevice> open_doca_device(DocaRole role) {
-  const char* named = std::getenv("OFFPATH_DOCA_DEVICE");  // NOLINT(concurrency-mt-unsafe)
-  return open_doca_device(role, named != nullptr ? named : "");
+Result<DocaDevice> open_doca_device(DocaRole role) { return open_doca_device(role, device_in_environment()); }
+
+Result<std::shared_ptr<DocaCard>> DocaCard::open(CardDevices* devices) {
+  const std::shared_ptr<const LastingMemory> lasting = devices != nullptr ? devices->lasting() : nullptr;
+  const auto open = [&]() -> Result<std::shared_ptr<DocaCard>> {
+    OFP_ASSIGN(DocaDevice device, open_doca_device(DocaRole::imports));
+    return std::make_shared<DocaCard>(std::move(device), lasting);
+  };
+  return devices != nullptr ? devices->get<DocaCard>("doca " + device_in_environment(), open) : open();
+}
+
+// Permission to write locally is permission to read.
+Result<std::unique_ptr<Registration>> DocaCard::register_own(const void* base, std::uint64_t length, bool written) {
+  OFP_ASSIGN(DocaMap map, map_memory(device_, base, length,
+                                     written ? DOCA_ACCESS_FLAG_LOCAL_READ_WRITE : DOCA_ACCESS_FLAG_LOCAL_READ_ONLY));
+  return std::make_unique<MappedForDoca>(counters(), std::move(map), length);
 }
 
 Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length,

@@ -12,10 +12,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "link/card/card_device.h"
 #include "link/doca/doca_handles.h"
 
 namespace offpath::link {
@@ -31,6 +34,22 @@ enum class DocaRole { exports, imports };
 [[nodiscard]] Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted);
 // The device of OFFPATH_DOCA_DEVICE, or any.
 [[nodiscard]] Result<DocaDevice> open_doca_device(DocaRole role);
+
+// The device of an agent, with the maps that all its channels use.
+class DocaCard final : public CardDevice {
+ public:
+  // The agent's device if `devices` are an agent's; a new one for null.
+  [[nodiscard]] static Result<std::shared_ptr<DocaCard>> open(CardDevices* devices);
+  DocaCard(DocaDevice device, std::shared_ptr<const LastingMemory> lasting)
+      : CardDevice(std::move(lasting)), device_(std::move(device)) {}
+  ~DocaCard() override { release_memory(); }
+
+  [[nodiscard]] const DocaDevice& device() const noexcept { return device_; }
+  Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) override;
+
+ private:
+  DocaDevice device_;
+};
 
 // A started map of this process's memory with `permissions`. Error::no_memory and Error::unreadable give the reason.
 [[nodiscard]] Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length,

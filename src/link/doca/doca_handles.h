@@ -51,7 +51,7 @@ struct DocaCalls {
 };
 using DocaCallsPtr = std::shared_ptr<const DocaCalls>;
 
-// If a library is missing or too old: Error::unsupported, which says what to install.
+// If a library is missing or too old: Error::unsupported, which names the package to install.
 [[nodiscard]] Result<DocaCallsPtr> load_doca();
 
 // DOCA's description of `code`, as a failure of `what`.

@@ -1,7 +1,7 @@
 #include "link/doca/doca_host_link.h"
 
+#include "link/card/huge_pages.h"
 #include "link/doca/doca_link.h"
-#include "link/stream/stream_host_link.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -28,32 +28,24 @@ Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket,
   OFP_ASSIGN(HostControl::Events events, HostControl::watch(socket, {}));
   std::unique_ptr<DocaHostLink> link(new DocaHostLink(std::move(socket), std::move(device), std::move(channel_segment),
                                                       std::move(welcome), std::move(events)));
-  OFP_TRY(link->announce_segment(wire::channel_segment, link->channel_segment_, deadline));
-  return link;
+  return opened(std::move(link), deadline);
 }
 
 DocaHostLink::DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment,
                            wire::Welcome welcome, HostControl::Events events)
-    : control_(std::move(socket), Peer(), std::move(events), *this),
-      device_(std::move(device)),
-      channel_segment_(std::move(channel_segment)),
-      welcome_(std::move(welcome)) {
-  traits_ = {"doca", true, false, 0, welcome_.reason};
-}
+    : CardHostLink("doca", std::move(socket), std::move(events), std::move(channel_segment), std::move(welcome)),
+      device_(std::move(device)) {}
 
 DocaHostLink::~DocaHostLink() { close(); }
 
 // ---- announcements
 
-Result<SegmentMemory> DocaHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
-
 Status DocaHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
   OFP_TRY(control_.look_aside());
+  ask_for_huge_pages(memory.bytes());
   OFP_TRY(announce(segment, 0, memory.data(), memory.length(), segment_permissions, deadline));
   return {};
 }
-
-void DocaHostLink::retire_segment(RegionId segment) { (void)announced_.withdraw(control_, segment, 0); }
 
 Result<std::uint32_t> DocaHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
                                                    std::uint64_t length) {
@@ -64,10 +56,6 @@ Result<std::uint32_t> DocaHostLink::announce_range(RegionId range, std::uint32_t
     return 0;
   }
   return announce(range, generation, base, length, range_permissions, deadline_after(monotonic_ns(), import_wait_ns));
-}
-
-void DocaHostLink::retire_range(RegionId range, std::uint32_t generation) {
-  announced_.retire(control_, range, generation);
 }
 
 Result<std::uint32_t> DocaHostLink::announce(RegionId region, std::uint32_t generation, const void* base,
@@ -111,22 +99,11 @@ Status DocaHostLink::take_frame(const ControlSocket::Frame& frame) {
 // ---- the end
 
 // In this order, because a map belongs to its device.
-void DocaHostLink::end_device() noexcept {
+void DocaHostLink::end_card() noexcept {
   announced_.clear();
   device_.dev.reset();
 }
 
-void DocaHostLink::abandon() {
-  if (control_.abandoned()) return;
-  announced_.abandon();
-  (void)device_.dev.release();
-  control_.abandon();
-}
-
-void DocaHostLink::close() {
-  if (control_.inherited()) return abandon();  // a child in which abandon() was not called: the device is its parent's
-  end_device();
-  control_.close();
-}
+void DocaHostLink::abandon_card() noexcept { (void)device_.dev.release(); }
 
 }  // namespace offpath::link

@@ -24,8 +24,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "link/address.h"
+#include "link/card/card_device.h"
 #include "link/control/control_socket.h"
-#include "link/lasting_memory.h"
 #include "link/link.h"
 #include "link/local/local_agent_link.h"
 #include "wire/control.h"
@@ -35,16 +35,15 @@ namespace offpath::link {
 inline constexpr std::string_view doca_reason =
     "DOCA DMA: the card's engine copies memory that the program exported over PCIe, without the program's processor";
 
-// Whether an agent of this machine can import a program's memory; otherwise the error says what is missing and what to
-// do.
+// Whether an agent of this machine can import a program's memory; otherwise the error names the missing part and the
+// remedy.
 [[nodiscard]] Status check_doca(const Address& address);
 
 // Operations that are posted before the program has exported its channel segment wait for it, until `deadline`.
-// `lasting`: memory that is worth registering once; may be null.
+// `devices`: the agent's; null: the link opens the device for itself.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
                                                              const SegmentLimits& limits,
-                                                             std::shared_ptr<const LastingMemory> lasting,
-                                                             TimeNs deadline);
+                                                             std::shared_ptr<CardDevices> devices, TimeNs deadline);
 // Blocks until the agent has imported the channel segment.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemory channel_segment,
                                                              wire::Welcome welcome, TimeNs deadline);

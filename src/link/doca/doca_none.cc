@@ -17,7 +17,7 @@ tl::unexpected<Failure> not_built() {
 Status check_doca(const Address&) { return not_built(); }
 
 Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t, const SegmentLimits&,
-                                               std::shared_ptr<const LastingMemory>, TimeNs) {
+                                               std::shared_ptr<CardDevices>, TimeNs) {
   auto why = not_built();
   send_refusal(socket, why.value());  // the program waits for an answer to its export
   return why;

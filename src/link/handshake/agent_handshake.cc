@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/constant_time.h"
 #include "link/handshake/handshake.h"
@@ -171,11 +172,12 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (transport_ == Address::Kind::verbs) {
     OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
     OFP_ASSIGN(const VerbsProofs proofs, verbs_proofs(*key_, hello_.nonce, nonce_, binding));
-    return accept_verbs(std::move(socket_), proofs, hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+    const ChannelBytes channel{hello_.layout.total_bytes(), hello_.layout.outside()};
+    return accept_verbs(std::move(socket_), proofs, channel, policy_->segments, policy_->devices,
                         deadline_after(monotonic_ns(), handshake_wait_ns));
   }
   if (transport_ == Address::Kind::doca)
-    return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+    return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->devices,
                        deadline_after(monotonic_ns(), handshake_wait_ns));
   return StreamAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments,
                                  std::move(welcome.reason));

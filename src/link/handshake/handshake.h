@@ -46,6 +46,7 @@ struct HostOptions {
   std::string key_file{};                           // shared key; needed for tcp, tls, verbs and doca
   std::string tls_ca_file{};                        // needed for tls
   std::shared_ptr<StreamThreads> stream_threads{};  // of all tcp and tls links that get these; null: each has its own
+  std::shared_ptr<CardDevices> devices{};           // of an agent that is the host; null: each link has its own
 };
 
 // Connects and performs the handshake; blocks at most until the deadline.
@@ -62,9 +63,8 @@ struct AgentPolicy {
   std::vector<SharedKey> old_keys{};  // also accepted, while programs change over to `key`
   std::unique_ptr<TlsContext> tls;    // for listeners at tls: addresses
   SegmentLimits segments;
-  std::shared_ptr<LastingMemory>
-      lasting;                 // the agent's frames, for listeners at verbs: and doca: addresses; may be null
-  bool force_staging = false;  // as if direct reads were not permitted
+  std::shared_ptr<CardDevices> devices;  // for listeners at verbs: and doca: addresses; null: each link has its own
+  bool force_staging = false;            // as if direct reads were not permitted
   std::shared_ptr<ReceivedFds> received = std::make_shared<ReceivedFds>();  // over Unix sockets
   std::shared_ptr<UserReaders> readers = std::make_shared<UserReaders>();   // of programs on Unix sockets
   TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides use it

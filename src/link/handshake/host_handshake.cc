@@ -115,7 +115,8 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));
   if (address.kind == Address::Kind::verbs) {
     OFP_ASSIGN(const VerbsProofs proofs, verbs_proofs(key, hello.nonce, agent_nonce, binding));
-    return connect_verbs(std::move(socket), proofs, std::move(channel_segment), std::move(welcome), deadline);
+    return connect_verbs(std::move(socket), proofs, std::move(channel_segment), options.layout.outside(),
+                         std::move(welcome), options.devices, deadline);
   }
   if (address.kind == Address::Kind::doca)
     return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);

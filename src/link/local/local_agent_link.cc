@@ -18,11 +18,11 @@ using wire::ControlType;
 namespace {
 
 constexpr unsigned polls_between_checks = 4096;  // for a clock that stands still
-constexpr unsigned frames_of_a_look = 1024;
+constexpr unsigned frames_of_a_local_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 constexpr std::size_t refused_max = 256;  // of segments
 
-std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
+std::uint32_t index_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
 
 Status watch_life(int epoll, int operation, int fd, std::uint32_t events) {
   epoll_event event{};
@@ -238,7 +238,7 @@ Status LocalAgentLink::hand_over(std::uint64_t ticket, int fd) {
   return sent;
 }
 
-// The owner may sleep while output waits, and nothing else tells it that the program reads again.
+// The owner may sleep while output waits, and has no other sign that the program reads again.
 void LocalAgentLink::watch_room() {
   const bool waits = socket_.output_waits();
   if (lost_ || waits == room_watched_) return;
@@ -280,7 +280,7 @@ void LocalAgentLink::look() {
 }
 
 Status LocalAgentLink::take_frames() {
-  for (unsigned taken = 0; taken < frames_of_a_look; ++taken) {
+  for (unsigned taken = 0; taken < frames_of_a_local_look; ++taken) {
     ControlSocket::Frame frame;
     OFP_ASSIGN(const bool there, socket_.next(frame));
     if (!there) return {};
@@ -316,7 +316,7 @@ Status LocalAgentLink::take_frames() {
 // A segment that finds no room fails its request, not the channel.
 Status LocalAgentLink::take_segment(Bytes payload) {
   OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(payload));
-  const std::uint32_t number = number_of(notice.region);
+  const std::uint32_t number = index_of(notice.region);
   if ((number < segments_.size() && segments_[number].data() != nullptr) || refused_.contains(notice.region))
     return fail(Error::protocol, "segment {}: announced twice", number);
   auto accepted = accept_segment(notice, number);
@@ -354,18 +354,18 @@ Status LocalAgentLink::drop_segment(Bytes payload) {
   if (refused_.erase(region) > 0) return {};
   if (region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
   OFP_TRY(regions_.detach(region, 0));
-  SegmentMemory& memory = segments_[number_of(region)];
+  SegmentMemory& memory = segments_[index_of(region)];
   segment_bytes_ -= memory.length();
   --segment_count_;
   memory = SegmentMemory();
   return {};
 }
 
-void LocalAgentLink::lose(Failure why) {
+void LocalAgentLink::lose(Failure why, bool tells) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost) send_refusal(socket_, why_);
+  if (tells || why_.code != Error::peer_lost) send_refusal(socket_, why_);
   socket_.shut_down();
 }
 

@@ -7,7 +7,7 @@
 // program of another user is read not by poll but by that user's thread (user_readers.h), one batch at a time; poll
 // takes the finished batch. After a batch the host's pidfd and socket are checked: bytes of a process that ended
 // meanwhile do not count. Writes are complete when the call returns. Poll also looks at the socket and the pidfd, which
-// are two system calls: when it is told that one of them is readable, or, if nobody watches them, once in
+// are two system calls: when it is told that one of them is readable, or, if they are not watched, once in
 // look_interval_ns.
 #pragma once
 
@@ -58,7 +58,7 @@ class LocalAgentLink final : public AgentLink {
   int wake_fd() const override { return wakes_.get(); }
   void on_wake() override { woken_ = true; }
   int life_fd() const override { return life_.get(); }
-  void refuse(const Failure& why) override { lose(why); }
+  void refuse(const Failure& why) override { lose(why, true); }
   void close() override;
 
  private:
@@ -85,7 +85,7 @@ class LocalAgentLink final : public AgentLink {
   [[nodiscard]] Status take_segment(Bytes payload);
   [[nodiscard]] Result<SegmentMemory> accept_segment(const wire::SegmentNotice& notice, std::uint32_t number);
   [[nodiscard]] Status drop_segment(Bytes payload);
-  void lose(Failure why);
+  void lose(Failure why, bool tells = false);  // the host is told of errors, and of any reason if `tells`
 
   ControlSocket socket_;
   Fd wakes_;

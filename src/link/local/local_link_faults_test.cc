@@ -1,4 +1,4 @@
-// A host or agent that dies, or breaks the protocol, and what the other end gets.
+// A host or agent that dies, or breaks the protocol, and the other end's view.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -212,7 +212,7 @@ TEST_F(LocalLink, WakesBothWays) {
   EXPECT_EQ(::poll(&look, 1, 0), 0);
 }
 
-// As the agent's loop sees it: each wake after a sleep is an edge, although nobody takes the earlier ones.
+// As the agent's loop sees it: each wake after a sleep is an edge, although earlier ones are not read.
 TEST_F(LocalLink, EachWakeIsAnEdge) {
   const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
@@ -271,7 +271,7 @@ TEST_F(LocalLink, DescriptorsBeyondTheSocketsBufferWait) {
   }
 }
 
-// The agent may sleep while some wait, and the program wakes nobody when it reads.
+// The agent may sleep while output waits, and the program's reads wake no process.
 TEST_F(LocalLink, DescriptorsThatWaitAreSentWhenTheProgramReadsAgain) {
   const auto has_life_event = [&](int wait_ms) {
     pollfd look{there->life_fd(), POLLIN, 0};

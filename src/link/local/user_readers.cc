@@ -34,16 +34,16 @@ std::shared_ptr<UserReaders::User> UserReaders::of(uid_t user) {
     queue->cores = cores_;
     queue->patience_ns = patience_ns_;
   }
-  const std::lock_guard lock(queue->mutex);
-  queue->stops = false;
   auto made = std::make_shared<User>(queue);
+  const std::lock_guard lock(queue->mutex);
+  ++queue->users;  // after the calls that may fail
   known = {made, queue};
   return made;
 }
 
 UserReaders::User::~User() {
   const std::lock_guard lock(queue_->mutex);
-  queue_->stops = true;
+  --queue_->users;
   queue_->posted.fetch_add(1, std::memory_order_release);
   queue_->changed.notify_all();
 }
@@ -94,12 +94,12 @@ void UserReaders::work(Queue& queue) noexcept {
   std::unique_lock lock(queue.mutex);
   if (CPU_COUNT(&queue.cores) > 0) sched_setaffinity(0, sizeof queue.cores, &queue.cores);
   for (;;) {
-    if (queue.waiting.empty() && !queue.stops) {
+    if (queue.waiting.empty() && queue.users > 0) {
       const std::uint64_t seen = queue.posted.load(std::memory_order_relaxed);
       lock.unlock();
       for (unsigned i = 0; i < spins && queue.posted.load(std::memory_order_acquire) == seen; ++i) relax();
       lock.lock();
-      queue.changed.wait(lock, [&queue] { return queue.stops || !queue.waiting.empty(); });
+      queue.changed.wait(lock, [&queue] { return queue.users == 0 || !queue.waiting.empty(); });
     }
     if (queue.waiting.empty()) break;
     const std::shared_ptr<Work> work = std::move(queue.waiting.front());

@@ -48,7 +48,7 @@ class UserReaders {
   struct Queue;
 
  public:
-  // The reader of one user, for all links of that user. Everything here is used by the loop's thread.
+  // The reader of one user, for all links of that user. Used by the loops that own these links.
   class User {
    public:
     explicit User(std::shared_ptr<Queue> queue) noexcept : queue_(std::move(queue)) {}
@@ -82,7 +82,8 @@ class UserReaders {
     std::list<std::shared_ptr<Work>> waiting;
     std::shared_ptr<Work> current;
     std::uint64_t begun = 0;
-    bool runs = false, stops = false;
+    bool runs = false;
+    unsigned users = 0;  // objects: more than one while the last link ends on another loop than the next one begins
     std::atomic<std::uint64_t> posted = 0;
     cpu_set_t cores;
     TimeNs patience_ns;

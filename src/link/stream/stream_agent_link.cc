@@ -28,13 +28,15 @@ constexpr std::uint64_t write_part_bytes_max = wire::data_frame_bytes_max - wire
 Result<std::unique_ptr<StreamAgentLink>> StreamAgentLink::create(ControlSocket socket,
                                                                  std::uint64_t channel_segment_bytes,
                                                                  const SegmentLimits& limits, std::string reason) {
+  OFP_TRY(socket.outlast_closed_windows());
   Fd events(epoll_create1(EPOLL_CLOEXEC));
   if (!events) return fail_errno(errno, "epoll_create1");
   Fd more(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!more) return fail_errno(errno, "eventfd");
   epoll_event readable{EPOLLIN, {}}, nothing{0, {}};
   if (epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.fd(), &readable) != 0 ||
-      epoll_ctl(events.get(), EPOLL_CTL_ADD, more.get(), &nothing) != 0)
+      epoll_ctl(events.get(), EPOLL_CTL_ADD, more.get(), &nothing) != 0 ||
+      epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.silence_fd(), &readable) != 0)
     return fail_errno(errno, "epoll_ctl");
   return std::unique_ptr<StreamAgentLink>(new StreamAgentLink(std::move(socket), channel_segment_bytes, limits,
                                                               std::move(reason), std::move(events), std::move(more)));
@@ -246,13 +248,13 @@ void StreamAgentLink::watch() {
 
 std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  const bool due = more_ || readable_ || !parts_.empty() || socket_.output_waits() ||
+  const bool due = more_ || readable_ || !parts_.empty() || socket_.output_waits() || socket_.silence_due(now) ||
                    (!is_watched_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
   if (!lost_ && due) {
     readable_ = false;
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
-    look();
+    look(now);
   }
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
@@ -266,10 +268,11 @@ std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   return count;
 }
 
-void StreamAgentLink::look() {
+void StreamAgentLink::look(TimeNs now) {
   more_ = false;
   auto looked = receive();
   if (looked) looked = pump();
+  if (looked) looked = socket_.look_for_silence(now);
   if (!looked) lose(std::move(looked).error());
 }
 
@@ -415,11 +418,11 @@ Status StreamAgentLink::drop_segment(Bytes payload) {
 
 // ---- the end
 
-void StreamAgentLink::lose(Failure why) {
+void StreamAgentLink::lose(Failure why, bool tells) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
-  if (why_.code != Error::peer_lost && !socket_.streams()) send_refusal(socket_, why_);
+  if ((tells || why_.code != Error::peer_lost) && !socket_.streams()) send_refusal(socket_, why_);
   socket_.shut_down();
   sending_ = nullptr;
   for (const auto& transfer : transfers_) {

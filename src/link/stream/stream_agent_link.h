@@ -45,7 +45,7 @@ class StreamAgentLink final : public AgentLink {
   int event_fd() const override { return events_fd_.get(); }
   void on_watched() override { is_watched_ = true; }
   void on_readable() override { readable_ = true; }
-  void refuse(const Failure& why) override { lose(why); }
+  void refuse(const Failure& why) override { lose(why, true); }
   void close() override;
 
  private:
@@ -87,9 +87,9 @@ class StreamAgentLink final : public AgentLink {
   void skip(Transfer& transfer, std::uint64_t bytes);
   [[nodiscard]] Status take_segment(Bytes payload);
   [[nodiscard]] Status drop_segment(Bytes payload);
-  void look();
+  void look(TimeNs now);
   void watch();
-  void lose(Failure why);
+  void lose(Failure why, bool tells = false);  // the host is told of errors, and of any reason if `tells`
 
   ControlSocket socket_;
   Fd events_fd_;  // an epoll of the socket, so that a sleeping loop also learns of room for output

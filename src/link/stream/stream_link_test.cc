@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -31,8 +32,8 @@ class StreamLink : public testing::TestWithParam<const char*>, protected Connect
     meet({.name = "simulation", .key_file = key, .tls_ca_file = certificate});
   }
 
-  // What the requests bring about. A socket that is busy takes the wake alone, as it may be while the host's thread
-  // looks at its TLS session: then they are sent again.
+  // The effect of the requests. A busy socket, as while the host's thread uses its TLS session, takes only the wake:
+  // the requests are then sent again.
   LinkEvent wake_with(const std::vector<std::byte>& requests) {
     for (;;) {
       host->wake_with(requests);
@@ -372,7 +373,75 @@ TEST_P(StreamLink, AChildThatAbandonsHarmsNobody) {
 INSTANTIATE_TEST_SUITE_P(Over, StreamLink, testing::Values("tcp", "tls"),
                          [](const auto& chosen) { return std::string(chosen.param); });
 
-// The agent's first look may arrive together with its welcome: then no further byte tells of it.
+class StreamLinkOfSilence : public StreamLink {
+ protected:
+  StreamLinkOfSilence() { agent.policy.silence_ns = 2 * second_ns; }
+
+  // The host sends until the agent's buffers are full, and its window is closed.
+  void close_window() {
+    ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
+    const ReadPiece piece{1, 1, 0, target.data(), target.size()};
+    there->read(1, {&piece, 1});
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  // From now on nothing that one machine sends reaches the other.
+  void cut() const {
+    sockaddr_in own{}, peer{};
+    socklen_t length = sizeof own;
+    ASSERT_EQ(::getsockname(agent.listener.get(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+    const auto port = own.sin_port;
+    int found = 0;
+    for (int fd = 3; fd < 1024; ++fd) {
+      socklen_t of_own = sizeof own, of_peer = sizeof peer;
+      if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &of_own) != 0 || own.sin_family != AF_INET) continue;
+      if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &of_peer) != 0) continue;
+      if (own.sin_port != port && peer.sin_port != port) continue;
+      sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+      const sock_fprog program{1, &drop};
+      ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+      ++found;
+    }
+    ASSERT_EQ(found, 2);
+  }
+  void await_loss() {
+    for (const TimeNs until = monotonic_ns() + 30 * second_ns; host->look() && monotonic_ns() < until;)
+      host->wait(monotonic_ns() + 100 * millisecond_ns);
+    const Status lost = host->look();
+    ASSERT_FALSE(lost);
+    EXPECT_EQ(lost.error().code, Error::peer_lost);
+    EXPECT_NE(lost.error().message.find("for 2 s"), std::string::npos) << lost.error().message;
+  }
+
+  std::vector<std::byte> source = std::vector<std::byte>(32 << 20, std::byte{3});
+  std::vector<std::byte> target = std::vector<std::byte>(32 << 20);
+};
+
+// A debugger stops it, or it gets no processor: its machine answers.
+TEST_P(StreamLinkOfSilence, AProcessThatReadsLateIsWaitedFor) {
+  close_window();
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  EXPECT_TRUE(host->look());
+  const LinkEvent event = await_kind(*there, LinkEvent::Kind::read_done);
+  ASSERT_TRUE(event.status) << event.status.error().message;
+  EXPECT_EQ(source, target);
+}
+
+TEST_P(StreamLinkOfSilence, AMachineThatFallsSilentWhileItsWindowIsClosedIsGivenUp) {
+  close_window();
+  cut();
+  await_loss();
+}
+
+TEST_P(StreamLinkOfSilence, AMachineThatFallsSilentIsGivenUpByWhoSends) {
+  cut();
+  host->wake();
+  await_loss();
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, StreamLinkOfSilence, testing::Values("tcp", "tls"),
+                         [](const auto& chosen) { return std::string(chosen.param); });
+
+// The agent's first look may arrive together with its welcome, so that no further byte announces it.
 TEST(StreamThreads, FramesThatCameWithTheHandshakeAreServed) {
   int fds[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);

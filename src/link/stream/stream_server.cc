@@ -55,6 +55,7 @@ void put(std::byte* to, const std::byte* from, std::uint64_t length) noexcept {
 // ---- life
 
 Result<std::unique_ptr<StreamServer>> StreamServer::create(ControlSocket socket) {
+  OFP_TRY(socket.outlast_closed_windows());
   OFP_ASSIGN(GuardedCopy guarded, GuardedCopy::create());
   Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   Fd kick(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -71,7 +72,7 @@ StreamServer::StreamServer(ControlSocket socket, GuardedCopy guarded, Fd event, 
 Status StreamServer::start(std::shared_ptr<StreamThreads> threads) {
   if (threads) {
     threads_ = std::move(threads);
-    OFP_ASSIGN(const std::uint64_t number, threads_->add(*this, socket_.fd()));
+    OFP_ASSIGN(const std::uint64_t number, threads_->add(*this, {socket_.fd(), socket_.silence_fd()}));
     number_ = number;
     started_ = true;
     return {};
@@ -129,14 +130,19 @@ StreamServer::Served StreamServer::serve_waiting() {
     }
     if (*next) continue;
     send_pending_wake();
-    const std::lock_guard lock(output_);
+    std::unique_lock lock(output_);
+    if (auto heard = socket_.look_for_silence(monotonic_ns()); !heard) {
+      lock.unlock();
+      end(std::move(heard).error());
+      return Served::ended;
+    }
     return socket_.wants_write() ? Served::needs_room : Served::idle;
   }
   return Served::ended;
 }
 
 void StreamServer::end(Failure why) {
-  fail_all(agent_lost(socket_, std::move(why)));
+  fail_all(told_why_ ? std::move(why) : agent_lost(socket_, std::move(why)));
   socket_.shut_down();
 }
 
@@ -208,6 +214,7 @@ Status StreamServer::take_frame(const ControlSocket::Frame& frame) {
       write_expected_ = false;
       return serve_write(load<std::uint64_t>(frame.payload.data()));
     case ControlType::refusal:
+      told_why_ = true;
       return refused(frame.payload, "the agent ended the channel");
     default:
       return unexpected_frame(frame.type, "on an open channel");
@@ -221,9 +228,13 @@ Status StreamServer::wait_socket(bool for_output) {
     if (!for_output && socket_.wants_write()) wanted |= POLLOUT;
     if (for_output && socket_.tls() != nullptr && !socket_.wants_write()) wanted = POLLIN;
   }
-  pollfd looks[2] = {{socket_.fd(), wanted, 0}, {kick_.get(), POLLIN, 0}};
-  if (poll(looks, 2, -1) < 0 && errno != EINTR) return fail_errno(errno, "poll");
+  pollfd looks[3] = {{socket_.fd(), wanted, 0}, {kick_.get(), POLLIN, 0}, {socket_.silence_fd(), POLLIN, 0}};
+  if (poll(looks, 3, -1) < 0 && errno != EINTR) return fail_errno(errno, "poll");
   if (looks[1].revents != 0) clear(kick_);
+  if (looks[2].revents != 0) {
+    const std::lock_guard lock(output_);
+    OFP_TRY(socket_.look_for_silence(monotonic_ns()));
+  }
   if (stopping_) return tl::unexpected<Failure>(closed_channel());
   send_pending_wake();
   return {};

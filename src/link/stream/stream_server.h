@@ -29,7 +29,7 @@ class StreamServer {
   void stop();                                                         // ends the connection and waits for the thread
   void close_copies();                                                 // in a forked child
 
-  // For StreamThreads: serves what has arrived, and returns instead of waiting for more.
+  // For StreamThreads: serves arrived frames, and returns instead of waiting for more.
   enum class Served { idle, needs_room, ended };
   [[nodiscard]] Served serve_waiting();
 
@@ -108,6 +108,7 @@ class StreamServer {
   Bytes chunk_;                          // TLS: copied, not sent yet
   std::vector<std::byte> request_, small_, payload_;
   bool write_expected_ = false;
+  bool told_why_ = false;  // by the agent, why the channel ends
 };
 
 }  // namespace offpath::link

@@ -41,7 +41,7 @@ Result<pthread_t> begin_stream_thread(void* (*run)(void* argument), void* argume
 struct StreamThreads::Shared {
   struct Served {
     StreamServer* server;
-    int socket;
+    Sockets sockets;
     bool busy = false;   // a thread serves it
     bool again = false;  // look at it once more before it is idle
     bool ended = false;
@@ -97,7 +97,7 @@ Status StreamThreads::Shared::begin_thread(const std::shared_ptr<Shared>& self) 
   return {};
 }
 
-Result<std::uint64_t> StreamThreads::add(StreamServer& server, int socket) {
+Result<std::uint64_t> StreamThreads::add(StreamServer& server, Sockets sockets) {
   const std::lock_guard lock(shared_->mutex);
   if (shared_->alive == 0) OFP_TRY(shared_->begin_thread(shared_));
   const std::uint64_t number = shared_->next++;
@@ -105,8 +105,12 @@ Result<std::uint64_t> StreamThreads::add(StreamServer& server, int socket) {
   // The first event comes at once: frames may have arrived together with the last one of the handshake.
   event.events = EPOLLIN | EPOLLOUT | EPOLLONESHOT;
   event.data.u64 = number;
-  shared_->all.emplace(number, Shared::Served{&server, socket});
-  if (epoll_ctl(shared_->epoll.get(), EPOLL_CTL_ADD, socket, &event) == 0) return number;
+  shared_->all.emplace(number, Shared::Served{&server, sockets});
+  epoll_event silence{EPOLLIN | EPOLLET, {.u64 = number}};  // of each expiry once; the socket stays as it is
+  if (epoll_ctl(shared_->epoll.get(), EPOLL_CTL_ADD, sockets.silence, &silence) == 0) {
+    if (epoll_ctl(shared_->epoll.get(), EPOLL_CTL_ADD, sockets.stream, &event) == 0) return number;
+    epoll_ctl(shared_->epoll.get(), EPOLL_CTL_DEL, sockets.silence, nullptr);
+  }
   shared_->all.erase(number);
   return fail_errno(errno, "epoll_ctl(add) of a stream");
 }
@@ -117,7 +121,8 @@ void StreamThreads::remove(std::uint64_t number) {
   if (at == shared_->all.end()) return;
   at->second.ended = true;
   shared_->idle.wait(lock, [&] { return !at->second.busy; });
-  epoll_ctl(shared_->epoll.get(), EPOLL_CTL_DEL, at->second.socket, nullptr);
+  epoll_ctl(shared_->epoll.get(), EPOLL_CTL_DEL, at->second.sockets.stream, nullptr);
+  epoll_ctl(shared_->epoll.get(), EPOLL_CTL_DEL, at->second.sockets.silence, nullptr);
   shared_->all.erase(at);
 }
 
@@ -141,7 +146,7 @@ void StreamThreads::Shared::await(std::uint64_t number, const Served& served, bo
   epoll_event event{};
   event.events = (room ? EPOLLIN | EPOLLOUT : EPOLLIN) | EPOLLONESHOT;
   event.data.u64 = number;
-  epoll_ctl(epoll.get(), EPOLL_CTL_MOD, served.socket, &event);
+  epoll_ctl(epoll.get(), EPOLL_CTL_MOD, served.sockets.stream, &event);
 }
 
 void StreamThreads::Shared::work(const std::shared_ptr<Shared>& self) {
@@ -167,8 +172,12 @@ void StreamThreads::Shared::work(const std::shared_ptr<Shared>& self) {
 // Under the mutex, which is released while the server is served.
 void StreamThreads::Shared::serve(std::uint64_t number, const std::shared_ptr<Shared>& self) {
   const auto at = all.find(number);
-  if (at == all.end() || at->second.ended || at->second.busy) return;
+  if (at == all.end() || at->second.ended) return;
   Served& served = at->second;
+  if (served.busy) {  // silence may be due that its thread has just not seen yet
+    served.again = true;
+    return;
+  }
   served.busy = true;
   // If none can be started, the other streams wait for this one.
   if (waiting + starting == 0 && alive < all.size()) (void)begin_thread(self);

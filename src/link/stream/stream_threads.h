@@ -25,8 +25,12 @@ class StreamThreads {
   StreamThreads(const StreamThreads&) = delete;
   StreamThreads& operator=(const StreamThreads&) = delete;
 
+  struct Sockets {
+    int stream;
+    int silence;  // ControlSocket::silence_fd()
+  };
   // Serves it until it has ended. Returns its number.
-  [[nodiscard]] Result<std::uint64_t> add(StreamServer& server, int socket);
+  [[nodiscard]] Result<std::uint64_t> add(StreamServer& server, Sockets sockets);
   // Returns when no thread serves it. A thread that waits for its network has to be woken first.
   void remove(std::uint64_t number);
   // There is something to do for it besides what arrives.

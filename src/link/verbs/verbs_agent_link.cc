@@ -13,37 +13,27 @@ namespace {
 
 constexpr std::uint64_t request_bytes_max = 1 << 20;  // of one work request; every device supports this size
 
-class RegisteredForVerbs final : public Registration {
- public:
-  explicit RegisteredForVerbs(MemoryRegion region) noexcept : Registration(region->lkey), region_(std::move(region)) {}
-
- private:
-  MemoryRegion region_;
-};
-
 }  // namespace
 
 // ---- life
 
 Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
-                                                std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
-  return VerbsAgentLink::create(std::move(socket), proofs, channel_segment_bytes, limits, std::move(lasting), deadline);
+                                                const ChannelBytes& channel, const SegmentLimits& limits,
+                                                std::shared_ptr<CardDevices> devices, TimeNs deadline) {
+  return VerbsAgentLink::create(std::move(socket), proofs, channel, limits, std::move(devices), deadline);
 }
 
 Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket socket, const VerbsProofs& proofs,
-                                                               std::uint64_t channel_segment_bytes,
-                                                               const SegmentLimits& limits,
-                                                               std::shared_ptr<const LastingMemory> lasting,
-                                                               TimeNs deadline) {
-  auto listening = listen_for_queue_pair(socket);
+                                                               const ChannelBytes& channel, const SegmentLimits& limits,
+                                                               std::shared_ptr<CardDevices> devices, TimeNs deadline) {
+  auto listening = listen_for_queue_pair(socket, std::move(devices));
   if (!listening) {  // the program waits for the port
     send_refusal(socket, listening.error());
     return tl::unexpected<Failure>(std::move(listening).error());
   }
   const std::uint64_t port = port_of(*listening);
-  std::unique_ptr<VerbsAgentLink> link(new VerbsAgentLink(std::move(socket), proofs, std::move(*listening),
-                                                          channel_segment_bytes, limits, std::move(lasting), deadline));
+  std::unique_ptr<VerbsAgentLink> link(
+      new VerbsAgentLink(std::move(socket), proofs, std::move(*listening), channel, limits, deadline));
   OFP_TRY(link->watch_descriptors());
   OFP_TRY(link->watch_descriptor(link->connection_.events->fd));
   OFP_TRY(link->socket().send(ControlType::rendezvous, std::as_bytes(std::span(&port, 1))));
@@ -51,10 +41,9 @@ Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket soc
 }
 
 VerbsAgentLink::VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection,
-                               std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                               std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
+                               const ChannelBytes& channel, const SegmentLimits& limits, TimeNs deadline)
     : CardAgentLink(std::move(socket), {"verbs", true, false, 0, std::string(verbs_reason)}, WriteOrder::of_posting,
-                    channel_segment_bytes, limits, std::move(lasting), deadline),
+                    channel, limits, deadline),
       proofs_(proofs),
       connection_(std::move(connection)) {}
 
@@ -74,13 +63,15 @@ Status VerbsAgentLink::advance_connection() {
     return tl::unexpected<Failure>(std::move(ready).error());
   }
   if (before || !*ready) return {};
-  OFP_TRY(begin_posting({connection_.send_requests_max, request_bytes_max, connection_.inline_bytes_max}));
+  OFP_TRY(begin_posting({connection_.send_requests_max, request_bytes_max, connection_.inline_bytes_max},
+                        connection_.device));
   return watch_descriptor(connection_.completions->fd);
 }
 
 Status VerbsAgentLink::take_announcement(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::segment) return unexpected_frame(frame.type, "on an open channel");
   OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(frame.payload));
+  if (notice.region == wire::outside_part) return attach_outside(notice.address, notice.length, notice.key);
   OFP_TRY(check_segment(notice.region, notice.length));
   if (!can_post()) OFP_TRY(advance_connection());
   if (!can_post()) return fail(Error::protocol, "segment 0: announced before the queue pair was connected");
@@ -90,13 +81,6 @@ Status VerbsAgentLink::take_announcement(const ControlSocket::Frame& frame) {
 }
 
 // ---- posting
-
-Result<std::unique_ptr<Registration>> VerbsAgentLink::register_own(const void* base, std::uint64_t length,
-                                                                   bool written) {
-  OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), base, length,
-                                                  written ? IBV_ACCESS_LOCAL_WRITE : 0));
-  return std::make_unique<RegisteredForVerbs>(std::move(region));
-}
 
 Status VerbsAgentLink::post(bool is_read, Chain&, std::span<const Request> requests) {
   work_requests_.assign(requests.size(), {});

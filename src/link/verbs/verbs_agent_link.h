@@ -22,18 +22,16 @@ namespace offpath::link {
 class VerbsAgentLink final : public CardAgentLink {
  public:
   [[nodiscard]] static Result<std::unique_ptr<VerbsAgentLink>> create(ControlSocket socket, const VerbsProofs& proofs,
-                                                                      std::uint64_t channel_segment_bytes,
+                                                                      const ChannelBytes& channel,
                                                                       const SegmentLimits& limits,
-                                                                      std::shared_ptr<const LastingMemory> lasting,
+                                                                      std::shared_ptr<CardDevices> devices,
                                                                       TimeNs deadline);
   ~VerbsAgentLink() override;
 
  private:
   VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection,
-                 std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                 std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+                 const ChannelBytes& channel, const SegmentLimits& limits, TimeNs deadline);
 
-  Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) override;
   Status post(bool is_read, Chain& chain, std::span<const Request> requests) override;
   Status take_completions() override;
   Status look_at(int fd) override;

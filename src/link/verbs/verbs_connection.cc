@@ -25,6 +25,7 @@ constexpr unsigned inline_bytes_wanted = 64;  // one slot of a ring
 constexpr int host_rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 constexpr int agent_rights = 0;
 constexpr std::uint8_t retries = 7;  // the largest value of the field
+constexpr TimeNs bind_wait_ns = 100 * millisecond_ns;
 
 constexpr std::string_view next_step =
     "`rdma link` lists the RDMA devices and the network interfaces they belong to; without RDMA hardware: "
@@ -78,46 +79,6 @@ Result<ConnectionId> new_id(VerbsConnection& connection) {
   return ConnectionId(id, {connection.calls->rdma_destroy_id});
 }
 
-// A context besides the one that librdmacm keeps for all connections of the process, so that its descriptors can be
-// closed.
-Status open_queue_pair(VerbsConnection& connection, bool posts) {
-  const VerbsCalls& calls = *connection.calls;
-  ibv_device* device = connection.id->verbs->device;
-  connection.context = VerbsContext(calls.ibv_open_device(device), {calls.ibv_close_device});
-  if (!connection.context) return fail_errno(errno, fmt::format("opening the RDMA device {}", device->name));
-  ibv_device_attr limits{};
-  if (const int code = calls.ibv_query_device(connection.context.get(), &limits); code != 0)
-    return fail_errno(code, "ibv_query_device");
-  connection.domain = ProtectionDomain(calls.ibv_alloc_pd(connection.context.get()), {calls.ibv_dealloc_pd});
-  if (!connection.domain) return fail_errno(errno, "ibv_alloc_pd");
-  const unsigned requests =
-      posts ? std::min<unsigned>(send_requests_wanted, static_cast<unsigned>(limits.max_qp_wr)) : 1;
-  if (posts) {
-    connection.completions =
-        CompletionChannel(calls.ibv_create_comp_channel(connection.context.get()), {calls.ibv_destroy_comp_channel});
-    if (!connection.completions) return fail_errno(errno, "ibv_create_comp_channel");
-    const int flags = fcntl(connection.completions->fd, F_GETFL);
-    if (fcntl(connection.completions->fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
-  }
-  // Every request of a failed queue pair completes, signalled or not: the queue has room for all of them.
-  connection.queue = CompletionQueue(calls.ibv_create_cq(connection.context.get(), static_cast<int>(requests) + 1,
-                                                         nullptr, connection.completions.get(), 0),
-                                     {calls.ibv_destroy_cq});
-  if (!connection.queue) return fail_errno(errno, "ibv_create_cq");
-  for (const unsigned inline_bytes : {posts ? inline_bytes_wanted : 0u, 0u}) {
-    ibv_qp_init_attr attributes{};
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.send_cq = attributes.recv_cq = connection.queue.get();
-    attributes.cap = {requests, 1, 1, 1, inline_bytes};
-    connection.pair = QueuePair(calls.ibv_create_qp(connection.domain.get(), &attributes), {calls.ibv_destroy_qp});
-    connection.inline_bytes_max = std::min(inline_bytes, attributes.cap.max_inline_data);
-    if (connection.pair) break;
-  }
-  if (!connection.pair) return fail_errno(errno, "ibv_create_qp");
-  connection.send_requests_max = requests;
-  return {};
-}
-
 // A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. Returns the longest timeout with
 // which the first attempt and all retries end within this time.
 std::uint8_t timeout_within(TimeNs silence_ns) noexcept {
@@ -145,10 +106,8 @@ Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int righ
   return {};
 }
 
-Result<unsigned> reads_of_device(const VerbsConnection& connection, bool out) {
-  ibv_device_attr limits{};
-  if (const int code = connection.calls->ibv_query_device(connection.context.get(), &limits); code != 0)
-    return fail_errno(code, "ibv_query_device");
+unsigned reads_of_device(const VerbsConnection& connection, bool out) {
+  const ibv_device_attr& limits = connection.device->limits();
   const int most = out ? limits.max_qp_init_rd_atom : limits.max_qp_rd_atom;
   return std::clamp<unsigned>(static_cast<unsigned>(std::max(most, 1)), 1, reads_outstanding_max);
 }
@@ -157,7 +116,7 @@ Result<unsigned> reads_of_device(const VerbsConnection& connection, bool out) {
 // port supports would be lost silently.
 Result<ibv_mtu> packet_of_port(const VerbsConnection& connection) {
   ibv_port_attr port{};
-  const int code = connection.calls->ibv_query_port(connection.context.get(), connection.id->port_num,
+  const int code = connection.calls->ibv_query_port(connection.device->context(), connection.id->port_num,
                                                     reinterpret_cast<_compat_ibv_port_attr*>(&port));
   if (code != 0) return fail_errno(code, "ibv_query_port");
   return port.active_mtu;
@@ -178,8 +137,8 @@ bool says(const ConnectionEvent& event, const wire::Proof& wanted) {
 }
 
 Status accept_program(VerbsConnection& connection, const ConnectionEvent& request, const VerbsProofs& proofs) {
-  OFP_TRY(open_queue_pair(connection, true));
-  OFP_ASSIGN(const unsigned own, reads_of_device(connection, true));
+  OFP_TRY(open_queue_pair(connection, connection.id->verbs->device, true));
+  const unsigned own = reads_of_device(connection, true);
   const unsigned reads = std::clamp(request.reads_granted, 1u, own);
   OFP_ASSIGN(connection.packet_max, packet_of_port(connection));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_INIT, agent_rights, reads, 0));
@@ -230,6 +189,97 @@ int milliseconds_until(TimeNs deadline) noexcept {
 
 }  // namespace
 
+Status open_queue_pair(VerbsConnection& connection, ibv_device* device, bool posts) {
+  const VerbsCalls& calls = *connection.calls;
+  OFP_ASSIGN(connection.device, open_verbs_device(connection.devices.get(), connection.calls, device));
+  // Regions with remote rights are never in a domain that other queue pairs use.
+  connection.has_windows = !posts && connection.devices && connection.device->has_windows();
+  if (!posts && connection.devices && !connection.has_windows) {
+    OFP_ASSIGN(connection.own_domain, connection.device->new_domain());
+  }
+  ibv_context* const context = connection.device->context();
+  const auto most = static_cast<unsigned>(connection.device->limits().max_qp_wr);
+  const unsigned requests = posts ? std::min(send_requests_wanted, most) : 1;
+  if (posts) {
+    connection.completions =
+        CompletionChannel(calls.ibv_create_comp_channel(context), {calls.ibv_destroy_comp_channel});
+    if (!connection.completions) return fail_errno(errno, "ibv_create_comp_channel");
+    const int flags = fcntl(connection.completions->fd, F_GETFL);
+    if (fcntl(connection.completions->fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
+  }
+  // Every request of a failed queue pair completes, signalled or not: the queue has room for all of them.
+  connection.queue = CompletionQueue(
+      calls.ibv_create_cq(context, static_cast<int>(requests) + 1, nullptr, connection.completions.get(), 0),
+      {calls.ibv_destroy_cq});
+  if (!connection.queue) return fail_errno(errno, "ibv_create_cq");
+  for (const unsigned inline_bytes : {posts ? inline_bytes_wanted : 0u, 0u}) {
+    ibv_qp_init_attr attributes{};
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.send_cq = attributes.recv_cq = connection.queue.get();
+    attributes.cap = {requests, 1, 1, 1, inline_bytes};
+    connection.pair = QueuePair(calls.ibv_create_qp(connection.domain(), &attributes), {calls.ibv_destroy_qp});
+    connection.inline_bytes_max = std::min(inline_bytes, attributes.cap.max_inline_data);
+    if (connection.pair) break;
+  }
+  if (!connection.pair) return fail_errno(errno, "ibv_create_qp");
+  connection.send_requests_max = requests;
+  return {};
+}
+
+namespace {
+
+// The completion of work request `number`, which the device carries out without the other side. Earlier ones are those
+// of requests that were given up.
+Status await_bound(VerbsConnection& connection, std::uint64_t number) {
+  ibv_wc completion{};
+  for (const TimeNs deadline = monotonic_ns() + bind_wait_ns;;) {
+    const int count = ibv_poll_cq(connection.queue.get(), 1, &completion);
+    if (count < 0) return fail(Error::io, "the completion queue cannot be polled ({})", count);
+    if (count == 1 && completion.wr_id == number) break;
+    if (monotonic_ns() >= deadline)
+      return fail(Error::io, "the RDMA device has not bound a memory window within {} ms",
+                  bind_wait_ns / millisecond_ns);
+  }
+  if (completion.status != IBV_WC_SUCCESS)
+    return fail(Error::io, "a memory window cannot be bound: {}",
+                connection.calls->ibv_wc_status_str(completion.status));
+  return {};
+}
+
+}  // namespace
+
+Result<RemoteMemory> VerbsConnection::expose(MutableBytes memory, bool written) {
+  const int rights = IBV_ACCESS_REMOTE_READ | (written ? IBV_ACCESS_REMOTE_WRITE : 0);
+  const int local = written ? IBV_ACCESS_LOCAL_WRITE : 0;  // which remote writes need
+  if (!has_windows) {
+    OFP_ASSIGN(std::shared_ptr<VerbsRegion> region, device->register_in(domain(), memory, local | rights));
+    return RemoteMemory(std::move(region), {});
+  }
+  // A segment may be unmapped while its region lives, so it has a region of its own.
+  auto registered = written ? device->register_in(domain(), memory, local | IBV_ACCESS_MW_BIND)
+                            : device->register_for_reading(memory);
+  // The kernel registers memory for windows only if this process may write to it.
+  if (!registered && !written && registered.error().code == Error::unreadable) {
+    OFP_ASSIGN(std::shared_ptr<VerbsRegion> region, device->register_in(domain(), memory, rights));
+    return RemoteMemory(std::move(region), {});
+  }
+  OFP_ASSIGN(std::shared_ptr<VerbsRegion> region, std::move(registered));
+  OFP_ASSIGN(MemoryWindow window, device->new_window());
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = ++binds;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.bind_mw.mw = window.get();
+  request.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+  request.bind_mw.bind_info = {region->get(), reinterpret_cast<std::uint64_t>(memory.data()), memory.size(),
+                               static_cast<unsigned>(rights)};
+  if (const int code = ibv_post_send(pair.get(), &request, &bad); code != 0)
+    return fail_errno(code, "binding a memory window");
+  OFP_TRY(await_bound(*this, request.wr_id));
+  window->rkey = request.bind_mw.rkey;
+  return RemoteMemory(std::move(region), std::move(window));
+}
+
 Result<std::optional<ConnectionEvent>> VerbsConnection::next_event() {
   rdma_cm_event* event = nullptr;
   if (calls->rdma_get_cm_event(events.get(), &event) != 0) {
@@ -254,8 +304,8 @@ void VerbsConnection::close() noexcept {
   pair.reset();
   queue.reset();
   completions.reset();
-  domain.reset();
-  context.reset();
+  own_domain.reset();
+  device.reset();
   id.reset();
   listener.reset();
   events.reset();
@@ -263,23 +313,20 @@ void VerbsConnection::close() noexcept {
 
 void VerbsConnection::abandon() noexcept {
   if (completions) ::close(completions->fd);
-  if (context) {
-    ::close(context->cmd_fd);
-    ::close(context->async_fd);
-  }
+  if (device) device->abandon();
   if (events) ::close(events->fd);
   (void)pair.release();
   (void)queue.release();
   (void)completions.release();
-  (void)domain.release();
-  (void)context.release();
+  (void)own_domain.release();
   (void)id.release();
   (void)listener.release();
   (void)events.release();
 }
 
-Result<VerbsConnection> listen_for_queue_pair(const ControlSocket& socket) {
+Result<VerbsConnection> listen_for_queue_pair(const ControlSocket& socket, std::shared_ptr<CardDevices> devices) {
   OFP_ASSIGN(VerbsConnection connection, open_connection());
+  connection.devices = std::move(devices);
   connection.silence_ns = socket.silence_ns();
   OFP_ASSIGN(connection.listener, new_id(connection));
   OFP_ASSIGN(SocketAddress at, address_of(socket, false));
@@ -330,8 +377,9 @@ Result<bool> advance_accept(VerbsConnection& connection, const VerbsProofs& proo
 }
 
 Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uint16_t port, const VerbsProofs& proofs,
-                                           TimeNs deadline, unsigned reads_out) {
+                                           std::shared_ptr<CardDevices> devices, TimeNs deadline, unsigned reads_out) {
   OFP_ASSIGN(VerbsConnection connection, open_connection());
+  connection.devices = std::move(devices);
   const VerbsCalls& calls = *connection.calls;
   connection.silence_ns = socket.silence_ns();
   OFP_ASSIGN(connection.id, new_id(connection));
@@ -346,8 +394,8 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
     return fail_errno(errno, "rdma_resolve_route");
   OFP_TRY(await_event(connection, RDMA_CM_EVENT_ROUTE_RESOLVED, to, deadline));
 
-  OFP_TRY(open_queue_pair(connection, false));
-  OFP_ASSIGN(const unsigned reads, reads_of_device(connection, false));
+  OFP_TRY(open_queue_pair(connection, connection.id->verbs->device, false));
+  const unsigned reads = reads_of_device(connection, false);
   OFP_TRY(move_queue_pair(connection, IBV_QPS_INIT, host_rights, reads_out, reads));
   rdma_conn_param request{};
   request.private_data = proofs.host.data();

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "link/card/huge_pages.h"
 #include "link/card/registered_memory.h"
 
 namespace offpath::link {
@@ -62,6 +63,11 @@ Result<MemoryRegion> register_memory(const VerbsCalls& calls, ibv_pd* domain, co
     return fail(Error::unreadable, "{} bytes at {} cannot be registered for RDMA: no memory is mapped there", length,
                 fmt::ptr(base));
   return fail_errno(error_number, fmt::format("registering {} bytes for RDMA", length));
+}
+
+Result<MemoryRegion> register_segment(const VerbsCalls& calls, ibv_pd* domain, MutableBytes memory, int access) {
+  ask_for_huge_pages(memory);
+  return register_memory(calls, domain, memory.data(), memory.size(), access);
 }
 
 }  // namespace offpath::link

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "base/bytes.h"
 #include "base/status.h"
 
 #undef ibv_reg_mr  // macros around the functions of these names
@@ -54,6 +55,7 @@ using VerbsHandle = std::unique_ptr<Object, VerbsFree<Object, Returned>>;
 using VerbsContext = VerbsHandle<ibv_context>;
 using ProtectionDomain = VerbsHandle<ibv_pd>;
 using MemoryRegion = VerbsHandle<ibv_mr>;
+using MemoryWindow = VerbsHandle<ibv_mw>;
 using CompletionChannel = VerbsHandle<ibv_comp_channel>;
 using CompletionQueue = VerbsHandle<ibv_cq>;
 using QueuePair = VerbsHandle<ibv_qp>;
@@ -63,5 +65,8 @@ using ConnectionId = VerbsHandle<rdma_cm_id>;
 // Error::no_memory states the limit of locked memory if that may be the reason.
 [[nodiscard]] Result<MemoryRegion> register_memory(const VerbsCalls& calls, ibv_pd* domain, const void* base,
                                                    std::uint64_t length, int access);
+// The same for a segment, which lasts: with huge pages where the machine grants them.
+[[nodiscard]] Result<MemoryRegion> register_segment(const VerbsCalls& calls, ibv_pd* domain, MutableBytes memory,
+                                                    int access);
 
 }  // namespace offpath::link

@@ -6,58 +6,39 @@
 // anything else: afterwards nobody reads or writes here, and leased memory is the program's again.
 //
 // Registering pins the pages: the card keeps the same pages even if the program unmaps them, and they count as locked
-// memory.
+// memory. So an agent that is the host, of which other members want little, registers the rings of the channel segment
+// alone; the rest while a request is stored there.
 #pragma once
 
-#include "link/card/announced_memory.h"
-#include "link/control/host_control.h"
-#include "link/link.h"
+#include "link/card/card_host_link.h"
 #include "link/verbs/verbs_connection.h"
 
 namespace offpath::link {
 
-class VerbsHostLink final : public HostLink, private HostControl::Owner {
+class VerbsHostLink final : public CardHostLink<RemoteMemory> {
  public:
   [[nodiscard]] static Result<std::unique_ptr<VerbsHostLink>> create(ControlSocket socket, VerbsConnection connection,
                                                                      SegmentMemory channel_segment,
-                                                                     wire::Welcome welcome, TimeNs deadline);
+                                                                     std::uint64_t rings_bytes, wire::Welcome welcome,
+                                                                     TimeNs deadline);
   ~VerbsHostLink() override;
 
-  const LinkTraits& traits() const override { return traits_; }
-  const wire::Welcome& welcome() const override { return welcome_; }
-  MutableBytes channel_memory() override { return channel_segment_.bytes(); }
-  Result<SegmentMemory> allocate(std::uint64_t length) override;
   Status announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) override;
-  void retire_segment(RegionId segment) override;
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
-  void retire_range(RegionId range, std::uint32_t generation) override;
-  void withdraw_range(RegionId range, std::uint32_t generation) override {
-    (void)announced_.withdraw(control_, range, generation);
-  }
-  bool is_withdrawn(RegionId range, std::uint32_t generation) override { return announced_.is_gone(range, generation); }
-  void wake() override { control_.wake(); }
-  void wake_with(Bytes requests) override { control_.wake(requests); }
-  void wait(TimeNs deadline) override { control_.wait(deadline); }
-  int event_fd() const override { return control_.event_fd(); }
-  Status look() override { return control_.look(); }
-  void abandon() override;
-  void close() override;
+  Status offer_outside() override;
+  void withdraw_outside() override;
 
  private:
-  VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome,
-                HostControl::Events events);
+  VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment,
+                std::uint64_t rings_bytes, wire::Welcome welcome, HostControl::Events events);
 
   Status take_frame(const ControlSocket::Frame& frame) override;
-  void on_lost() noexcept override { end_connection(); }
-  void end_connection() noexcept;
+  void end_card() noexcept override;
+  void abandon_card() noexcept override;
 
-  HostControl control_;
   VerbsConnection connection_;
-  SegmentMemory channel_segment_;
-  AnnouncedMemory<MemoryRegion> announced_;
-  wire::Welcome welcome_;
-  LinkTraits traits_;
+  std::uint64_t rings_bytes_;  // of the channel segment, that its announcement covers
 };
 
 }  // namespace offpath::link

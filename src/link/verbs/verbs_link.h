@@ -9,6 +9,10 @@
 //   compares it <-- accepts, with its own proof ---   and its port's largest packet: both use the smaller one
 //   segment: address and key of the channel's ---->   reads and writes may begin
 //
+// An agent that is the host announces only the rings of the channel segment then, so that an idle member pins no more.
+// The rest follows as the segment wire::outside_part when a request is stored there: the agent's read waits for it. The
+// host withdraws it when the channel has been idle for a while.
+//
 // The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody can make them
 // without the key, they are valid for one connection and once, and the control connection never carries them. So the
 // queue pair belongs to the authenticated program, even if others can reach the port. rdmacm sends them in the clear
@@ -23,8 +27,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "link/address.h"
+#include "link/card/card_device.h"
 #include "link/control/control_socket.h"
-#include "link/lasting_memory.h"
 #include "link/link.h"
 #include "link/local/local_agent_link.h"
 #include "wire/control.h"
@@ -44,16 +48,16 @@ struct VerbsProofs {
 // do.
 [[nodiscard]] Status check_verbs(const Address& address);
 
-// The queue pair is made later: operations that are posted before wait for it, until `deadline`. `lasting`: memory that
-// is worth registering once; may be null.
+// The queue pair is made later: operations that are posted before wait for it, until `deadline`. `devices`: the
+// agent's; null: the link opens the device for itself.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
-                                                              std::uint64_t channel_segment_bytes,
-                                                              const SegmentLimits& limits,
-                                                              std::shared_ptr<const LastingMemory> lasting,
-                                                              TimeNs deadline);
-// Blocks until the queue pair is ready.
+                                                              const ChannelBytes& channel, const SegmentLimits& limits,
+                                                              std::shared_ptr<CardDevices> devices, TimeNs deadline);
+// Blocks until the queue pair is ready. `devices`: of an agent that is the host; null for a program. `rings_bytes`: of
+// the rings at the beginning of the channel segment.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs,
-                                                              SegmentMemory channel_segment, wire::Welcome welcome,
-                                                              TimeNs deadline);
+                                                              SegmentMemory channel_segment, std::uint64_t rings_bytes,
+                                                              wire::Welcome welcome,
+                                                              std::shared_ptr<CardDevices> devices, TimeNs deadline);
 
 }  // namespace offpath::link

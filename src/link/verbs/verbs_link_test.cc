@@ -21,25 +21,7 @@ namespace offpath::link {
 namespace {
 
 constexpr std::uint64_t channel_bytes = 64 * 1024;
-
-struct Sockets {
-  ControlSocket host, agent;
-};
-
-// A control connection between this machine's RDMA address and itself, in the state after the handshake.
-Sockets connect_sockets(Address address) {
-  address.port = 0;
-  auto listener = listen_at(address, false);
-  OFP_ASSERT(listener);
-  auto host = dial(address, soon());
-  OFP_ASSERT(host);
-  pollfd look{listener->get(), POLLIN, 0};
-  OFP_ASSERT(::poll(&look, 1, 10'000) == 1);
-  auto agent = accept_from(listener->get());
-  OFP_ASSERT(agent && *agent);
-  return {ControlSocket(std::move(*host), ControlSocket::Kind::network),
-          ControlSocket(std::move(*agent), ControlSocket::Kind::network)};
-}
+constexpr ChannelBytes whole{channel_bytes, channel_bytes};
 
 VerbsProofs new_proofs() { return {random_nonce(), random_nonce()}; }
 
@@ -61,11 +43,12 @@ class VerbsLink : public testing::Test {
   }
 
   // A program made by the library, and an agent controlled by the test: it knows the proofs, and then misbehaves.
-  void meet_hostile_agent() {
+  // `devices`: the program is another agent, which has these.
+  void meet_hostile_agent(std::shared_ptr<CardDevices> devices = nullptr) {
     Sockets sockets = connect_sockets(address_);
     agent_socket_ = std::move(sockets.agent);
     const VerbsProofs proofs = new_proofs();
-    auto listening = listen_for_queue_pair(agent_socket_);
+    auto listening = listen_for_queue_pair(agent_socket_, nullptr);
     ASSERT_TRUE(listening) << listening.error().message;
     agent_ = std::make_unique<VerbsConnection>(std::move(*listening));
     const std::uint64_t port = port_of(*agent_);
@@ -84,7 +67,8 @@ class VerbsLink : public testing::Test {
     });
     auto memory = allocate_shared(channel_bytes);
     OFP_ASSERT(memory);
-    auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), {}, soon());
+    auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), channel_bytes, {},
+                              std::move(devices), soon());
     agent.join();
     ASSERT_TRUE(met) << met.error().message;
     ASSERT_TRUE(host) << host.error().message;
@@ -96,7 +80,7 @@ class VerbsLink : public testing::Test {
     static std::array<std::byte, 2 * channel_bytes> local;
     local.fill(std::byte{0xEE});
     auto region =
-        register_memory(*connection.calls, connection.domain.get(), local.data(), local.size(), IBV_ACCESS_LOCAL_WRITE);
+        register_memory(*connection.calls, connection.domain(), local.data(), local.size(), IBV_ACCESS_LOCAL_WRITE);
     OFP_ASSERT(region);
     ibv_sge piece{reinterpret_cast<std::uint64_t>(local.data()), what.length, (*region)->lkey};
     ibv_send_wr request{};
@@ -132,7 +116,14 @@ class VerbsLink : public testing::Test {
   std::unique_ptr<HostLink> host_;
 };
 
-TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
+// The program is one, or another agent, whose channels share a device.
+class ReachOfAnAgent : public VerbsLink, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(, ReachOfAnAgent, testing::Bool(),
+                         [](const auto& test) { return test.param ? "member" : "program"; });
+
+TEST_P(ReachOfAnAgent, IsWhatWasAnnouncedAndNothingElse) {
+  const auto lasting = std::make_shared<LastingMemory>();
+  const auto devices = GetParam() ? std::make_shared<CardDevices>(lasting) : nullptr;
   enum class Target { segment, range, retired, hidden };
   const struct {
     const char* name;
@@ -163,7 +154,7 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.name);
-    meet_hostile_agent();
+    meet_hostile_agent(devices);
     if (HasFatalFailure()) return;
     std::vector<std::byte> range(1002, std::byte{0x11}), hidden(64, std::byte{0x22});
     const std::byte* const announced = range.data() + 1;
@@ -193,12 +184,120 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
   }
 }
 
+TEST_P(ReachOfAnAgent, IsMemoryThatTheHostItselfMayOnlyRead) {
+  const auto devices = GetParam() ? std::make_shared<CardDevices>(nullptr) : nullptr;
+  // Private: Linux 6.1 registers no shared memory that may only be read.
+  void* const mapped = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  std::fill_n(static_cast<std::byte*>(mapped), 4096, std::byte{0x55});
+  ASSERT_EQ(::mprotect(mapped, 4096, PROT_READ), 0);
+  const auto at = reinterpret_cast<std::uint64_t>(mapped);
+  for (const bool writes : {false, true}) {
+    meet_hostile_agent(devices);
+    if (HasFatalFailure()) return;
+    auto key = host_->announce_range(7, 1, mapped, 4096);
+    ASSERT_TRUE(key) << key.error().message;
+    const ibv_wc_status status = attempt(*agent_, {writes ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, at, *key, 4096});
+    EXPECT_EQ(status == IBV_WC_SUCCESS, !writes) << agent_->calls->ibv_wc_status_str(status);
+    EXPECT_EQ(*static_cast<std::byte*>(mapped), std::byte{0x55});
+    host_.reset();
+    agent_->close();
+  }
+  ::munmap(mapped, 4096);
+}
+
+// Two members have keys of one agent's memory, and one of them tries the other's.
+TEST_F(VerbsLink, AMemberReachesNothingByAnothersKeys) {
+  const auto lasting = std::make_shared<LastingMemory>();
+  const auto devices = std::make_shared<CardDevices>(lasting);
+  std::vector<std::byte> range(4096, std::byte{0x11});
+  lasting->add(range.data(), range.size());
+  meet_hostile_agent(devices);
+  if (HasFatalFailure()) return;
+  const auto first = std::move(host_);
+  const auto first_agent = std::move(agent_);
+  const ControlSocket first_socket = std::move(agent_socket_);
+  const wire::SegmentNotice first_channel = channel_;
+  auto first_key = first->announce_range(7, 1, range.data(), range.size());
+  ASSERT_TRUE(first_key) << first_key.error().message;
+  std::ranges::fill(first->channel_memory(), std::byte{0x33});
+  const auto at = reinterpret_cast<std::uint64_t>(range.data());
+  const struct {
+    const char* name;
+    Attempt attempt;
+  } cases[] = {{"a read of the other's range", {IBV_WR_RDMA_READ, at, *first_key, 64}},
+               {"a read of the other's segment", {IBV_WR_RDMA_READ, first_channel.address, first_channel.key, 64}},
+               {"a write to the other's segment", {IBV_WR_RDMA_WRITE, first_channel.address, first_channel.key, 64}}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.name);
+    meet_hostile_agent(devices);
+    if (HasFatalFailure()) return;
+    auto key = host_->announce_range(7, 1, range.data(), range.size());
+    ASSERT_TRUE(key) << key.error().message;
+    EXPECT_NE(*key, *first_key);
+    EXPECT_EQ(attempt(*agent_, {IBV_WR_RDMA_READ, at, *key, 64}), IBV_WC_SUCCESS) << "its own key";
+    const ibv_wc_status status = attempt(*agent_, one.attempt);
+    EXPECT_NE(status, IBV_WC_SUCCESS);
+    EXPECT_NE(status, IBV_WC_RESP_TIMEOUT_ERR) << "the host's device did not answer";
+    EXPECT_TRUE(std::ranges::all_of(first->channel_memory(), [](std::byte b) { return b == std::byte{0x33}; }));
+    host_.reset();
+    agent_->close();
+  }
+  // The keys of the first one are as good as before.
+  EXPECT_EQ(attempt(*first_agent, {IBV_WR_RDMA_READ, at, *first_key, 64}), IBV_WC_SUCCESS);
+  lasting->remove(range.data());
+}
+
+// An agent as host pins the rings of its channel segment, and the rest when a request is stored there.
+TEST_F(VerbsLink, AMembersChannelSegmentIsAnnouncedAsItIsNeeded) {
+  constexpr std::uint64_t all_bytes = channel_bytes + (512 << 10);
+  const auto devices = std::make_shared<CardDevices>(nullptr);
+  Sockets sockets = connect_sockets(address_);
+  const VerbsProofs proofs = new_proofs();
+  auto agent = accept_verbs(std::move(sockets.agent), proofs, {all_bytes, channel_bytes}, {}, devices, soon());
+  ASSERT_TRUE(agent) << agent.error().message;
+  std::atomic<bool> connected = false;
+  std::thread loop([&] {
+    while (!connected) (*agent)->poll(monotonic_ns(), {});
+  });
+  auto memory = allocate_shared(all_bytes);
+  OFP_ASSERT(memory);
+  auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), channel_bytes, {}, devices, soon());
+  connected = true;
+  loop.join();
+  ASSERT_TRUE(host) << host.error().message;
+  const MutableBytes theirs = (*host)->channel_memory();
+  for (std::uint64_t i = 0; i < all_bytes; ++i) theirs[i] = static_cast<std::byte>(i * 7 + i / 4096);
+  const std::uint64_t idle_bytes = devices->figures().pinned_bytes;
+  EXPECT_EQ(devices->figures().devices, 1u);
+  EXPECT_LE(idle_bytes, channel_bytes + BouncePool::block_bytes);
+  std::vector<std::byte> seen(300'000);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE((*host)->offer_outside());
+    std::ranges::fill(seen, std::byte{0});
+    const ReadPiece piece{wire::channel_segment, 0, channel_bytes - 100, seen.data(), seen.size()};
+    ASSERT_TRUE(read_one(**agent, piece));
+    EXPECT_TRUE(std::equal(seen.begin(), seen.end(), theirs.begin() + static_cast<std::ptrdiff_t>(piece.offset)));
+    EXPECT_GE(devices->figures().pinned_bytes, all_bytes);
+    (*host)->withdraw_outside();
+    for (const TimeNs deadline = soon(); devices->figures().pinned_bytes >= all_bytes && monotonic_ns() < deadline;) {
+      (*agent)->poll(monotonic_ns(), {});
+      ASSERT_TRUE((*host)->look());
+    }
+    EXPECT_LT(devices->figures().pinned_bytes, all_bytes);
+    const WritePiece written{wire::channel_segment, 64, seen.data(), 4096};
+    ASSERT_TRUE(write_one(**agent, written)) << "the rings stay";
+    EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + 4096, theirs.begin() + 64));
+    for (std::uint64_t i = 0; i < all_bytes; ++i) theirs[i] = static_cast<std::byte>(i * 7 + i / 4096);
+  }
+}
+
 // The connected program tries to read and write the real agent's memory.
 TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     Sockets sockets = connect_sockets(address_);
     const VerbsProofs proofs = new_proofs();
-    auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, nullptr, soon());
+    auto agent = accept_verbs(std::move(sockets.agent), proofs, whole, {}, nullptr, soon());
     ASSERT_TRUE(agent) << agent.error().message;
     auto frame = await_frame(sockets.host, soon());
     ASSERT_TRUE(frame && frame->type == wire::ControlType::rendezvous);
@@ -208,7 +307,7 @@ TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
     std::thread loop([&] {
       while (!done) (*agent)->poll(monotonic_ns(), {});
     });
-    auto host = connect_queue_pair(sockets.host, static_cast<std::uint16_t>(*port), proofs, soon(), 4);
+    auto host = connect_queue_pair(sockets.host, static_cast<std::uint16_t>(*port), proofs, nullptr, soon(), 4);
     EXPECT_TRUE(host) << host.error().message;
     std::vector<std::byte> victim(4096, std::byte{0x44});
     if (host) {
@@ -229,7 +328,8 @@ TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
   Sockets sockets = connect_sockets(address_);
   const VerbsProofs proofs = new_proofs();
   auto lasting = std::make_shared<LastingMemory>();
-  auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, lasting, soon());
+  auto devices = std::make_shared<CardDevices>(lasting);
+  auto agent = accept_verbs(std::move(sockets.agent), proofs, whole, {}, devices, soon());
   ASSERT_TRUE(agent) << agent.error().message;
   std::atomic<bool> connected = false;
   std::thread loop([&] {
@@ -237,7 +337,7 @@ TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
   });
   auto memory = allocate_shared(channel_bytes);
   OFP_ASSERT(memory);
-  auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), {}, soon());
+  auto host = connect_verbs(std::move(sockets.host), proofs, std::move(*memory), channel_bytes, {}, nullptr, soon());
   connected = true;
   loop.join();
   ASSERT_TRUE(host) << host.error().message;
@@ -270,7 +370,7 @@ TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
 TEST_F(VerbsLink, AStrangerAtThePortIsRejectedAndTheProgramIsNot) {
   Sockets sockets = connect_sockets(address_), others = connect_sockets(address_);
   const VerbsProofs proofs = new_proofs();
-  auto agent = accept_verbs(std::move(sockets.agent), proofs, channel_bytes, {}, nullptr, soon());
+  auto agent = accept_verbs(std::move(sockets.agent), proofs, whole, {}, nullptr, soon());
   ASSERT_TRUE(agent) << agent.error().message;
   auto frame = await_frame(sockets.host, soon());
   ASSERT_TRUE(frame);
@@ -281,15 +381,15 @@ TEST_F(VerbsLink, AStrangerAtThePortIsRejectedAndTheProgramIsNot) {
     while (!done) (*agent)->poll(monotonic_ns(), {});
   });
   const auto number = static_cast<std::uint16_t>(*port);
-  const auto stranger = connect_queue_pair(others.host, number, new_proofs(), soon());
+  const auto stranger = connect_queue_pair(others.host, number, new_proofs(), nullptr, soon());
   EXPECT_FALSE(stranger);
   if (!stranger) {
     EXPECT_EQ(stranger.error().code, Error::denied) << stranger.error().message;
   }
   // The program's own proof, reflected as the agent's, is refused too.
-  const auto mirrored = connect_queue_pair(others.host, number, {proofs.agent, proofs.host}, soon());
+  const auto mirrored = connect_queue_pair(others.host, number, {proofs.agent, proofs.host}, nullptr, soon());
   EXPECT_FALSE(mirrored);
-  const auto program = connect_queue_pair(sockets.host, number, proofs, soon());
+  const auto program = connect_queue_pair(sockets.host, number, proofs, nullptr, soon());
   EXPECT_TRUE(program) << program.error().message;
   done = true;
   loop.join();

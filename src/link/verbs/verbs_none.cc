@@ -16,13 +16,13 @@ tl::unexpected<Failure> not_built() {
 
 Status check_verbs(const Address&) { return not_built(); }
 
-Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket, const VerbsProofs&, std::uint64_t, const SegmentLimits&,
-                                                std::shared_ptr<const LastingMemory>, TimeNs) {
+Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket, const VerbsProofs&, const ChannelBytes&,
+                                                const SegmentLimits&, std::shared_ptr<CardDevices>, TimeNs) {
   return not_built();
 }
 
-Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket, const VerbsProofs&, SegmentMemory, wire::Welcome,
-                                                TimeNs) {
+Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket, const VerbsProofs&, SegmentMemory, std::uint64_t,
+                                                wire::Welcome, std::shared_ptr<CardDevices>, TimeNs) {
   return not_built();
 }
 

@@ -34,7 +34,7 @@ struct ComputeService::Copies {
   plugin::Outputs outputs;
   std::vector<FramePtr> frames;
 
-  // The flag is the function's word: only what can be read as Arrow is called so.
+  // The function sets the flag, so the output is parsed: only readable Arrow is stored as Arrow.
   [[nodiscard]] Status fill() {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       service::Frame& frame = *frames[i];
@@ -57,7 +57,7 @@ struct ComputeService::Work {
   std::uint64_t number = 0;
   FrameTable::Get get;
   ComputationPtr what;
-  std::optional<std::size_t> trigger;  // instead of one who asked
+  std::optional<std::size_t> trigger;  // there is no asker
   std::optional<Trigger::Object> object;
   std::vector<QuerySource> inputs;  // while a job copies some of them
   std::shared_ptr<Copies> copies;
@@ -112,7 +112,7 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
   const Status may = may_wait(begun);
   begin_waiting(begun);
   if (!may) return fail_work(begun, may.error(), now, effects);
-  // Before the function runs for nothing.
+  // Checked before the function runs in vain.
   if (begun.what->stores && !begun.get.of_member) {
     const auto pool = pools_.admit(begun.get.pool, begun.get.user, effects);
     if (!pool) return fail_work(begun, pool.error(), now, effects);
@@ -132,7 +132,7 @@ Status ComputeService::may_wait(const Work& work) const {
   return {};
 }
 
-// Those that were asked for first are first.
+// Oldest requests first.
 ListedGets ComputeService::waiting(TimeNs now) const {
   ListedGets found;
   for (const auto& [number, work] : works_) {
@@ -193,7 +193,7 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
   asked->plugin = work.what->plugin;
   asked->function = work.what->function;
   asked->arguments = work.what->arguments;
-  // Without a time of the caller's it is the plug-in's that counts.
+  // Without a deadline of the caller, the plug-in's applies.
   if (work.get.wait_ns != 0) asked->deadline_ns = work.get.deadline;
   for (QuerySource& each : inputs) {
     const FramePtr& frame = each.frame;
@@ -209,7 +209,7 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
   effects.push_back(service::CallEffect{work.token(), std::move(asked)});
 }
 
-// Those that lie on disk, one after the other; then the call.
+// Reads inputs on disk one after the other, then calls the function.
 void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   work.state = Work::State::reading;
   const auto unread =
@@ -228,7 +228,7 @@ void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Ef
       effects);
 }
 
-// Those that their user may update while the function runs: it is given copies, which stay the same.
+// The user may update these objects while the function runs, so it gets copies.
 void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   work.state = Work::State::reading;
   std::vector<std::pair<FramePtr, FramePtr>> copies;  // from, to
@@ -266,7 +266,7 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
 void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame,
                               bool first) {
   if (first) triggers_.on_shown(pool, keys, frame);
-  // To be looked at as soon as the table may be asked.
+  // Looked at as soon as the table may be asked.
   for (auto at = by_row_.lower_bound({pool, keys.first, 0});
        at != by_row_.end() && std::get<0>(*at) == pool && std::get<1>(*at) == keys.first; ++at) {
     const std::uint64_t number = std::get<2>(*at);
@@ -354,10 +354,10 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
     (void)take(work.number);
     return;
   }
-  auto pool = pools_.admit(work.get.pool, work.get.user, effects);  // a trigger's may not be there yet
+  auto pool = pools_.admit(work.get.pool, work.get.user, effects);  // the pool of a trigger may not exist yet
   if (!pool) return fail_work(work, std::move(pool).error(), now, effects);
   work.state = Work::State::storing;
-  work.storing = frames.size() + 1;  // so that it does not end within the loop
+  work.storing = frames.size() + 1;  // so that it does not end during this iteration
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const mover::Store::Place place{
         *pool,
@@ -389,7 +389,7 @@ void ComputeService::fail_work(Work& work, Failure failure, TimeNs now, Effects&
   end_work(work, tl::unexpected(std::move(failure)), now, effects);
 }
 
-// Which of the members it was: each has plug-ins of its own. Another one that asked says so itself.
+// Names this member, because each member has plug-ins of its own. Another member that asked adds its name itself.
 void ComputeService::fail_call(Work& work, Failure failure, TimeNs now, Effects& effects) {
   if (!work.get.of_member) failure.message = fmt::format("member {}: {}", pools_.self(), failure.message);
   fail_work(work, std::move(failure), now, effects);
@@ -414,7 +414,7 @@ std::unique_ptr<ComputeService::Work> ComputeService::take(std::uint64_t number)
   return work;
 }
 
-// Nobody waits for its computations any more. What is being put stays.
+// The channel's computations have no receiver any more. Puts under way continue.
 void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) {
   for (auto at = by_name_.lower_bound({channel, false, 0, 0}); at != by_name_.end() && std::get<0>(*at) == channel;)
     forget(std::get<3>(*at++), effects);
@@ -468,7 +468,7 @@ void ComputeService::run_triggers(TimeNs now, Effects& effects) {
     const Trigger& trigger = triggers_.all()[number];
     auto work = std::make_unique<Work>();
     work->number = next_number_++;
-    work->state = Work::State::copying;  // it waits for nothing
+    work->state = Work::State::copying;  // it does not wait for objects
     work->trigger = number;
     work->get.pool = trigger.options.pool;
     work->get.user = pools_.owner_of(trigger.pool);

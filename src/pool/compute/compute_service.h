@@ -1,14 +1,14 @@
-// Functions of plug-ins over objects, called where these lie: the objects' own memory is the function's input, its
-// outputs become an answer or objects. Read computation.h and plugin/call.h first. A state machine as the other
-// services; it knows no process.
+// Functions of plug-ins over objects, called at the member that has them: the objects' own memory is the function's
+// input, its outputs become an answer or objects. Read computation.h and plugin/call.h first. A state machine like the
+// other services; it knows no processes.
 //
 //   begin ---> waiting for objects ---> calling ---> copying (a job, if they are large) ---> answer: the one output
 //                   | deadline             | failed      | no Arrow, no room          `---> storing ---> answer: count
 //                   v                      v             v                                    | put failed
 //                 failure, with the member named where a function had been called            v
 //
-// An output is a memfd of the worker's. It is copied once: what a pool keeps has the seals and the places in memory
-// that the cache's buffers have, and is counted as they are.
+// An output is a memfd of the worker's. It is copied once, into a buffer of the cache, because pools need the cache's
+// seals, alignment and accounting.
 //
 // Read this first in src/pool/compute, then triggers.h.
 #pragma once
@@ -33,19 +33,15 @@
 namespace offpath::pool {
 
 struct ComputeCounters {
-  std::uint64_t asked = 0, failed = 0, calls = 0;  // of programs and members; calls: those of triggers too
+  std::uint64_t asked = 0, failed = 0, calls = 0;  // of programs and members; `calls` includes those of triggers
   std::uint64_t inputs = 0, input_bytes = 0, outputs = 0, output_bytes = 0;
   std::uint64_t waiting = 0, calling = 0;
 };
 
 class ComputeService final : public Computes, public service::Service {
  public:
-  struct Limits {
-    std::size_t waiting_max = 4096;              // computations that wait for objects; a user has seven eighths
-    std::uint64_t copied_bytes_max = 256 << 10;  // by the loop itself; more outputs of one call take a job
-    std::vector<TriggerOptions> triggers;
-  };
-  // `room` says whether so many bytes of memory may be taken.
+  using Limits = ComputeLimits;
+  // `room`: whether so many bytes of memory may be taken.
   ComputeService(Limits limits, std::shared_ptr<service::BufferCache> cache, Pools& pools,
                  std::function<bool(std::uint64_t bytes)> room);
   ~ComputeService() override;
@@ -102,7 +98,7 @@ class ComputeService final : public Computes, public service::Service {
   std::map<std::uint64_t, std::unique_ptr<Work>> works_;  // by number, in the order of asking
   std::set<std::tuple<service::ChannelNumber, bool, std::uint64_t, std::uint64_t>>
       by_name_;  // of requests: their works
-  // Of works that wait: by the row they wait for, when their time is over, and those whose row has another object.
+  // Waiting works: by row, by deadline, and those whose row has a new object.
   std::set<std::tuple<std::string, std::string, std::uint64_t>> by_row_;
   DueTimes<std::uint64_t> times_;
   std::set<std::uint64_t> shown_;

@@ -142,7 +142,7 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   ASSERT_NE(over, nullptr);
   EXPECT_EQ(over->got.length, 6000u);
   EXPECT_FALSE(over->got.arrow);
-  // It could not be handed over, so it is pushed, and nothing is called once more.
+  // The output could not be handed over, so it is pushed; the function is not called again.
   const std::uint64_t lease = over->got.lease;
   effects_.clear();
   const auto push = [&](service::ChannelNumber channel) {
@@ -260,7 +260,7 @@ TEST_F(ComputeServiceTest, OutputsArePutUnderTheKeysThatWereNamed) {
   answer_with(output("x", "1"), output("y", "22"));
   EXPECT_EQ(done(), 2u);
   EXPECT_EQ(held("q", "out.x") + held("q", "out.y"), "122");
-  // The same keys again: what is newer counts.
+  // A second put under the same keys: the newer object counts.
   ask(asked);
   ASSERT_NE(call(), nullptr);
   answer_with(output("x", "3"), output("y", "4"));
@@ -342,7 +342,7 @@ TEST_F(ComputeServiceTest, AUserLeavesOthersComputationsThatMayWait) {
   EXPECT_TRUE(effects_.empty());
 }
 
-// A put looks at the computations that wait for its row, and a cancel at the one that it names.
+// A put visits only computations that wait for its row, and a cancel only the one that it names.
 TEST_F(ComputeServiceTest, ComputationsThatWaitSlowNobodyDown) {
   ComputeService::Limits limits;
   limits.waiting_max = 60'000;

@@ -10,8 +10,8 @@ namespace offpath::pool {
 
 namespace {
 
-// Of a trigger whose results lie under `result_column`. It holds for those of other members and of the agent before
-// this one, too.
+// True if `column` is a result of a trigger with that `result_column`, also of another member's trigger or of a former
+// agent.
 bool is_result(std::string_view result_column, std::string_view column) {
   return column.starts_with(result_column) &&
          (column.size() == result_column.size() || column[result_column.size()] == '.');
@@ -93,7 +93,7 @@ void Triggers::on_ended(std::size_t number, const Status& status, std::optional<
     return;
   }
   ++trigger.counters.failed;
-  // Once for each reason: a function that fails for one object mostly fails for all.
+  // Logged once for each reason: a function that fails for one object mostly fails for all.
   if (trigger.failure != status.error().message)
     log(LogLevel::warning, "pool \"{}\": {}", trigger.pool, status.error().message);
   trigger.failure = status.error().message;

@@ -1,8 +1,8 @@
-// Computations that the configuration asks for: on each object that comes into a pool, or again
-// and again ([[trigger]], docs/guides/pools.md). Which calls are due; compute_service.h carries them out.
+// Computations of the configuration: on each new object of a pool, or periodically ([[trigger]], docs/guides/pools.md).
+// Decides which calls are due; compute_service.h carries them out.
 //
-// An object's function is called by the first owner of its row. Its results go under the same row and the trigger's own
-// column, and such objects are never the trigger's inputs, whoever put them.
+// The first owner of an object's row calls the function. Results go under the same row and the trigger's own column.
+// Objects of that column are never inputs, whichever program put them.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "pool/compute/compute_limits.h"
 #include "pool/table/frame_table.h"
 
 namespace offpath::pool {
-
-struct TriggerOptions {
-  std::string pool;                     // may say its options
-  std::string row = "*", column = "*";  // patterns
-  std::string plugin, function;
-  std::string result_row, result_column;  // the row only with `every_ns`: otherwise it is the object's
-  TimeNs every_ns = 0;                    // not 0: called without objects
-  std::size_t queue_max = 64;             // objects that wait for their call: they are kept in memory for it
-  std::size_t calls_max = 4;              // under way
-};
 
 struct TriggerCounters {
   std::uint64_t calls = 0, failed = 0;
@@ -43,8 +34,8 @@ struct Trigger {
   };
   std::deque<Object> queue;
   std::size_t running = 0;
-  TimeNs next_at = never;  // of a timer; or when what did not find room at the plug-in is tried again
-  std::string failure;     // of the last call; empty: it went well
+  TimeNs next_at = never;  // the timer's next call, or the next attempt of a call that found no room at the plug-in
+  std::string failure;     // of the last call; empty: it succeeded
 };
 
 class Triggers {
@@ -52,11 +43,10 @@ class Triggers {
   explicit Triggers(std::vector<TriggerOptions> options);
 
   void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame);
-  // Calls `start` for each call that is due now. Without an object it is a timer's.
+  // Calls `start` for each call that is due now; periodic calls have no object.
   using Start = std::function<void(std::size_t trigger, std::optional<Trigger::Object> object)>;
   void run(TimeNs now, const Start& start);
-  // A call is over. One that found no room to wait at the plug-in comes back with its object, and is made again a
-  // little later.
+  // A call is over. One that found no room at the plug-in returns with its object, and is made again a little later.
   void on_ended(std::size_t trigger, const Status& status, std::optional<Trigger::Object> object, TimeNs now);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
   [[nodiscard]] const std::vector<Trigger>& all() const noexcept { return triggers_; }
@@ -66,7 +56,7 @@ class Triggers {
   std::vector<Trigger> triggers_;
 };
 
-// The column of an output: the result's own, with the output's name behind it where a call has several.
+// The column of an output: the result's, followed by the output's name if a call has several.
 [[nodiscard]] std::string result_column_of(const std::string& result_column, const std::string& output, bool is_only);
 
 }  // namespace offpath::pool

@@ -28,8 +28,8 @@ bool set_matches(std::string_view pattern, std::size_t& at, char character) noex
 
 constexpr std::size_t nowhere = std::string_view::npos;
 
-// The pattern from its first star to its last, both included, and what is before and behind: those match one character
-// by each of their elements (itself, ?, a set), at the beginning and at the end of a text.
+// A pattern's part from its first to its last star, inclusive, and the parts before and behind it. Each element of the
+// outer parts (a character, ?, a set) matches one character at the beginning or the end of a text.
 struct Parts {
   std::string_view head, middle, tail;
   std::size_t tail_elements = 0;
@@ -58,7 +58,7 @@ bool element_matches(std::string_view pattern, std::size_t& at, char character) 
   return matched;
 }
 
-// Elements without stars: how many characters of the text they take, or nowhere.
+// Elements without stars: the number of characters of the text that they match, or `nowhere`.
 std::size_t match_elements(std::string_view pattern, std::string_view text) noexcept {
   std::size_t t = 0;
   for (std::size_t p = 0; p < pattern.size(); ++t)
@@ -66,7 +66,7 @@ std::size_t match_elements(std::string_view pattern, std::string_view text) noex
   return t;
 }
 
-// Of a pattern that ends with a star.
+// Matches a pattern that ends with a star.
 bool match_stars(std::string_view pattern, std::string_view text) noexcept {
   std::size_t p = 0, t = 0, star = nowhere, resume = 0;
   while (t < text.size()) {
@@ -80,7 +80,7 @@ bool match_stars(std::string_view pattern, std::string_view text) noexcept {
     if (element_matches(pattern, next, text[t])) {
       p = next;
       ++t;
-    } else {  // the last star takes one character more
+    } else {  // the last star takes one more character
       p = star + 1;
       t = ++resume;
     }

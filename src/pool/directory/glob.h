@@ -8,19 +8,18 @@
 
 namespace offpath::pool {
 
-// An empty pattern matches everything. What is before the first * and behind the last takes time as the pattern is
-// long; what is between, at most as pattern times text.
+// An empty pattern matches everything. The parts before the first * and behind the last take time proportional to the
+// pattern; the part between, at most to pattern times text.
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
 
-// Of a pattern that somebody else chose: so that no object takes longer to match than some milliseconds.
+// A bound on patterns of other processes: matching one object takes some milliseconds at most.
 inline constexpr std::size_t glob_middle_bytes_max = 255;
 [[nodiscard]] Status check_glob(std::string_view pattern);
 
-// The beginning that all matching texts share. All of the pattern: nothing but that very text matches, unless it is
-// empty.
+// The prefix of all matching texts. If it is the whole pattern and not empty, only that text matches.
 [[nodiscard]] std::string_view glob_prefix(std::string_view pattern) noexcept;
 
-// A pattern that this very text matches, and no other.
+// A pattern that matches exactly this text.
 [[nodiscard]] std::string literal_glob(std::string_view text);
 
 }  // namespace offpath::pool

@@ -27,14 +27,14 @@ TEST(Glob, MatchesAsAShellDoes) {
 }
 
 TEST(Glob, ManyStarsStayCheap) {
-  // A matcher that backtracks into every star would not end in this universe's time.
+  // A matcher that backtracks into every star would take exponential time.
   std::string pattern, text(4000, 'a');
   for (int i = 0; i < 100; ++i) pattern += "a*";
   EXPECT_FALSE(glob_matches(pattern + "b", text));
   EXPECT_TRUE(glob_matches(pattern, text));
 }
 
-// As the elements of a pattern are defined, without any thought of time.
+// The definition of a pattern's elements, without regard to time.
 bool matches_plainly(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern.front() == '*')
@@ -109,7 +109,7 @@ TEST(Glob, EveryTextThatMatchesBeginsWithThePrefix) {
   EXPECT_EQ(glob_prefix("step[0-4]*"), "step");
   EXPECT_EQ(glob_prefix("*"), "");
   EXPECT_EQ(glob_prefix(""), "");
-  EXPECT_EQ(glob_prefix("a[b"), "a");  // an unclosed set is itself, so the prefix may be longer: it need not be
+  EXPECT_EQ(glob_prefix("a[b"), "a");  // an unclosed set is literal, so the prefix may be longer
 }
 
 }  // namespace offpath::pool

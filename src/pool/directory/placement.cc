@@ -7,6 +7,7 @@
 #include "base/hash/fnv1a.h"
 #include "base/hash/mix.h"
 #include "base/text.h"
+#include "group/core_name.h"
 #include "pool/directory/glob.h"
 
 namespace offpath::pool {
@@ -24,9 +25,18 @@ std::string_view in_braces(std::string_view row) noexcept {
   return close == std::string_view::npos ? std::string_view{} : row.substr(open + 1, close - open - 1);
 }
 
+// Of several cores of one agent only the first one counts: copies are there for what ends an agent, or its machine.
+bool has_core_of_same_agent(const std::vector<std::string>& owners, std::string_view member) {
+  return std::ranges::any_of(
+      owners, [&](const std::string& owner) { return group::agent_of(owner) == group::agent_of(member); });
+}
+
 std::vector<std::string> from_place(std::uint64_t place, std::size_t count, std::span<const std::string> members) {
   std::vector<std::string> owners;
-  for (std::size_t i = 0; i < count; ++i) owners.push_back(members[(place + i) % members.size()]);
+  for (std::size_t i = 0; i < members.size() && owners.size() < count; ++i) {
+    const std::string& member = members[(place + i) % members.size()];
+    if (!has_core_of_same_agent(owners, member)) owners.push_back(member);
+  }
   return owners;
 }
 
@@ -34,12 +44,18 @@ std::vector<std::string> rendezvous(std::string_view text, std::size_t count, st
   const std::uint64_t row = hash_of(text);
   std::vector<std::pair<std::uint64_t, const std::string*>> ranked;
   ranked.reserve(members.size());
-  for (const std::string& member : members) ranked.emplace_back(mix(row ^ hash_of(member)), &member);
+  bool has_cores = false;
+  for (const std::string& member : members) {
+    ranked.emplace_back(mix(row ^ hash_of(member)), &member);
+    has_cores |= group::is_later_core(member);
+  }
+  const std::size_t sorted = has_cores && count > 1 ? ranked.size() : count;
   std::ranges::partial_sort(
-      ranked, ranked.begin() + static_cast<std::ptrdiff_t>(count),
+      ranked, ranked.begin() + static_cast<std::ptrdiff_t>(sorted),
       [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : *a.second < *b.second; });
   std::vector<std::string> owners;
-  for (std::size_t i = 0; i < count; ++i) owners.push_back(*ranked[i].second);
+  for (std::size_t i = 0; i < sorted && owners.size() < count; ++i)
+    if (!has_core_of_same_agent(owners, *ranked[i].second)) owners.push_back(*ranked[i].second);
   return owners;
 }
 
@@ -50,7 +66,9 @@ std::uint64_t hash_of(std::string_view text) noexcept { return mix(fnv1a(text));
 std::vector<std::string> members_of(const PoolOptions& options, std::span<const std::string> alive) {
   std::vector<std::string> members;
   for (const std::string& member : alive)
-    if (std::ranges::any_of(options.members, [&](const std::string& pattern) { return glob_matches(pattern, member); }))
+    if (std::ranges::any_of(options.members, [&](const std::string& pattern) {
+          return glob_matches(pattern, member) || glob_matches(pattern, group::agent_of(member));
+        }))
       members.push_back(member);
   return members;
 }
@@ -60,8 +78,7 @@ std::vector<std::string> owners_of(Policy policy, std::uint32_t replicas, std::s
   if (members.empty()) return {};
   const std::size_t count = std::min<std::size_t>(replicas, members.size());
   switch (policy) {
-    case Policy::local:
-      return from_place(0, count, members);
+    case Policy::local:  // of several members only if they are the cores of one agent
     case Policy::hash:
       return rendezvous(row, count, members);
     case Policy::rank:

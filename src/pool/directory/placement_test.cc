@@ -48,7 +48,7 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
   EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is not one of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),
-            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, min_copies, "
+            "pool \"hash:/a\": copies: there is no such option; the options are: members, replicas, min_copies, "
             "budget, ttl, overwrite, readers, spill");
   EXPECT_EQ(refusal("local:/a?replicas=2"), "pool \"local:/a\": a local pool has neither members nor replicas");
   EXPECT_NE(refusal("hash:/" + std::string(2000, 'a')), "");
@@ -71,7 +71,40 @@ TEST(PoolName, ThereCannotBeMoreCopiesThanReplicas) {
             "pool \"hash:/a\": min_copies: 2 of 1 replicas; there cannot be more copies than replicas");
 }
 
-// Agents of other versions place rows, too, and files in their directories outlast them all.
+TEST(Placement, APatternOfAnAgentIsOneOfAllItsCores) {
+  const std::vector<std::string> alive{"a", "a+1", "b", "b+1", "c"};
+  PoolOptions options;
+  options.members = {"b", "c"};
+  EXPECT_EQ(members_of(options, alive), (std::vector<std::string>{"b", "b+1", "c"}));
+  options.members = {"a+1"};
+  EXPECT_EQ(members_of(options, alive), std::vector<std::string>{"a+1"});
+}
+
+TEST(Placement, CopiesAreOnDifferentAgentsAndNotOnTwoCoresOfOne) {
+  const std::vector<std::string> two_agents{"a", "a+1", "a+2", "b", "b+1"}, one_agent{"a", "a+1", "a+2"};
+  std::map<std::string, int> rows;
+  for (const Policy policy : {Policy::hash, Policy::rank, Policy::tag})
+    for (int i = 0; i < 3000; ++i) {
+      const auto row = fmt::format("{{{}}}step{}", i, i);
+      const auto owners = owners_of(policy, 2, row, two_agents);
+      ASSERT_EQ(owners.size(), 2u) << row;
+      EXPECT_NE(owners[0].front(), owners[1].front()) << row;
+      EXPECT_EQ(owners_of(policy, 3, row, one_agent).size(), 1u) << "one agent is one copy";
+      ++rows[owners[0]];
+    }
+  EXPECT_EQ(rows.size(), 5u) << "all cores have rows";
+  for (const auto& [member, count] : rows) EXPECT_GT(count, 1000) << member;
+}
+
+TEST(Placement, RowsOfALocalPoolAreSpreadOverTheCoresOfItsAgent) {
+  const std::vector<std::string> cores{"a", "a+1"};
+  std::map<std::string, int> rows;
+  for (int i = 0; i < 1000; ++i) ++rows[owners_of(Policy::local, 1, fmt::format("step{}", i), cores).at(0)];
+  EXPECT_NEAR(rows["a"], 500, 100);
+  EXPECT_EQ(owners_of(Policy::local, 1, "row", std::vector<std::string>{"a"}), std::vector<std::string>{"a"});
+}
+
+// Fixed values: agents of other versions place rows too, and files on disk outlive versions.
 TEST(Placement, HashesAreTheSameEverywhereAndForEver) {
   EXPECT_EQ(hash_of(""), 0xF52A'15E9'A9B5'E89Bu);
   EXPECT_EQ(hash_of("row17"), 0xE6B1'628B'1873'F325u);

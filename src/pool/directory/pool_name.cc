@@ -44,7 +44,7 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     OFP_ASSIGN(options.min_copies, parse_number<std::uint32_t>(value, 1, replicas_max));
   } else if (key == "budget") {
     OFP_ASSIGN(const std::int64_t bytes, parse_bytes(value));
-    if (bytes <= 0) return fail(Error::invalid, "\"{}\" is no budget", value);
+    if (bytes <= 0) return fail(Error::invalid, "\"{}\" is not a budget", value);
     options.budget_bytes = static_cast<std::uint64_t>(bytes);
   } else if (key == "ttl") {
     OFP_ASSIGN(options.ttl_ns, parse_duration_ns(value));
@@ -63,7 +63,7 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     options.spill = static_cast<Spill>(at - std::begin(spills));
   } else {
     return fail(Error::invalid,
-                "there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, "
+                "there is no such option; the options are: members, replicas, min_copies, budget, ttl, overwrite, "
                 "readers, spill");
   }
   return {};
@@ -91,13 +91,9 @@ bool is_reserved(std::string_view name) noexcept { return name.find(kept_mark) !
 Status check_not_reserved(std::string_view text) {
   const std::string_view name = text.substr(0, text.find('?'));
   if (!is_reserved(name)) return {};
-  return fail(Error::denied, "pool \"{}\": names with \"{}\" are for what the agent itself keeps; choose another one",
+  return fail(Error::denied,
+              "pool \"{}\": names with \"{}\" are reserved for the agent's own objects; choose another one",
               brief(name), kept_mark);
-}
-
-Status check_not_local(std::string_view text) {
-  if (!text.starts_with("local:")) return {};
-  return fail(Error::denied, "pool \"{}\" is its own agent's: another member does not name it", brief(text));
 }
 
 Result<PoolName> parse_pool_name(std::string_view text) {

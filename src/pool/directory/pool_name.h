@@ -1,5 +1,5 @@
-// A pool's name as people write it: `policy:/name?option=value&…`. Where its rows lie, and what it may take, is said
-// there and nowhere in the program that uses it.
+// A pool's name as users write it: `policy:/name?option=value&…`. It determines the places of rows and the pool's
+// bounds; programs contain neither.
 //
 //   local:/particles                              on the agent that is asked
 //   hash:/particles?members=dpu*&replicas=2       spread over members by rendezvous hashing of the row
@@ -52,25 +52,23 @@ struct PoolOptions {
 inline constexpr std::uint32_t replicas_max = 8;
 
 struct PoolName {
-  std::string name;  // policy and path, without options: what tells pools apart
+  std::string name;  // policy and path, without options: the pool's identity
   Policy policy = Policy::local;
   PoolOptions options;
   bool has_options = false;
 
-  // The name with the options that are not what they are without.
+  // The name with all options that differ from their defaults.
   [[nodiscard]] std::string text() const;
 };
 
-// In the names of pools where services keep objects of their own (sift/kept/kept_store.h). What lies there is believed,
-// so no program names one.
+// Part of the names of pools in which services keep objects of their own (sift/kept/kept_store.h). Their objects are
+// trusted, so no program may name such a pool.
 inline constexpr std::string_view kept_mark = ".kept-";
 [[nodiscard]] bool is_reserved(std::string_view name) noexcept;
-// Of a name that a program said, with its options or without. Error::denied: it is reserved.
+// Checks a name that a program gave, with its options or without. Error::denied: it is reserved.
 [[nodiscard]] Status check_not_reserved(std::string_view text);
-// Of a name that another member said. Error::denied: the pool is this agent's alone.
-[[nodiscard]] Status check_not_local(std::string_view text);
 
-// Errors name the option, what it was and what it may be.
+// Errors name the option, its value and the allowed values.
 [[nodiscard]] Result<PoolName> parse_pool_name(std::string_view text);
 
 }  // namespace offpath::pool

@@ -1,4 +1,4 @@
-// Any text as a pool's name: what is accepted says itself again, and means the same.
+// Any text as a pool's name: an accepted name, written out again, means the same.
 #include <cstddef>
 #include <cstdint>
 
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const auto again = pool::parse_pool_name(parsed->text());
-  // A budget or a time to live may have more digits than it was said with.
+  // A budget or a time to live may be written with more digits than it had.
   if (again)
     OFP_ASSERT(again->name == parsed->name && again->options == parsed->options);
   else

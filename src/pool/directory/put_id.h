@@ -1,12 +1,12 @@
-// Which put an object is of, and which of two puts of the same keys is the later.
+// The identity of an object's put, and the order of puts under the same keys.
 //
 // The agent that takes a put from a program stamps it with a counter: its clock, and more than any counter it has seen.
-// The larger counter is the later put; of equal ones that of the larger process number. An owner that has a later
-// object than a put that comes from a program says so, and the put is stamped again, so that it is the later one.
-// Between owners nothing is stamped again: the later object replaces the other on all of them, so all come to the same.
+// The larger counter is the later put; of equal ones that of the larger process number. If an owner has a later object
+// than a program's put, it reports that, and the put is stamped again to be the later one. Between owners no put is
+// stamped again: the later object replaces the other on all owners, so they converge.
 //
-// `over` are the puts that it replaced, where they were known. Of two objects that do not know of each other one is
-// given up when they meet. They were put on two sides of a cut: that is a conflict, and said (versions.h).
+// `over` lists the replaced puts, as far as they are known. Two objects that do not list each other were put on two
+// sides of a partition. When they meet, one is given up, which is logged as a conflict (versions.h).
 #pragma once
 
 #include <compare>
@@ -23,27 +23,27 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
-// Never reached by a clock: what has more is damaged, or not honest.
+// No clock reaches this: a larger counter is damaged or forged.
 inline constexpr std::uint64_t put_counter_max = 1ull << 63;
-// Writers of one key's puts before that are remembered; of more, the oldest put is forgotten, and may count as a
-// conflict.
+// The number of earlier writers of a key that are remembered. Beyond it the oldest is forgotten, and its put may count
+// as a conflict.
 inline constexpr std::size_t puts_over_max = 8;
 inline constexpr std::size_t put_over_bytes_max = puts_over_max * 16;
 
-// The same put again, from a member whose answer was lost, does nothing. {0, 0}: one that nobody repeats.
+// A repeated put, from a member whose answer was lost, does nothing. {0, 0}: a put that is never repeated.
 struct PutId {
   std::uint64_t writer = 0, number = 0;  // process and number of the put there
-  std::uint64_t counter = 0;             // 0: of a time before there were any
-  std::vector<Version> over{};           // of each writer the latest
-  bool moved = false;      // from another owner: it replaces by its version, whatever the pool's options say
-  std::uint64_t view = 0;  // put where nothing was, when the members were these (Pools::view_)
+  std::uint64_t counter = 0;             // 0: stored before puts had stamps
+  std::vector<Version> over{};           // the latest of each writer
+  bool moved = false;                    // from another owner: the version decides, not the pool's options
+  std::uint64_t view = 0;                // the members (Pools::view_) when it was put into an empty place
 
   [[nodiscard]] Version version() const noexcept { return {counter, writer}; }
-  // The same put, whatever it replaced.
+  // The same put, regardless of `over`.
   bool operator==(const PutId& other) const noexcept { return writer == other.writer && number == other.number; }
-  // That one is this one's writer's own and earlier, or this one replaced it, or a later one of its writer.
+  // The other put is an earlier one of the same writer, or this put replaced it or a later put of its writer.
   [[nodiscard]] bool knows(const Version& other) const noexcept;
-  // From now on this one knows the other one and everything that the other one knows.
+  // Adds the other put, and the puts that it knows, to `over`.
   void learn(const PutId& other);
 };
 

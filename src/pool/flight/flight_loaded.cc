@@ -1,4 +1,4 @@
-// Implements flight_server.h by the module of Arrow Flight, which an agent with flight.listen loads when it starts.
+// Implements flight_server.h by the module of Arrow Flight, which agents with flight.listen load at start.
 #include <utility>
 
 #include "mover/arrow_modules.h"

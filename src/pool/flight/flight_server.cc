@@ -79,7 +79,7 @@ class TokenCheck final : public fl::ServerMiddlewareFactory {
   std::string expected_;
 };
 
-// Of calls whose client records its own span, and of those that come without one. Behind the check of the token, so
+// Spans of calls whose client records a span of its own, or sends no context. Made after the check of the token, so
 // that strangers cause no spans.
 class CallSpans final : public fl::ServerMiddlewareFactory {
  public:
@@ -128,7 +128,7 @@ struct Command {
     return std::string(text_of(bytes));
   }
   [[nodiscard]] static Result<Command> decode(std::string_view bytes) {
-    // A pool's name says its kind, and as the length of a text would be longer than any is.
+    // A pool's name begins with its policy; read as a text's length, that would exceed every bound.
     for (const std::string_view kind : {"local:/", "hash:/", "rank:/", "tag:/", "sift:/"})
       if (bytes.starts_with(kind)) return Command{std::string(bytes), "*", "*", ""};
     wire::Reader from(bytes_of(bytes));
@@ -156,7 +156,7 @@ class AnswerReader final : public arrow::RecordBatchReader {
       : memory_(memory), call_(std::move(call)), running_(std::move(running)) {}
   ~AnswerReader() override { --*running_; }
 
-  Status begin() { return fill(); }  // there is a frame at least: it brings the schema
+  Status begin() { return fill(); }  // there is at least one frame: it has the schema
   std::shared_ptr<arrow::Schema> schema() const override { return schema_; }
   arrow::Status ReadNext(std::shared_ptr<arrow::RecordBatch>* batch) override {
     batch->reset();
@@ -285,12 +285,12 @@ class Service final : public fl::FlightServerBase {
     return arrow::Buffer::FromString(std::string(text_of(Bytes(frame->buffer.data(), frame->bytes))));
   }
 
-  // A client's deadline arrives as the end of its call, which gRPC makes when it is over.
+  // gRPC ends the call at the client's deadline.
   static FlightBackend::Cancelled cancelled(const fl::ServerCallContext& context) {
     return [&context] { return context.is_cancelled(); };
   }
 
-  // Objects as they are, too, are the answer of a query: it reads them in order and finds that their schemas agree.
+  // Plain objects are also read by a query: it keeps their order and checks that their schemas agree.
   arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> answer(const fl::ServerCallContext& context,
                                                                   const Command& command) {
     Query query;
@@ -324,7 +324,7 @@ class Service final : public fl::FlightServerBase {
       OFP_FLIGHT_ASSIGN(query, decode_query(bytes_of(command.query)));
     }
     std::vector<fl::FlightEndpoint> endpoints{{fl::Ticket{command.encode()}, {}, std::nullopt, ""}};
-    // Not divided: tracks, which are not objects; aggregates, which are one answer; and a part of one member.
+    // Tracks (not objects), aggregates (one answer) and a part of one member are not divided.
     const bool is_whole = command.pool.starts_with("sift:/") || !query.aggregates.empty() || query.part;
     FlightListing listed;
     if (!is_whole) {
@@ -348,7 +348,7 @@ class Service final : public fl::FlightServerBase {
         rows += static_cast<std::int64_t>(item.rows);
         bytes += static_cast<std::int64_t>(item.bytes);
       }
-      // The schema of one object, where it lies, and none of its rows.
+      // The schema of one object, without its rows.
       Query none;
       none.filter = Expression{};
       none.filter->literal = {ValueType::boolean, false};
@@ -358,7 +358,8 @@ class Service final : public fl::FlightServerBase {
     return fl::FlightInfo::Make(*reader->schema(), descriptor, endpoints, rows, bytes, true);
   }
 
-  // One for each member that has objects: the query's part of its rows. In the order of names, as an answer has them.
+  // One endpoint for each member with objects: the query's part over that member's rows. In the order of names, as in
+  // an answer.
   arrow::Result<std::vector<fl::FlightEndpoint>> endpoints_of(const fl::ServerCallContext& context,
                                                               const Command& command, Query query,
                                                               const FlightListing& listed) {

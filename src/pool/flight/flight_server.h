@@ -1,7 +1,7 @@
-// Pools for clients of Arrow Flight: pandas, Polars, DuckDB, Spark and whatever else has one. gRPC's threads run in
-// here; what they want of pools they ask a FlightBackend, which takes it to the loop. This header knows no libarrow;
-// without libarrow_flight start() is Error::unsupported. Read this first in src/pool/flight, then flight_span.h (what
-// is told of calls).
+// Pools for clients of Arrow Flight: pandas, Polars, DuckDB, Spark and others. gRPC's threads run in here; they send
+// requests for pools to a FlightBackend, which passes them to the loop. This header needs no libarrow; without
+// libarrow_flight start() is Error::unsupported. Read this first in src/pool/flight, then flight_span.h (spans of
+// calls).
 //
 //   list_flights       one flight for each pool
 //   get_flight_info    path [pool], [pool, row] or [pool, row, column], the keys as patterns; or a command (below)
@@ -9,11 +9,11 @@
 //   do_put             path [pool, row] or [pool, row, column]: one object, put under these keys
 //   actions            "drop" and "query", their bodies commands; a query's results are Arrow IPC streams
 //
-// Pools that lie on several members are as those that lie here: this agent asks the others, by the group's links, and
-// gives all of it. A flight of such a pool has an endpoint for each member with objects in it: that member's part, with
-// the member's own Flight address as its location. A client that cannot reach the address redeems the ticket where it
-// got it (reuse-connection), and this agent asks that member. A ticket names the members it goes by: if they change, a
-// part is refused, and no row is missed or given twice. Aggregates and tracks have one endpoint, this agent.
+// Pools over several members look like local ones: this agent asks the others over the group's links. A flight of such
+// a pool has an endpoint for each member with objects: that member's part, with the member's own Flight address as its
+// location. A client that cannot reach the address redeems the ticket here (reuse-connection), and this agent asks that
+// member. A ticket names the members of its time: if they change, a part is refused, so no row is missed or returned
+// twice. Aggregates and tracks have one endpoint, this agent.
 //
 // A command is pool, row pattern and column pattern, each a text (u16 length), then for a query its bytes (query.h).
 #pragma once
@@ -36,15 +36,15 @@ struct FlightListing {
   std::uint64_t view = 0;  // of their members; 0: they lie here alone
 };
 
-// The requests of one client's call, sent as a program would by a channel; those under way end with the call. Used by
-// one thread at a time; each method blocks until the loop has answered, the agent stops, or the client's time is over
-// or it has gone: Error::cancelled.
+// The requests of one client's call, sent like those of a program's channel; those under way end with the call. Used by
+// one thread at a time. Each method blocks until the loop has answered. Error::cancelled: the agent stops, the client's
+// deadline has passed, or the client is gone.
 class FlightCall {
  public:
   virtual ~FlightCall() = default;
   [[nodiscard]] virtual Result<FlightListing> list(const std::string& pool, const std::string& row_glob,
                                                    const std::string& column_glob) = 0;
-  // Its answer is the call's: one at a time. Next: null after its last frame; there is one at least.
+  // The call has one answer at a time. `next`: null after the last frame; there is at least one frame.
   [[nodiscard]] virtual Status query(const std::string& pool, const std::string& row_glob,
                                      const std::string& column_glob, const Query& query) = 0;
   [[nodiscard]] virtual Result<FramePtr> next() = 0;
@@ -56,7 +56,7 @@ class FlightCall {
 
 class FlightBackend {
  public:
-  using Cancelled = std::function<bool()>;  // asked now and then, on the call's thread
+  using Cancelled = std::function<bool()>;  // asked periodically, on the call's thread
 
   virtual ~FlightBackend() = default;
   [[nodiscard]] virtual Result<std::unique_ptr<FlightCall>> open(Cancelled cancelled) = 0;
@@ -70,17 +70,17 @@ struct FlightOptions {
   std::uint16_t port = 0;                       // 0: any
   std::string certificate, key;                 // PEM; empty: no TLS
   std::string token;                            // every call has to have it as "authorization: Bearer …"
-  std::uint64_t memory_bytes_max = 8ull << 30;  // frames of the agent altogether, beyond which nothing is put
+  std::uint64_t memory_bytes_max = 8ull << 30;  // bound of all frames of the agent; beyond it puts are refused
   uid_t user = 0;                               // whose frames are made
   unsigned queries_max = 2;                     // at a time
-  std::function<void(FlightSpan)> on_call;      // told of calls at their ends, on any thread; empty: nobody is
+  std::function<void(FlightSpan)> on_call;      // called at the end of each call, on any thread; may be empty
 };
 
 class FlightServer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<FlightServer>> start(FlightOptions options, FlightBackend& backend,
                                                                    std::shared_ptr<service::BufferCache> cache);
-  virtual ~FlightServer() = default;  // ends calls under way; the backend is closed before
+  virtual ~FlightServer() = default;  // ends calls under way; close the backend first
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   virtual void change_token(std::string token) = 0;  // for calls to come; on any thread
 };

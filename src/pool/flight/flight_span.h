@@ -1,5 +1,5 @@
-// What an agent tells of a call of Flight for OpenTelemetry: when it was, how it ended, and the client's span, which
-// comes in the header "traceparent" (W3C Trace Context).
+// A Flight call's span for OpenTelemetry: its times, its end, and the client's span from the header "traceparent" (W3C
+// Trace Context).
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,7 @@ struct TraceContext {
   std::string trace, span;  // 32 and 16 hexadecimal digits
   bool sampled = false;
 
-  // Nothing where the header is not what the specification says, so the call begins a trace of its own. Versions to
-  // come may have more behind these fields.
+  // Empty if the header is not valid; the call then begins a trace of its own. Later versions may append fields.
   [[nodiscard]] static std::optional<TraceContext> parse(std::string_view header) {
     constexpr std::size_t length = 55;  // 00-TRACE-SPAN-FLAGS
     const auto is_hex = [](std::string_view text) {
@@ -38,7 +37,7 @@ struct FlightSpan {
   std::string method;
   std::optional<TraceContext> parent;
   std::int64_t begin_ns = 0, end_ns = 0;  // since 1970
-  std::string error;                      // empty: it ended well
+  std::string error;                      // empty: it succeeded
 };
 
 }  // namespace offpath::pool

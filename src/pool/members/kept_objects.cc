@@ -46,7 +46,14 @@ void KeptObjects::forget_all(const std::string& pool, TimeNs now, Effects& effec
   removals_.erase_pool(pool);
 }
 
-// Here, or of the member that said it has it.
+Result<FramePtr> KeptObjects::let_go(const std::string& pool, const FrameTable::Keys& keys) {
+  context_.table.let_go(pool, keys);
+  if (const auto held = context_.table.held(pool, keys); held && held->frame->unread) return held->frame;
+  return fail(Error::not_found, "pool \"{}\" has no object ({}, {}) on disk here", pool, brief(keys.first),
+              brief(keys.second));
+}
+
+// From this agent, or from the member that reported it.
 void KeptObjects::read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done,
                        TimeNs now, Effects& effects) {
   if (const auto held = context_.table.held(pool, keys)) {

@@ -1,5 +1,5 @@
-// Objects that a service beside this one has in a pool of its own, so that they survive this agent: by the pool's
-// owners, its copies and its disk.
+// Objects that another service keeps in a pool of its own. They survive this agent by the pool's owners, copies and
+// disk.
 #pragma once
 
 #include <functional>
@@ -24,17 +24,19 @@ class KeptObjects {
 
   // The pool stays until forget_all.
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
-  // Memory set aside for what other members keep in a pool here, until it is removed, or forget_all.
+  // Reserves memory for objects that other members keep in a pool here, until unreserve or forget_all.
   [[nodiscard]] Reserves& reserves() noexcept { return reserves_; }
   [[nodiscard]] const Reserves& reserves() const noexcept { return reserves_; }
 
-  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at
-  // once, as the others.
+  // Calls `kept` when all owners have it, on disk if the pool is durable; after a failure some owners may have it.
+  // These methods may call back at once.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
-  // Members that do not confirm it, or are away, are asked again until they do.
+  // Members that do not confirm, or are absent, are asked again until they do.
   void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
   void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
-  // `member`: who has it, if this agent has not; may be empty.
+  // Moves the object out of memory and returns its unread frame. Fails if it is not on this agent's disk.
+  [[nodiscard]] Result<FramePtr> let_go(const std::string& pool, const FrameTable::Keys& keys);
+  // `member`: a member that has it if this agent has not; may be empty.
   void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now,
             Effects& effects);
 

@@ -12,6 +12,15 @@ namespace offpath::pool {
 
 using wire::EntryKind;
 
+namespace {
+
+std::vector<std::string> among(std::vector<std::string> names, const std::vector<std::string>& others) {
+  std::erase_if(names, [&](const std::string& name) { return std::ranges::find(others, name) == others.end(); });
+  return names;
+}
+
+}  // namespace
+
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
@@ -87,7 +96,9 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
                              uid_t user) {
   if (const Definition* const known = context_.directory.known(pool);
       known != nullptr && context_.directory.is_elsewhere(*known))
-    return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
+    return fail(Error::unsupported,
+                "pool \"{}\": objects are updated in place in local pools of agents with one loop only (agent.cores)",
+                pool);
   return context_.table.find(pool, row_key, column_key, user);
 }
 
@@ -102,11 +113,10 @@ void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover:
   context_.table.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
 }
 
-// ---- what parts tell each other of
+// ---- events between parts
 
 void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) {
-  std::vector<std::string> others = context_.directory.alive();
-  std::erase(others, context_.directory.self());
+  std::vector<std::string> others = context_.directory.others_of(definition);
   if (by_program && !others.empty()) puts_.define_first(definition.name.name, user, std::move(others), now, effects);
   remote_.pool_made(definition.name.name, now);
 }
@@ -132,8 +142,8 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   context_.directory.change_members(std::move(alive), now);
   versions_.begin_view(context_.clock.stamp(now));
   for (const auto& [name, definition] : context_.directory.all()) {
-    if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    puts_.define(name, context_.table.user_of(name), newcomers, now, effects);
+    if (std::vector<std::string> told = among(context_.directory.others_of(definition), newcomers); !told.empty())
+      puts_.define(name, context_.table.user_of(name), std::move(told), now, effects);
   }
   if (!context_.directory.is_joining()) moves_.plan(anew);
   comparisons_.later(deadline_after(now, context_.options.compare_wait_ns));
@@ -214,7 +224,7 @@ void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effec
   }
 }
 
-// In each round: what waits for it is told in the next one.
+// Counted in each round: waiting requests see it in the next one.
 bool Pools::on_round(TimeNs now, Effects& effects) {
   if (!has_disk()) return false;
   const std::uint64_t freed = context_.table.freed();
@@ -235,17 +245,17 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   if (text.starts_with("sift:/"))
     return PoolContext::refuse(
         channel, request.ticket,
-        {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)},
-        effects);
+        {Error::unsupported, fmt::format("pool \"{}\" splits its objects into tracks: read those", text)}, effects);
   if (Status may = check_not_reserved(text); !may)
     return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
   auto known = context_.directory.find(text, channels_.at(channel));
-  // A get that says the options makes the pool, so that it can wait for its objects at the right member.
+  // A get that names options makes the pool, so it can wait at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
     known = context_.directory.define(text, channels_.at(channel), Access::read, By::program, context_.now, effects);
   if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
-  const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known) : text.starts_with("local:/");
+  const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known)
+                                       : text.starts_with("local:/") && context_.directory.cores().size() <= 1;
   if (kind == EntryKind::pool_compute)
     return gets_.compute(channel, channels_.at(channel), request, local, now, effects);
   if (local) return context_.table.on_request(channel, request, now, effects);
@@ -267,8 +277,8 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   }
 }
 
-// ---- requests of members: their bytes are decoded and checked like those of any program; that they act for users is
-// taken from agents of this agent's own user only
+// ---- requests of members: decoded and checked like a program's. Only agents of this agent's own user may act for
+// other users
 
 void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                             Effects& effects) {
@@ -310,7 +320,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   wire::PeerStepEnd end{};
   OFP_TRY(wire::decode(request.payload, end));
   OFP_TRY(check_not_reserved(end.pool));
-  OFP_TRY(check_not_local(end.pool));
+  OFP_TRY(context_.directory.may_be_named(end.pool));
   OFP_ASSIGN(const Definition* const definition,
              context_.directory.define_of_member(end.pool, end.user, end.user, Access::write, context_.now, effects));
   OFP_TRY(context_.table.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
@@ -321,7 +331,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
 Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
-  OFP_TRY(check_not_local(message.pool));
+  OFP_TRY(context_.directory.may_be_named(message.pool));
   OFP_TRY(context_.directory.define_of_member(message.pool, message.user, message.user, Access::write, context_.now,
                                               effects));
   return {};
@@ -386,7 +396,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   repairs_.on_time(now, effects);
   context_.due(std::min(context_.directory.joining_until(), comparisons_.at()));
   context_.due(puts_.tell_of_waits(now));
-  if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
+  if (moves_.has_room()) context_.due(moves_.first());  // otherwise when a running one ends
 }
 
 void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
@@ -402,13 +412,13 @@ void Pools::on_memory_freed(TimeNs now, Effects& effects) {
 
 TimeNs Pools::next_deadline() const noexcept {
   if ((arrivals_.waits_for_budget() || puts_.waits_for_budget()) && puts_.has_freed())
-    return context_.now;  // a drop frees a budget even if readers hold the memory yet
+    return context_.now;  // a drop frees budget even while readers hold the memory
   return std::min({context_.next, puts_.next_due(), remote_.next_due(), context_.table.next_deadline()});
 }
 
-// ---- pools that go
+// ---- removal of pools
 
-// The pools that something under way means.
+// The pools that requests under way refer to.
 void Pools::add_in_use(std::set<std::string_view>& names) const {
   puts_.add_pools(names);
   gets_.add_pools(names);
@@ -460,7 +470,7 @@ Status Pools::recover(TimeNs now, Effects& effects) {
   for (const RecordPtr& record : all) {
     const auto made = context_.directory.define(record->pool, record->pool_user, FrameTable::Access::write, By::disk,
                                                 context_.now, effects);
-    // With other options by now: the pool is what it was made as first.
+    // The options may have changed since: the pool keeps those of its creation.
     if (!made && !context_.directory.known(record->pool.substr(0, record->pool.find('?')))) {
       if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
       continue;
@@ -469,7 +479,7 @@ Status Pools::recover(TimeNs now, Effects& effects) {
     context_.table.recover(record, now);
   }
   const FrameTableCounters counters = context_.table.counters();
-  // One that knows half of the members would send half of its rows to wrong ones.
+  // With an incomplete list of members, rows would move to the wrong ones.
   if (!all.empty()) {
     context_.directory.join_until(now + context_.options.join_wait_ns);
     context_.due(context_.directory.joining_until());

@@ -1,17 +1,17 @@
-// Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read
-// pool_name.h and placement.h first. What this agent holds itself is in frame_table.h.
+// Pools over the members of a group: the owners of rows, and the requests between members. Read pool_name.h and
+// placement.h first. This agent's own objects are in frame_table.h.
 //
-// Pools itself only hands on. Each part holds its own state, and can be read and tested without the others:
+// Pools only forwards. Each part has its own state, and can be read and tested without the others:
 //
 //   peers/pool_context.h     what all parts share: options, table, numbers, stamps, counters
 //   peers/directory.h        which pools and members there are, and who owns a row; pools that make room for others
 //   peers/member_requests.h  requests under way to other members
 //   rows/puts.h                a put of a program: here, or at the row's owners, who pull it; `stored` when all have it
 //   rows/gets.h                a get or a computation: here, or asked of one owner after the other
-//   rows/arrivals.h            what other members put and deliver here, pulled when there is room
+//   rows/arrivals.h            objects that other members put and deliver here, pulled when there is room
 //   rows/versions.h            which of two objects of the same keys stays
 //   rows/moves.h               rows whose owners change when members come and go
-//   rows/comparisons.h         what owners have is compared after that
+//   rows/comparisons.h         owners compare their objects after that
 //   rows/repairs.h             objects that were lost on this disk, copied from another owner
 //   peers/gathers.h          list and drop, asked of all members and put together
 //   peers/drops.h            drops that follow rows on their way
@@ -19,8 +19,8 @@
 //   members/kept_objects.h     objects of services beside this one; listings.h and removals.h are parts of that
 //
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its
-// own agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay
-// where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
+// own agent only. An owner without room for an object leaves it unpulled. The bytes stay at the program, with their
+// credit, so the slowest member slows the program down and nothing is lost.
 //
 // Read this first in src/pool/members, then query_parts.h and kept_objects.h, which are asked by other services.
 #pragma once
@@ -71,18 +71,19 @@ class Pools final : public mover::Store,
                     private Directory::Users,
                     private Puts::Ends {
  public:
-  // `room` says whether so many bytes of memory may be taken for objects of other members.
-  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
-  // are free, or set aside.
+  // `room`: whether so many bytes of memory may be taken for objects of other members. `wanted`: how many bytes of
+  // memory objects should free by going to disk. `unused`: whether so many bytes are free or reserved.
   Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
         std::function<bool(std::uint64_t bytes)> room, std::function<std::uint64_t()> wanted = {},
         std::function<bool(std::uint64_t bytes)> unused = {});
 
-  // Whose agent this is, and a number of this process, before anything else is asked of it.
+  // Sets the agent's user and a number of this process; called before anything else.
   void set_self(std::string name, std::uint64_t process);
-  // The members that live, sorted, this one among them. `anew`: those that lived before too, as another process.
-  // Objects that were on disk before: when this agent knows who it is, before it meets others.
+  // All cores of this agent, which share its local pools; after set_self.
+  void set_cores(std::vector<std::string> cores) { context_.directory.set_cores(std::move(cores)); }
+  // Reads the objects on disk; called after set_self and before on_members.
   [[nodiscard]] Status recover(TimeNs now, Effects& effects);
+  // The living members, sorted, this one among them. `anew`: members that lived before too, as another process.
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects);
 
   // ---- Store
@@ -97,10 +98,10 @@ class Pools final : public mover::Store,
   [[nodiscard]] std::string why_waits(std::uint64_t token) const override { return puts_.why_waits(token); }
   void rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) override;
   void rank_began(const std::string& pool, std::uint32_t rank) override { context_.table.rank_began(pool, rank); }
-  // A pool of the configuration: it stays, though nobody uses it.
+  // A pool of the configuration: it stays even while unused.
   [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
 
-  // ---- computations: carried out by `computes`, which asks for what lies here
+  // ---- computations: carried out by `computes`, which asks for objects of this agent
   void serve_computes(Computes& computes);
   [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
     return context_.table.row(get.pool, get.keys.first, get.keys.second, get.user);
@@ -108,7 +109,7 @@ class Pools final : public mover::Store,
   void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) {
     context_.table.answer(get, frame, effects);
   }
-  // Whose a pool is; if there is none yet, the agent's own user.
+  // The owner of a pool; the agent's own user if the pool does not exist.
   [[nodiscard]] uid_t owner_of(const std::string& pool) const {
     return context_.table.has(pool) ? context_.table.user_of(pool) : own_user_;
   }
@@ -116,8 +117,8 @@ class Pools final : public mover::Store,
   [[nodiscard]] const std::string& self() const noexcept override { return context_.directory.self(); }
   [[nodiscard]] TimeNs now() const noexcept { return context_.now; }  // of the last event
 
-  // ---- asked on this machine otherwise than by a program's channel
-  // The objects that a query reads. Error::unsupported: it lies on other members too.
+  // ---- local requests without a program's channel
+  // The objects that a query reads. Error::unsupported: the pool has other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user) override {
     return parts_.choose(pool, row_glob, column_glob, user);
@@ -140,8 +141,8 @@ class Pools final : public mover::Store,
   }
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
 
-  // ---- for services beside this one
-  // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
+  // ---- for other services
+  // Asks a member for one frame. It answers as to a PeerGet, and `get` returns that answer.
   using ComposeFetch = Gets::Compose;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
              TimeNs now, Effects& effects) {
@@ -153,7 +154,7 @@ class Pools final : public mover::Store,
     return context_.table.take_offer(channel, number);
   }
 
-  // ---- objects of services beside this one, in pools of their own
+  // ---- objects of other services, in pools of their own
   using Kept = pool::Kept;
   using Read = KeptObjects::Read;
   using ListedThere = Listings::Listed;
@@ -161,7 +162,7 @@ class Pools final : public mover::Store,
     context_.now = now;
     return kept_.open(text, user, now, effects);
   }
-  // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
+  // Reserves memory for objects that other members keep in the pool here, until unreserve or forget_all (see
   // reserves.h). Error::too_large if all reserves together would exceed their bound.
   [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, Reserves::Stays stays) {
     return kept_.reserves().add(pool, bytes, std::move(stays), context_.directory.self());
@@ -169,13 +170,13 @@ class Pools final : public mover::Store,
   void unreserve(const std::string& pool) { kept_.reserves().remove(pool); }
   [[nodiscard]] std::uint64_t reserved() const noexcept { return kept_.reserves().bytes(); }
   [[nodiscard]] std::uint64_t reserved_left() const noexcept { return kept_.reserves().left(); }
-  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at
-  // once, as the others.
+  // Calls `kept` when all owners have it, on disk if the pool is durable; after a failure some owners may have it.
+  // These methods may call back at once.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
     context_.now = now;
     kept_.keep(place, std::move(object), std::move(kept), now, effects);
   }
-  // Members that do not confirm it, or are away, are asked again until they do.
+  // Members that do not confirm, or are absent, are asked again until they do.
   void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
     context_.now = now;
     kept_.forget(pool, keys, now, effects);
@@ -184,7 +185,10 @@ class Pools final : public mover::Store,
     context_.now = now;
     kept_.forget_all(pool, now, effects);
   }
-  // `member`: who has it, if this agent has not; may be empty.
+  [[nodiscard]] Result<FramePtr> let_go(const std::string& pool, const FrameTable::Keys& keys) {
+    return kept_.let_go(pool, keys);
+  }
+  // `member`: a member that has it if this agent has not; may be empty.
   void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now,
             Effects& effects) {
     context_.now = now;
@@ -210,7 +214,7 @@ class Pools final : public mover::Store,
   void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
-  // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
+  // ---- with a disk: in each round, and at the end, when no job of the disk runs any more
   [[nodiscard]] bool has_disk() const noexcept { return context_.table.disk() != nullptr; }
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void spill(TimeNs now, Effects& effects);
@@ -220,7 +224,7 @@ class Pools final : public mover::Store,
   }
 
   void on_time(TimeNs now, Effects& effects) override;
-  // To be told when memory becomes free.
+  // Wants to be called when memory becomes free.
   [[nodiscard]] bool waits_for_memory() const noexcept override { return arrivals_.is_waiting(); }
   void on_memory_freed(TimeNs now, Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
@@ -247,7 +251,7 @@ class Pools final : public mover::Store,
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
-    std::uint64_t arrow_frames;   // which have the rows
+    std::uint64_t arrow_frames;   // slabs with their rows
     std::string options;
     std::size_t members;
   };

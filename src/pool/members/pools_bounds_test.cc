@@ -89,7 +89,7 @@ TEST_F(FewPools, OneThatOtherMembersHaveGoesOnlyWhenAllOfItWasDropped) {
   few_.on_channel_open(program, user);
   few_.on_members({"a", "b"}, {}, now_, effects_);
   for (const char* name : {"hash:/1?replicas=2", "hash:/2", "hash:/3"}) ASSERT_TRUE(admit_and_leave(name));
-  // Until the others know of them; they do not answer here.
+  // Until the other members know the pools; here they do not answer.
   for (int i = 0; i < 40; ++i) make_time_pass();
   EXPECT_EQ(admit_and_leave("hash:/4").error().code, Error::too_large) << "member b may have rows of them";
   std::vector<std::byte> payload;

@@ -86,7 +86,8 @@ class GetsWhileRowsSettle : public PoolsTest {
     pools_.on_members({"a", "b", "c", "d", "e", "f"}, {}, now_, effects_);
     effects_.clear();
   }
-  // Asks each member that the get asks, until it is over; the members in order. `says_no` is told before each answer.
+  // Answers each request of the get until it is over; returns the asked members in order. Calls `says_no` before each
+  // answer.
   std::vector<std::string> asked_members(const std::function<bool(const std::string&)>& says_no) {
     ask(program, EntryKind::pool_get, wire::PoolGet{"hash:/p", "r", "c", 0});
     std::vector<std::string> members;
@@ -123,7 +124,7 @@ TEST_F(GetsWhileRowsSettle, ARowThatMovesToItsOwnerMeanwhileIsFound) {
   ASSERT_EQ(std::ranges::count(of_row, "a"), 0) << "the test needs a row of others";
   std::string last;
   std::size_t asked = 0;
-  // Each says no at first: the row is at its next owner by the time that the one before is asked.
+  // Each says no at first: the row moves to its next owner before each question.
   const std::vector<std::string> members = asked_members([&](const std::string& member) {
     last = member;
     return ++asked <= 5;
@@ -226,7 +227,7 @@ TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasD
   ASSERT_TRUE(reply);
   EXPECT_EQ(std::get<wire::Done>(reply->message).value, 2u)
       << "that of a, which was its first owner, and what b counts";
-  // The move has ended: it is remembered as long as a drop may be on its way, and followed once.
+  // A move that has ended is remembered as long as a drop may be on its way, and is followed once.
   ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
   chase = take<service::AskEffect>();
   ASSERT_TRUE(chase);

@@ -1,4 +1,4 @@
-// Memory of one agent's pools: budgets, what is set aside, what waits for room.
+// Memory of one agent's pools: budgets, reserves, and requests that wait for room.
 #include "testing/pool/one_member.h"
 
 namespace offpath::pool {
@@ -54,7 +54,7 @@ TEST_F(PoolsTest, WhatIsSetAsideForAPoolIsThereForItsObjectsThoughThereIsNoOther
   effects_.clear();
   put_of_member("second", 100);
   EXPECT_FALSE(take<service::PullEffect>());
-  // Others are given no memory when the first one goes, so nobody tells: it is looked at all the same.
+  // The first object's end frees no memory for others, so there is no event; the waiting ones are still looked at.
   pools_.forget("hash:/p", {"first", "c"}, now_, effects_);
   EXPECT_EQ(pools_.reserved_left(), 8192u);
   EXPECT_LE(pools_.next_deadline(), now_ + second_ns);
@@ -120,7 +120,7 @@ TEST_F(PoolsTest, ABudgetIsFreeAsSoonAsAnObjectIsDroppedWhoeverReadsIt) {
   EXPECT_FALSE(take<service::StoredEffect>());
   EXPECT_GT(pools_.next_deadline(), now_);
   ask(program, EntryKind::pool_drop, wire::PoolDrop{*name, "first", "*"});
-  EXPECT_LE(pools_.next_deadline(), now_) << "though the memory is its reader's yet";
+  EXPECT_LE(pools_.next_deadline(), now_) << "though a reader still holds the memory";
   pools_.on_time(now_, effects_);
   const auto stored = take<service::StoredEffect>();
   ASSERT_TRUE(stored);

@@ -1,4 +1,4 @@
-// Whose a pool becomes at a member that hears of it by another user's request, or knows it as another user's.
+// The owner of a pool at a member that hears of it by another user's request, or knows another owner.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t owner = 1000, reader = 1001, stranger = 1002;
 constexpr const char* shared = "hash:/p?members=b&readers=1001";
 
-// Takes computations, and does nothing with them.
+// Accepts computations and ignores them.
 class NoComputes final : public Computes {
  public:
   void begin(FrameTable::Get, ComputationPtr, TimeNs, Effects&) override {}
@@ -28,7 +28,7 @@ class NoComputes final : public Computes {
   void on_shown(const std::string&, const FrameTable::Keys&, const FramePtr&, bool) override {}
 };
 
-// Requests of "a" to "b" are delivered as soon as a test says so. "a" knows the pool, and what tells "b" of it is lost.
+// Requests of "a" to "b" are delivered when a test says so. "a" knows the pool; its message to "b" about it is lost.
 class PoolsOwner : public ::testing::Test {
  protected:
   struct Agent {
@@ -62,7 +62,7 @@ class PoolsOwner : public ::testing::Test {
     else
       a_.pools.on_request(program, request, now_, a_.effects);
   }
-  // The last request of "a" reaches "b". Returns why it is refused; empty: it is not.
+  // Delivers the last request of "a" to "b". Returns the reason of a refusal, or an empty text.
   std::string deliver() {
     std::optional<service::AskEffect> asked;
     for (const service::Effect& effect : a_.effects)
@@ -86,7 +86,7 @@ class PoolsOwner : public ::testing::Test {
     b_.effects.clear();
     return why;
   }
-  // Whose the pool is at "b"; none: it is not known there.
+  // The pool's owner at "b", if "b" knows the pool.
   std::optional<uid_t> owner_there() {
     const auto pools = b_.pools.pools();
     return pools.size() == 1 ? std::optional(pools.front().user) : std::nullopt;

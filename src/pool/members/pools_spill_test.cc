@@ -1,4 +1,4 @@
-// The pools of one agent after a start, with a disk that fails: repairs and moves of what cannot be read.
+// The pools of one agent after a start, with a failing disk: repairs and moves of unreadable objects.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ using wire::EntryKind;
 constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t user = 1000;
 
-// Member a of a and b after a start, with what was on its disk.
+// Member a of a and b after a start, with objects on its disk.
 class PoolsAfterAStart : public ::testing::Test {
  protected:
   PoolsAfterAStart() { write("step0", 1); }
@@ -55,7 +55,7 @@ class PoolsAfterAStart : public ::testing::Test {
     started_->on_request(program, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_get), payload}, now_, effects_);
     run_for(0);
   }
-  // Jobs of the disk and what is due. What b was asked is answered by `answer`, or kept in `asked_`, by kind.
+  // Runs jobs of the disk and due work. Requests to b are answered by `answer`, or kept in `asked_`, by kind.
   void run_for(TimeNs duration) {
     for (const TimeNs end = now_ + duration;; now_ = std::min(end, now_ + 100 * millisecond_ns)) {
       started_->spill(now_, effects_);
@@ -203,10 +203,10 @@ TEST_F(PoolsAfterAStart, AMoveWhoseRowCannotBeReadForLongIsTriedAgain) {
   EXPECT_FALSE(asked_[EntryKind::peer_put].empty());
 }
 
-// The version of a put never goes with the bytes of the one that it replaced: the new owner would keep those for good.
+// The version of a put is never sent with the bytes of the replaced put: the new owner would keep them for good.
 TEST_F(PoolsAfterAStart, ARowThatIsPutAnewWhileItIsReadBackMovesWithItsNewBytes) {
   start();
-  std::optional<std::pair<std::uint64_t, Status>> read;  // by its job, and not told yet
+  std::optional<std::pair<std::uint64_t, Status>> read;  // by its job; the result was not taken yet
   for (const TimeNs end = now_ + 10 * second_ns; !read && now_ < end; now_ += 100 * millisecond_ns) {
     started_->on_time(now_, effects_);
     for (const service::Effect& effect : std::exchange(effects_, {}))
@@ -236,7 +236,7 @@ TEST_F(PoolsAfterAStart, AQueryWaitsUntilALostCopyIsHereAgain) {
   EXPECT_EQ(chosen->front().row_key, "step0");
 }
 
-// A query asks each row's first owner alone: one that lacks the row yet would leave it out.
+// A query asks only each row's first owner; a first owner that still lacks the row would leave it out.
 TEST_F(PoolsAfterAStart, AQueryWaitsUntilRowsFromDiskAreWithTheirFirstOwners) {
   write("step1", 2);  // of which b is the first owner
   start();

@@ -1,5 +1,4 @@
-// The pools of one agent by themselves: names, puts, gets, and who may use what. Several agents together:
-// tests/sim/pool_sim_test.cc.
+// The pools of one agent: names, puts, gets and permissions. Several agents together: tests/sim/pool_sim_test.cc.
 #include <algorithm>
 
 #include "testing/pool/one_member.h"
@@ -157,7 +156,7 @@ TEST_F(PoolsTest, AGetThatIsCancelledWaitsNeitherHereNorAtItsOwner) {
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->ticket, here);
   EXPECT_EQ(failed->failure.code, Error::cancelled);
-  // At an owner: it is told, and what it answers then is nobody's.
+  // At an owner: it gets the cancellation, and its later answer is ignored.
   pools_.on_members({"a", "b"}, {}, now_, effects_);
   ASSERT_TRUE(pools_.admit("hash:/p?members=b", user, effects_));
   effects_.clear();

@@ -1,4 +1,4 @@
-// Requests that wait, here and for other members: how many a user may have, and that they cost others nothing.
+// Requests that wait, here and for other members: each user has a limit, and other users pay nothing for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class FewWaits : public ::testing::Test {
       EXPECT_TRUE(few_.admit(pool, who, effects_));
     effects_.clear();
   }
-  // Why the request is refused; empty: it waits. The last one asked of the member is `asked_`.
+  // The reason of a refusal; empty: the request waits. `asked_` is the last request to the member.
   template <class Message>
   std::string refusal(EntryKind kind, const Message& message, service::ChannelNumber channel = program) {
     effects_.clear();
@@ -73,7 +73,7 @@ TEST_F(FewWaits, AUserHasOneAccountForAllPlacesAndAnotherItsOwn) {
   EXPECT_EQ(refusal(EntryKind::pool_drop, wire::PoolDrop{"hash:/p", "*", "*"}), full);
   for (const std::string pool : {"local:/theirs", "hash:/n", "hash:/theirs", "hash:/n"})
     EXPECT_EQ(want(pool, "r", neighbour), "") << "another user has its own";
-  // A request that has ended makes room: if another member was asked, once that has answered.
+  // A request that has ended makes room; if another member was asked, after its answer.
   few_.on_answer(list, fail(Error::timeout, "no answer"), now_, effects_);
   EXPECT_EQ(want("hash:/p"), "");
   EXPECT_EQ(want("hash:/p"), full);
@@ -118,7 +118,7 @@ TEST_F(FewWaits, KeysOfStepsOnTheirWayToOtherMembersAreBounded) {
             "are allowed");
 }
 
-// Rounds, cancels and pools that are made take as long with tens of thousands that wait as with a few.
+// Rounds, cancels and new pools take as long with tens of thousands of waiting requests as with a few.
 TEST(PoolsWaits, WhoWaitsForOtherMembersSlowsNobodyDown) {
   Pools pools{PoolsOptions{}, service::BufferCache::make({}), [](std::uint64_t) { return true; }};
   Effects effects;
@@ -286,7 +286,7 @@ TEST(WaitingPuts, AreNamedWithTheMembersThatLackThem) {
   set_log(LogLevel::warning, nullptr, nullptr);
 }
 
-// In the table, at a member that was asked, and for a pool that nobody has made.
+// In the table, at a member that was asked, and for a pool that does not exist.
 TEST_F(FewWaits, GetsAreListedOnceTheyHaveWaitedForASecond) {
   EXPECT_EQ(want("local:/here", "late"), "");
   now_ += second_ns;

@@ -29,8 +29,8 @@ Result<std::vector<QuerySource>> QueryParts::choose(const std::string& pool, std
   return context_.table.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
 }
 
-// Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
-// first. While it joins with rows from disk, it does not know yet which of them those are.
+// Rows that this member has to send to their first owners, is sending, or asks other owners for as their first owner.
+// While it joins with rows from disk, the set is not known yet.
 bool QueryParts::rows_come(const Definition& definition) const {
   if (context_.directory.is_joining() && definition.members.size() > 1 &&
       !context_.table.is_empty(definition.name.name))
@@ -52,7 +52,7 @@ std::vector<std::string> QueryParts::lost(const std::string& pool) const {
 
 Result<std::vector<QuerySource>> QueryParts::choose_part(const QueryMembers::Part& part, TimeNs now, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
-  OFP_TRY(check_not_local(part.pool));
+  OFP_TRY(context_.directory.may_be_named(part.pool));
   OFP_ASSIGN(
       const Definition* const definition,
       context_.directory.define_of_member(part.pool, part.owner, part.user, FrameTable::Access::read, now, effects));

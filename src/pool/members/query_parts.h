@@ -1,8 +1,8 @@
-// Parts of queries: which rows of a pool are this member's to answer for, and what is asked of the others.
+// Parts of queries: the rows of a pool that this member answers for, and the requests to other members.
 //
-// A row's part is its first living owner's. That is one member for each row as long as all go by the same members, so
-// who asks says which these are. After a change rows are under way for a while: a part is refused while one is that was
-// to be here or there. So is it while a row that was lost here is asked of another owner.
+// A row belongs to the part of its first living owner. All members must use the same list of members for that, so the
+// request contains it. A part is refused while rows move after a change, and while a row that was lost here is fetched
+// from another owner.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ class QueryParts {
   QueryParts(PoolContext& context, const Moves& moves, const Repairs& repairs)
       : context_(context), moves_(moves), repairs_(repairs) {}
 
-  // The objects that a query on this machine reads. Error::unsupported: it lies on other members too.
+  // The objects that a local query reads. Error::unsupported: the pool has other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user) const;
   // See QueryMembers.

@@ -6,15 +6,16 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "group/core_name.h"
 #include "pool/directory/placement.h"
 
 namespace offpath::pool {
 
 namespace {
 
-// where nothing could go: a look at all pools for each refused name would take the loop's time
+// pause after a search without result: searching all pools for each refused name would take the loop's time
 constexpr TimeNs sweep_again_ns = second_ns;
-// of those that can, an eighth at a time: so that one look is for many names
+// an eighth of the removable pools at a time, so that one search serves many names
 constexpr std::size_t share_that_goes = 8;
 
 }  // namespace
@@ -28,15 +29,15 @@ void Directory::change_members(std::vector<std::string> alive, TimeNs now) {
   ++view_;
   settles_until_ = deadline_after(now, options_.settle_wait_ns);
   for (auto& [name, definition] : definitions_) {
-    if (definition.name.policy == Policy::local) continue;
-    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
+    if (is_own(definition)) continue;
+    std::vector<std::string> before = std::exchange(definition.members, members_now(definition.name));
     note_losses(definition, before);
     if (!is_joining()) definition.before = std::move(before);
   }
 }
 
-// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost.
-// Members that are back are what they are: with their disk, or without anything.
+// If as many agents as there are copies go before rows have been copied again, the rows that only they had are lost.
+// Members that return may have their disk or nothing.
 void Directory::note_losses(Definition& definition, const std::vector<std::string>& before) const {
   const auto is_member = [&](const std::string& member) {
     return std::ranges::find(definition.members, member) != definition.members.end();
@@ -49,7 +50,7 @@ void Directory::note_losses(Definition& definition, const std::vector<std::strin
   if (gone.empty()) return;
   if (!users_.has_moves(definition.name.name)) definition.missed.clear();
   definition.missed.insert(definition.missed.end(), gone.begin(), gone.end());
-  if (definition.missed.size() < definition.name.options.replicas) return;
+  if (group::agents_among(definition.missed) < definition.name.options.replicas) return;
   definition.lost.insert(definition.lost.end(), definition.missed.begin(), definition.missed.end());
   definition.missed.clear();
 }
@@ -68,7 +69,7 @@ Definition* Directory::known(std::string_view name) {
 
 Result<const Definition*> Directory::find(std::string_view text, std::optional<uid_t> user) const {
   const auto known = definitions_.find(text.substr(0, text.find('?')));
-  // Without options, or as members say it: nothing has to be compared.
+  // Without options, or with the options as members send them: no comparison is needed.
   if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
   OFP_ASSIGN(const PoolName name, parse_pool_name(text));
   if (known == definitions_.end()) return nullptr;
@@ -97,13 +98,14 @@ Result<Definition*> Directory::define(std::string_view text, uid_t user, Access 
   if (made.name.options.spill != Spill::off && table_.disk() == nullptr)
     return fail(Error::unsupported,
                 "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
-  made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
+  made.members = members_now(made.name);
   made.before = made.members;
-  OFP_TRY(table_.define(made.name.name, made.name.options, user));
+  // The cores of an agent share what a pool may have there.
+  OFP_TRY(table_.define(made.name.name, made.name.options, user, std::max<std::size_t>(cores_.size(), 1)));
   made.named_at = now;
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   ++changes_;
-  if (definition.name.policy == Policy::local) return &definition;
+  if (is_own(definition)) return &definition;
   if (const Status any = check_members(definition); !any && by == By::program)
     log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
   users_.on_pool_made(definition, user, by == By::program, now, effects);
@@ -123,8 +125,27 @@ Result<Definition*> Directory::define_of_member(std::string_view text, std::uint
 }
 
 bool Directory::is_elsewhere(const Definition& definition) const noexcept {
-  return definition.name.policy != Policy::local &&
-         (definition.members.size() != 1 || definition.members.front() != self_);
+  return !is_own(definition) && (definition.members.size() != 1 || definition.members.front() != self_);
+}
+
+std::vector<std::string> Directory::members_now(const PoolName& name) const {
+  if (name.policy != Policy::local) return members_of(name.options, alive_);
+  std::vector<std::string> living;
+  for (const std::string& core : cores_)
+    if (is_alive(core)) living.push_back(core);
+  return cores_.size() <= 1 ? std::vector{self_} : living;
+}
+
+std::vector<std::string> Directory::others_of(const Definition& definition) const {
+  if (is_own(definition)) return {};
+  std::vector<std::string> others = definition.name.policy == Policy::local ? definition.members : alive_;
+  std::erase(others, self_);
+  return others;
+}
+
+Status Directory::may_be_named(std::string_view text) const {
+  if (!text.starts_with("local:") || cores_.size() > 1) return {};
+  return fail(Error::denied, "pool \"{}\" is its own agent's: another member does not name it", brief(text));
 }
 
 std::vector<std::string> Directory::owners(const Definition& definition, std::string_view row) {
@@ -157,7 +178,7 @@ Status Directory::make_room(uid_t user, TimeNs now) {
     swept_at_[user] = now;
     return full();
   }
-  // Those without options are the same when they are named again.
+  // Pools without options are the same when they are named again.
   std::ranges::sort(unused, {},
                     [](const Definition* each) { return std::pair(each->text != each->name.name, each->named_at); });
   unused.resize((unused.size() + share_that_goes - 1) / share_that_goes);
@@ -173,7 +194,7 @@ Status Directory::make_room(uid_t user, TimeNs now) {
   return {};
 }
 
-// A member that went may come back. One that never was is not waited for, unless this member has just begun.
+// A member that went may return. A member that never existed is not waited for, unless this agent has just started.
 Status Directory::check_members(const Definition& definition) const {
   if (!definition.members.empty() || !definition.before.empty() || !definition.missed.empty() ||
       !definition.lost.empty() || is_joining())

@@ -80,6 +80,51 @@ TEST_F(PoolDirectory, APoolWithCopiesLosesRowsOnlyWhenAsManyMembersGoBeforeRowsH
   EXPECT_TRUE(pool->lost.empty()) << "a member that is back has what it has";
 }
 
+TEST_F(PoolDirectory, ALocalPoolLiesOnTheCoresOfItsAgentAndOnNoOtherMember) {
+  directory_.set_self("a");
+  directory_.set_cores({"a", "a+1"});
+  directory_.change_members({"a", "a+1", "b", "b+1"}, 0);
+  ASSERT_TRUE(define("local:/p?budget=1MiB"));
+  const Definition* const pool = directory_.known("local:/p");
+  ASSERT_NE(pool, nullptr);
+  EXPECT_EQ(pool->members, (std::vector<std::string>{"a", "a+1"}));
+  EXPECT_TRUE(directory_.is_elsewhere(*pool));
+  EXPECT_FALSE(directory_.is_own(*pool));
+  EXPECT_EQ(directory_.others_of(*pool), std::vector<std::string>{"a+1"});
+  EXPECT_EQ(listener_.made, std::vector<std::string>{"local:/p?budget=1048576 by a program"})
+      << "the other core is told";
+  EXPECT_TRUE(directory_.may_be_named("local:/p"));
+  EXPECT_TRUE(table_.may_put({"local:/p", "row", "", user, 0, false}, 1 << 19, {}));
+  EXPECT_EQ(table_.may_put({"local:/p", "row", "", user, 0, false}, (1 << 19) + 1, {}).error().code, Error::too_large)
+      << "the cores share the budget";
+  directory_.change_members({"a", "b", "b+1"}, 0);
+  EXPECT_EQ(pool->members, std::vector<std::string>{"a"});
+  EXPECT_FALSE(directory_.is_elsewhere(*pool)) << "while the other core is away, this one has all";
+  ASSERT_TRUE(define("hash:/p"));
+  EXPECT_EQ(directory_.others_of(*directory_.known("hash:/p")), (std::vector<std::string>{"b", "b+1"}));
+}
+
+TEST_F(PoolDirectory, ALocalPoolOfAnAgentWithOneCoreIsNamedByNobodyElse) {
+  ASSERT_TRUE(define("local:/p"));
+  const Definition* const pool = directory_.known("local:/p");
+  ASSERT_NE(pool, nullptr);
+  EXPECT_TRUE(directory_.is_own(*pool));
+  EXPECT_EQ(pool->members, std::vector<std::string>{"a"});
+  EXPECT_TRUE(directory_.others_of(*pool).empty());
+  EXPECT_TRUE(listener_.made.empty());
+  EXPECT_EQ(directory_.may_be_named("local:/p").error().code, Error::denied);
+}
+
+TEST_F(PoolDirectory, CoresOfOneAgentThatGoCountOnce) {
+  directory_.change_members({"a", "b", "b+1", "c"}, 0);
+  ASSERT_TRUE(define("hash:/p?replicas=2"));
+  listener_.moves = true;
+  directory_.change_members({"a", "c"}, 0);
+  EXPECT_TRUE(directory_.known("hash:/p")->lost.empty()) << "no row had both copies on b";
+  directory_.change_members({"a"}, 0);
+  EXPECT_EQ(directory_.known("hash:/p")->lost.size(), 3u);
+}
+
 TEST_F(PoolDirectory, AtTheLimitTheFirstNamedOfTheUnusedPoolsGoes) {
   ASSERT_TRUE(define("local:/first", 1));
   ASSERT_TRUE(define("local:/second", 2));

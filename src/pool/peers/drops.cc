@@ -36,7 +36,7 @@ Result<std::uint64_t> Drops::drop_here(const std::string& pool, uid_t user, std:
 Status Drops::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerDrop drop{};
   OFP_TRY(wire::decode(request.payload, drop));
-  OFP_TRY(check_not_local(drop.pool));
+  OFP_TRY(context_.directory.may_be_named(drop.pool));
   OFP_ASSIGN(const Definition* const definition, context_.directory.find(drop.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
   const auto user = static_cast<uid_t>(drop.user);
@@ -59,7 +59,8 @@ void Drops::follow(const std::string& pool, uid_t user, std::string_view row_glo
   Following& following = followings_.emplace(number, Following{.user = user, .over = std::move(over)}).first->second;
   ++following.open;  // this call
   std::vector<Sent> sent;
-  std::erase_if(sent_, [&](Sent& each) {  // each is followed once: two members that sent a row to each other end so
+  std::erase_if(sent_, [&](Sent& each) {  // each move is followed once, so two members that sent a row to each other
+                                          // end
     if (each.pool != pool || !glob_matches(row_glob, each.keys.first) || !glob_matches(column_glob, each.keys.second))
       return false;
     if (each.at > now - context_.options.ask_wait_ns) sent.push_back(std::move(each));

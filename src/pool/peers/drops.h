@@ -1,9 +1,8 @@
 // Drops that follow rows on their way.
 //
-// A drop is asked of all members. One that has sent a row to its new owner may be asked before that one has it, or
-// after, when the new owner was asked before it came: either way nobody had it to drop. So a member that sends a row,
-// or has sent it within the time that a drop takes, asks its new owners to drop it too, once they have it, and answers
-// the drop only then: what is put after that is not touched.
+// A drop is sent to all members. While a row moves, its sender and its new owner may both be asked at a time when they
+// do not have it. So a member that sends a row, or has sent it within the time of a drop, asks the new owners to drop
+// it too, once they have it. It answers the drop only then, so later puts are not touched.
 #pragma once
 
 #include <deque>
@@ -22,7 +21,7 @@
 
 namespace offpath::pool {
 
-// A drop that a member is asked for.
+// A drop that a member asks for.
 [[nodiscard]] MemberRequests::Compose compose_drop(uid_t user, std::string text, std::string row_glob,
                                                    std::string column_glob);
 
@@ -43,17 +42,16 @@ class Drops {
 
   Drops(PoolContext& context, const UnderWay& moves) : context_(context), moves_(moves) {}
 
-  // This member's objects of it. Of the rows, those of which it is the first owner are counted; the other owners drop
-  // theirs.
+  // Drops this member's objects. Counts only rows of which it is the first owner; the other owners drop theirs.
   [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                                 std::string_view column_glob);
-  // `over` is called when all new owners have dropped theirs: there and then, if no row is on its way.
+  // Calls `over` when all new owners have dropped their rows; at once if no row is moving.
   void follow(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob,
               Followed over, TimeNs now, Effects& effects);
-  // Another member's.
+  // A request of another member.
   [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
 
-  // Whatever came of the move: its answer may be lost.
+  // Regardless of the move's result: its answer may be lost.
   void on_move_ended(std::uint64_t move, const Place& place, const std::vector<std::string>& owners, TimeNs now,
                      Effects& effects);
   void on_answer(std::uint64_t number, const Result<service::Answer>& answer, Effects& effects);
@@ -80,7 +78,7 @@ class Drops {
   const UnderWay& moves_;
   std::unordered_map<std::uint64_t, Following> followings_;
   std::multimap<std::uint64_t, std::uint64_t> of_moves_;  // followings that wait for a move
-  std::deque<Sent> sent_;                                 // rows that went to new owners not long ago
+  std::deque<Sent> sent_;                                 // rows that went to new owners recently
 };
 
 }  // namespace offpath::pool

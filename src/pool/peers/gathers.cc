@@ -82,7 +82,7 @@ void Gathers::ask_page(std::uint64_t number, const std::string& member, std::uin
       effects);
 }
 
-// This member's objects of it, and those that it has sent to others.
+// This member's objects, and those that it has sent to others.
 void Gathers::drop_here(std::uint64_t number, TimeNs now, Effects& effects) {
   Gather& gather = gathers_.at(number);
   if (auto dropped = drops_.drop_here(gather.pool, gather.user, gather.row_glob, gather.column_glob)) {
@@ -144,7 +144,7 @@ void Gathers::on_answer(std::uint64_t number, const std::string& member, Result<
   answered(number, gather, effects);
 }
 
-// `after`: not 0 if the member has more, after what it has said.
+// `after`: not 0 if the member has more entries behind those of its answer.
 Status Gathers::add_listed(Gather& gather, const service::Answer& answer, std::uint64_t& after) {
   wire::Listed listed{};
   Status status = wire::decode(answer.payload, listed);
@@ -183,7 +183,7 @@ void Gathers::end(std::uint64_t number, Effects& effects) {
   }
   auto items = std::make_shared<std::vector<FrameTable::Item>>();
   items->reserve(gather.items.size());
-  // Members count for themselves in which order objects came; between members there is none, so it is that of keys.
+  // Each member numbers its own objects in storing order. There is no such order between members, so keys decide.
   const Definition* const known = context_.directory.known(gather.pool);
   for (auto& [keys, item] : gather.items) {
     item.sequence = items->size() + 1;

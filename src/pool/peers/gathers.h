@@ -1,5 +1,5 @@
-// Lists and drops of programs over pools of several members: asked of all members, and put together. Of a list, a
-// channel's last one is held until the program has read all of its pages.
+// Lists and drops of programs over pools of several members: sent to all members, and combined. A channel's last list
+// is kept until the program has read all of its pages.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class Gathers {
     ~ListedBytes() {
       if (const auto at = all_->find(user_); at != all_->end() && (at->second -= bytes_) == 0) all_->erase(at);
     }
-    // All that the user's listings hold then.
+    // The total of the user's listings then.
     std::uint64_t add(std::uint64_t bytes) {
       bytes_ += bytes;
       return (*all_)[user_] += bytes;

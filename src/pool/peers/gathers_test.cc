@@ -1,4 +1,4 @@
-// Lists and drops over several members, and rows that are on their way meanwhile, without Pools.
+// Lists and drops over several members while rows move, without Pools.
 #include "pool/peers/gathers.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class Parts : public ::testing::Test, private Directory::Users, private Drops::U
     wire::encode(message, payload);
     gathers_.begin(program, user, {++ticket_, 0, payload}, drops, now_, effects_);
   }
-  // Members and numbers of what was asked since the last call.
+  // Members and numbers of the requests since the last call.
   std::map<std::string, std::uint64_t> asked() {
     std::map<std::string, std::uint64_t> members;
     for (const service::Effect& effect : effects_)
@@ -69,7 +69,7 @@ class Parts : public ::testing::Test, private Directory::Users, private Drops::U
     listed.more = more;
     return listed;
   }
-  // Rows of the reply, or why it failed; empty: there is none yet.
+  // Rows of the reply, or its error; empty without a reply.
   std::vector<std::string> reply() {
     std::vector<std::string> said;
     for (const service::Effect& effect : effects_) {

@@ -11,7 +11,7 @@ namespace offpath::pool {
 
 void Listings::ask(const std::string& member, const std::string& pool, const std::string& row, Listed listed,
                    TimeNs now, Effects& effects) {
-  // One that this agent has not met yet is not one that has nothing, though the group says not_found as well.
+  // The group also reports not_found for a member that this agent has not met; such a member may have objects.
   if (!context_.directory.is_alive(member))
     return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
   const std::uint64_t number = context_.numbers.take();
@@ -61,7 +61,7 @@ void Listings::on_answer(std::uint64_t number, const std::string& member, Result
 Status Listings::serve(ChannelNumber channel, const channel::Entry& request, Effects& effects) const {
   wire::PeerList list{};
   OFP_TRY(wire::decode(request.payload, list));
-  OFP_TRY(check_not_local(list.pool));
+  OFP_TRY(context_.directory.may_be_named(list.pool));
   OFP_ASSIGN(const Definition* const definition, context_.directory.find(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
   bool more = false;

@@ -21,12 +21,12 @@ class Listings {
 
   explicit Listings(PoolContext& context) : context_(context) {}
 
-  // The pool is one that this agent knows; the member may know nothing of it. May call `listed` at once.
+  // This agent knows the pool; the member may not. May call `listed` at once.
   void ask(const std::string& member, const std::string& pool, const std::string& row, Listed listed, TimeNs now,
            Effects& effects);
   void on_answer(std::uint64_t number, const std::string& member, Result<service::Answer> answer, TimeNs now,
                  Effects& effects);
-  // Another member's: what this agent has.
+  // A request of another member: lists this agent's objects.
   [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, Effects& effects) const;
 
   void add_pools(std::set<std::string_view>& names) const;

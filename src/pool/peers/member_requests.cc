@@ -16,7 +16,7 @@ std::uint64_t MemberRequests::ask(Asking asking, wire::EntryKind kind, TimeNs de
                            inbox_bytes,
                            std::move(compose)};
   asked.body = std::move(body);
-  effects.emplace_back(std::move(asked));
+  effects.push_back(std::move(asked));
   askings_.emplace(number, std::move(asking));
   return number;
 }

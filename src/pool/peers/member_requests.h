@@ -1,5 +1,5 @@
-// Requests under way to other members. Each has a number, which its token carries, and a note of what its answer is
-// for. The note is given back once, with the answer; an answer whose note was forgotten is not wanted any more.
+// Requests under way to other members. Each has a number, which its token carries, and a note of its purpose. The note
+// is returned once, with the answer. An answer without a note is ignored.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ struct Asking {
   enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
   std::uint64_t number;  // of the put, get, gather, listing or following
   std::string member;
-  FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
+  FrameTable::Get get{};  // deliver: the request it answers; removal: the object; compare: the pool
   FramePtr object{};
   std::uint64_t counter = 0;  // put: its stamp
-  WaitCharge charge{};        // get, gather, cancel: of the request, which may be over before
+  WaitCharge charge{};        // get, gather, cancel: the waiting request, which may end before
 };
 
 class MemberRequests {
@@ -42,15 +42,15 @@ class MemberRequests {
 
   explicit MemberRequests(Numbers& numbers) : numbers_(numbers) {}
 
-  // `object`: what the request names, null if nothing. `inbox_bytes`: memory for what is pushed with the answer.
-  // Returns the request's number.
+  // `object`: the named object, may be null. `inbox_bytes`: memory for an object pushed with the answer. Returns the
+  // request's number.
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     Compose compose, Effects& effects, std::vector<std::byte> body = {});
-  // Says that what was asked under `number` is not wanted any more. Nothing depends on the answer: a member that has
-  // not heard of it gives up when the time is over, or when the channel ends.
+  // Cancels request `number`. The answer does not matter: a member that misses the cancellation gives up at the
+  // deadline, or when the channel ends.
   void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
               TimeNs deadline, Effects& effects);
-  // The request whose answer has arrived. Empty: it was forgotten.
+  // Takes the note of an arrived answer. Empty: it was forgotten.
   [[nodiscard]] Askings::node_type take(std::uint64_t token);
   void forget(std::uint64_t number) { askings_.erase(number); }
   [[nodiscard]] std::size_t size() const noexcept { return askings_.size(); }

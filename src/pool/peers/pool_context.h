@@ -1,10 +1,8 @@
-// State that all parts of Pools share: options, the table of what this agent holds, requests under way to other
-// members, numbers, stamps of puts, counters, and the earliest time at which something has to be done. A part needs
-// this and the parts that its constructor names.
+// State that all parts of Pools share: options, the table of this agent's objects, requests under way to other members,
+// numbers, stamps of puts, counters, and the next deadline. A part needs this and the parts that its constructor names.
 //
-// Read this first in src/pool/peers, then directory.h (pools and members), member_requests.h (what is asked of
-// members), and the three kinds of requests that follow rows: listings.h, gathers.h, drops.h; removals.h is for objects
-// of services.
+// Read this first in src/pool/peers, then directory.h (pools and members), member_requests.h (requests to members), and
+// the three kinds of requests that follow rows: listings.h, gathers.h, drops.h; removals.h is for objects of services.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +21,7 @@ namespace offpath::pool {
 
 using Place = FrameTable::Place;
 
-// Counters that stamp puts: larger than any that was seen, and those of several agents about in the order of their
+// Counters that stamp puts: larger than any seen so far; those of several agents are about in the order of their
 // clocks.
 class PutClock {
  public:
@@ -49,7 +47,7 @@ struct PoolContext {
   static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
     effects.push_back(service::FailEffect{channel, ticket, wire::any_reply, std::move(failure)});
   }
-  // Whether asking again, or another member, may end otherwise.
+  // Whether a repetition, or another member, may have another result.
   [[nodiscard]] static bool may_pass(Error code) noexcept;
 
   const PoolsOptions options;
@@ -59,7 +57,7 @@ struct PoolContext {
   MemberRequests requests{numbers};
   PutClock clock;
   PoolsCounters counters;
-  TimeNs now = 0;       // of the last event, for what is called without a time
+  TimeNs now = 0;       // of the last event, for calls without a time
   TimeNs next = never;  // the earliest time at which something has to be done
 };
 

@@ -5,23 +5,26 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "pool/table/frame_table.h"
+#include "pool/table/table_limits.h"
 
 namespace offpath::pool {
 
+class ObjectStore;
+
 struct PoolsOptions {
-  FrameTable::Limits table;
+  TableLimits table;
   TimeNs put_wait_ns = 30 * second_ns;            // until a put whose owners cannot be reached, or are full, has failed
-  TimeNs ask_wait_ns = 5 * second_ns;             // for an answer to what is answered at once
+  TimeNs ask_wait_ns = 5 * second_ns;             // for answers that need no waiting
   TimeNs retry_ns = 50 * millisecond_ns;          // between attempts at one member
   std::uint32_t moves_max = 16;                   // rows under way to new owners at a time
   TimeNs move_retry_ns = 5 * second_ns;           // until one that failed is tried again
-  std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the memory there is
-  std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all that is set aside for what other members keep here
-  TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare what they have
-  TimeNs settle_wait_ns = 10 * second_ns;         // after members changed: all are asked for a row its owners lack
+  std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the agent's memory
+  std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all reserves for objects of other members
+  TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare their objects
+  TimeNs settle_wait_ns = 10 * second_ns;         // after members changed: the time in which all members are asked for
+                                                  // a row that its owners lack
   std::int64_t (*real_clock)() = nullptr;         // CLOCK_REALTIME, which stamps puts; null: the time that is given
-  // at start, until rows from disk go where they belong: until then members are still met
+  // at start, until rows from disk move to their owners: members are still being met
   TimeNs join_wait_ns = 3 * second_ns;
   std::shared_ptr<ObjectStore> store{};  // where objects of pools with spill go; null: there are none
 };
@@ -31,8 +34,9 @@ struct PoolsCounters {
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;  // asked by them
   std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_under_way = 0, pulls_waiting = 0, moves_waiting = 0,
                 removals_waiting = 0;
-  std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
-  std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
+  std::uint64_t conflicts = 0;            // objects given up here for others under their keys, from two sides of a
+                                          // partition
+  std::uint64_t comparisons_waiting = 0;  // comparisons with other owners that are still due since members changed
 };
 
 }  // namespace offpath::pool

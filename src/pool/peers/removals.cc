@@ -9,11 +9,10 @@
 namespace offpath::pool {
 
 void Removals::add(const Definition& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
-  // Those that live, and those that would be owners if all of the pool's members did: their disks have it when they are
-  // back.
+  // Living members, and absent ones that would be owners: their disks still have it when they return.
   const PoolOptions& options = pool.name.options;
   std::vector<std::string> named = options.members, holders = Directory::owners(pool, keys.first);
-  std::erase_if(named, [](const std::string& each) { return glob_prefix(each) != each; });  // a pattern names nobody
+  std::erase_if(named, [](const std::string& each) { return glob_prefix(each) != each; });  // a pattern names no member
   std::ranges::sort(named);
   for (std::string& each : owners_of(pool.name.policy, options.replicas, keys.first, named))
     if (std::ranges::find(holders, each) == holders.end()) holders.push_back(std::move(each));

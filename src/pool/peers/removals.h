@@ -1,5 +1,5 @@
-// Objects of services that were forgotten, and that other members may still hold: each member is asked to drop its copy
-// until it confirms. One that is away is asked when it is back.
+// Forgotten objects of services that other members may still hold: each member is asked to drop its copy until it
+// confirms. An absent member is asked when it is back.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ class Removals {
 
   // Asks all members that may hold it; this agent's own copy is gone already.
   void add(const Definition& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
-  // It is kept anew, or all of its pool was dropped: nobody is asked for it any more.
+  // It is kept again, or its whole pool was dropped: no member is asked any more.
   void erase(const std::string& pool, const FrameTable::Keys& keys);
   void erase_pool(const std::string& pool);
 
   [[nodiscard]] bool contains(const Place& place) const;
   void add_pools(std::set<std::string_view>& names) const;
 
-  // They are asked at once for what they still hold.
+  // These members are asked at once to drop the copies they may hold.
   void on_newcomers(const std::vector<std::string>& members, TimeNs now);
   void on_answer(const Asking& asked, const Status& status, TimeNs now);
   void on_time(TimeNs now, Effects& effects);

@@ -1,5 +1,5 @@
-// Any bytes as an object that a program serialised: read by libarrow as queries do it, within a bound of memory.
-// Refused, or answered, by loops and by plans, and nothing of that memory stays held.
+// Any bytes as an object that a program serialised, read by libarrow as in queries, within a bound of memory. Loops and
+// plans refuse or answer it, and release all of that memory.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

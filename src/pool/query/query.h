@@ -1,7 +1,7 @@
-// What a query asks, and its bytes: wire/query/query.h. Its names are names of this folder, too.
+// The contents and the bytes of a query: wire/query/query.h. Its names are imported into this namespace.
 //
 // Read this first in src/pool/query, then wire/query/expression.h (what is computed for each row), query_run.h (how one
-// member computes) and query_service.h (how the answer reaches who asked).
+// member computes) and query_service.h (how the answer reaches the asker).
 #pragma once
 
 #include "wire/query/query.h"

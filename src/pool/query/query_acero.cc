@@ -1,5 +1,5 @@
-// Everything the loops do not know, by libarrow's plans: each over some pieces, so that a stop is seen between them and
-// what a plan holds at a time is bounded by what it is given.
+// Queries that the loops do not support, by libarrow's plans. Each plan runs over some pieces, so a stop takes effect
+// between plans and the memory of a plan is bounded by its input.
 #include <algorithm>
 
 #include <arrow/acero/exec_plan.h>
@@ -23,8 +23,8 @@ bool has_dense_union(const arrow::DataType& type) {
          std::ranges::any_of(type.fields(), [](const auto& field) { return has_dense_union(*field->type()); });
 }
 
-// A slice of a dense union has its children whole: slices put together would have them many times, and so would the
-// frames of an answer. Its rows are taken instead, with the values that they show.
+// A slice of a dense union keeps its whole children, so concatenated slices, and frames of an answer, would repeat
+// them. The rows are taken instead, with the values they refer to.
 Result<std::shared_ptr<arrow::Array>> with_own_children(std::shared_ptr<arrow::Array> array,
                                                         arrow::MemoryPool& memory) {
   if (!has_dense_union(*array->type())) return array;
@@ -38,8 +38,8 @@ Result<std::shared_ptr<arrow::Array>> with_own_children(std::shared_ptr<arrow::A
   return array;
 }
 
-// Each thread runs plans of its own, one at a time and on itself alone: a plan that is spread over threads is still
-// being taken down on some of them when its answer is there, and what it holds would have to outlive that.
+// Each thread runs plans of its own, one at a time. A plan over several threads would still be destroyed on some of
+// them after its answer has arrived, so its inputs would have to live longer.
 class Acero final : public QueryWay {
  public:
   Result<QueryStep> step(QueryWork& work, const std::stop_token& stop) override {
@@ -96,7 +96,7 @@ class Acero final : public QueryWay {
 
   Result<QueryStep> aggregate(QueryWork& work, const std::stop_token& stop) {
     Batches partials;
-    do {  // of no rows, too: their answer has types
+    do {  // also without rows: the answer needs types
       std::vector<Group> groups = next_groups(work);
       OFP_TRY(work.for_pieces(0, groups.size(), stop, [&](unsigned, std::size_t number) -> Status {
         OFP_ASSIGN(const auto table, run(work, groups[number], aggregate_plan(work)));

@@ -1,4 +1,4 @@
-// Aggregates by loops: each thread reduces the pieces it takes, and what the threads have is put together at the end.
+// Aggregates by loops: each thread reduces its pieces, and the threads' results are combined at the end.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t accumulators_of_each = 3;  // sum, least, most
 
-// The neutral element, as wide as the lane's accumulator is.
+// The neutral element, as wide as the lane's accumulator.
 template <bool least>
 std::uint64_t neutral(Lane lane) {
   const auto bits = [](auto value) { return std::bit_cast<std::uint64_t>(value); };
@@ -41,7 +41,7 @@ std::uint64_t neutral(Lane lane) {
   }
 }
 
-// Over one value of each thread, as the loops go over many. The accumulators are the lane's own kind made wide.
+// Reduces one value of each thread with the loops. The accumulators are of the lane's own kind, widened.
 Lane wide(Lane lane) noexcept {
   if (lane == Lane::f32 || lane == Lane::f64) return Lane::f64;
   return lane <= Lane::i64 ? Lane::i64 : Lane::u64;

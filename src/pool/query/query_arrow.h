@@ -1,4 +1,4 @@
-// The query's common use of libarrow. Only query_*.cc include this.
+// How queries use libarrow. Only query_*.cc include this.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include <arrow/api.h>
 #include <arrow/compute/expression.h>
+#include <arrow/compute/initialize.h>
 
 #include "mover/arrow_memory.h"
 #include "pool/query/query_run.h"
@@ -32,16 +33,21 @@ using Batches = std::vector<std::shared_ptr<arrow::RecordBatch>>;
 
 [[nodiscard]] tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step);
 
-// The bound of the memory (mover::ArrowMemory) that libarrow gets for all queries of a user together.
+// Before a function of the library is called: an agent whose pools lie elsewhere combines answers, but ran no query.
+[[nodiscard]] inline Status start_compute() {
+  OFP_ARROW(arrow::compute::Initialize(), "starting");
+  return {};
+}
+
+// The bound of libarrow's memory (mover::ArrowMemory) for all queries of a user together.
 inline constexpr std::string_view queries_setting = "queries.memory_max";
 
-// The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and the like are checked,
-// for they may come from another process. Compressed bodies, and what lies at no multiple of its type's size, are in
-// `memory`.
+// The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and similar values are
+// checked, because they may come from another process. Expanded bodies and realigned values are in `memory`.
 [[nodiscard]] Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source,
                                                                                       arrow::MemoryPool& memory);
 
-// Bound to the schema, constants folded. Errors name a column that is not there, and those that are.
+// Bound to the schema, constants folded. Errors name a missing column, and the existing ones.
 [[nodiscard]] Result<arrow::compute::Expression> bind_to(const Expression& expression, const arrow::Schema& schema,
                                                          arrow::MemoryPool& memory);
 
@@ -60,21 +66,21 @@ struct BoundQuery {
   std::shared_ptr<arrow::Schema> input;  // the columns that are needed, in the frames' order
   std::vector<int> columns;              // their places in the frames
   std::optional<arrow::compute::Expression> filter;
-  std::vector<Projection> projections;  // of a query without aggregates: one for each column of the answer
+  std::vector<Projection> projections;  // without aggregates: one for each column of the answer
   std::vector<Aggregate> aggregates;
-  std::shared_ptr<arrow::Schema> output;  // of aggregates: of the partial answer
+  std::shared_ptr<arrow::Schema> output;  // with aggregates: of the partial answer
 };
 [[nodiscard]] Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema,
                                          arrow::MemoryPool& memory);
 
 // The names of the columns of aggregate `index` in a partial answer: "3.sum"; a mean is a sum and a count.
 [[nodiscard]] std::vector<std::string> partial_names(std::size_t index, AggregateFunction function);
-// Of a histogram's answer: its counts.
+// The type of a histogram's counts.
 [[nodiscard]] std::shared_ptr<arrow::DataType> histogram_type(const Aggregate& aggregate);
 
 // ---- frames of the answer
 
-// A frame whose columns are still to be filled: fixed width, without nulls.
+// A frame whose columns are not filled yet: fixed width, without nulls.
 struct OpenFrame {
   FramePtr frame;
   std::vector<std::byte*> columns;
@@ -86,7 +92,7 @@ struct OpenFrame {
 // One row from partial answers, each a batch of one row of bound.output.
 [[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials,
                                                                            arrow::MemoryPool& memory);
-// Several of them as one of the same form.
+// Combines several partial answers into one.
 [[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials,
                                                                         arrow::MemoryPool& memory);
 

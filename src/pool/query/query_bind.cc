@@ -1,7 +1,8 @@
-// Names and types: from what was asked to what libarrow computes over one schema.
+// Binds a query's names and types to one schema, for libarrow.
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <arrow/compute/api.h>
 #include <arrow/compute/initialize.h>
@@ -139,7 +140,8 @@ Result<cp::Expression> translate(const Expression& expression, const arrow::Sche
     options = std::make_shared<cp::CastOptions>(cp::CastOptions::Safe(type_of(expression.target)));
   if (expression.function == Function::is_null) options = std::make_shared<cp::NullOptions>();
   if (expression.function == Function::is_in && !has_typed_value(expression)) {
-    // Arrow compares the types of column and values, and these have none: nothing is found but nulls, if one is named.
+    // Arrow compares the types of column and values, and these values have no type: only nulls are found, if one is
+    // named.
     OFP_ASSIGN(cp::Expression argument, translate(expression.arguments[0], schema, memory));
     return cp::and_(cp::is_null(std::move(argument)), cp::literal(count > 1));
   }
@@ -168,7 +170,7 @@ bool has_order(const arrow::DataType& type) {
          arrow::is_temporal(type.id()) || type.id() == arrow::Type::BOOL;
 }
 
-// The values of an axis as float64, whatever numbers they are.
+// The values of an axis, converted to float64.
 Result<std::vector<cp::Expression>> bind_axes(const Aggregate& aggregate, const arrow::Schema& input,
                                               arrow::MemoryPool& memory) {
   std::vector<cp::Expression> axes;
@@ -203,7 +205,7 @@ Status bind_aggregates(const Query& query, BoundQuery& bound, arrow::MemoryPool&
       const bool compares =
           aggregate.function == AggregateFunction::min || aggregate.function == AggregateFunction::max;
       if ((sums && sum_type(of) == nullptr) || (compares && !has_order(of)))
-        return fail(Error::schema, "{} \"{}\" is of type {}, of which there is none",
+        return fail(Error::schema, "{} \"{}\" is of type {}, which does not support it",
                     aggregate_name(aggregate.function), aggregate.name, of.ToString());
       if (sums) type = sum_type(of);
       if (compares) type = made.expression->type()->GetSharedPtr();
@@ -230,7 +232,7 @@ Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQu
   for (const Projection& projection : query.projections) {
     OFP_ASSIGN(cp::Expression expression, bind_to(projection.expression, *bound.input, memory));
     const auto* const column = expression.parameter();
-    if (column != nullptr && column->indices.size() == 1)  // as it is, whether it may be null included
+    if (column != nullptr && column->indices.size() == 1)  // unchanged, nullability included
       fields.push_back(bound.input->field(column->indices[0])->WithName(projection.name));
     else
       fields.push_back(arrow::field(projection.name, expression.type()->GetSharedPtr()));

@@ -1,5 +1,5 @@
-// Partial answers put together. Sums are summed, minima compared, counts summed; a mean is divided at the end, so that
-// members of different size count as they should.
+// Combines partial answers: sums and counts are added, minima and maxima compared. A mean is divided at the end, so
+// each member counts by its size.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ Result<std::shared_ptr<arrow::Array>> fold_column(const std::string& name,
                                                   const std::shared_ptr<arrow::ChunkedArray>& values,
                                                   arrow::MemoryPool& memory) {
   cp::ExecContext context(&memory);
-  // Of nothing but nulls, which are there without type where no row was: stays null.
+  // Only nulls, without type if there was no row: stays null.
   OFP_ARROW_ASSIGN(const arrow::Datum folded, cp::CallFunction(function_of(name), {values}, &context),
                    "combining answers");
   OFP_ARROW_ASSIGN(const auto typed, folded.scalar()->CastTo(values->type()), "combining answers");
@@ -75,6 +75,7 @@ Result<std::shared_ptr<arrow::Array>> divide(const arrow::Array& sum, const arro
 Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials,
                                                           arrow::MemoryPool& memory) {
   if (partials.empty()) return fail(Error::invalid, "there are no answers to combine");
+  OFP_TRY(start_compute());
   std::size_t expected = 0;
   for (const Aggregate& aggregate : query.aggregates) expected += partial_names(0, aggregate.function).size();
   const auto& schema = partials.front()->schema();

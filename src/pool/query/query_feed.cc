@@ -1,4 +1,4 @@
-// A query over frames that a feed makes: each step reads some of them, and asks a run of its own about these.
+// A query over the frames of a feed: each step reads some of them, and runs the query over these.
 #include <algorithm>
 #include <utility>
 
@@ -54,7 +54,7 @@ class FedRun final : public QueryRun {
   const QueryCounters& counters() const noexcept override { return counters_; }
 
  private:
-  // Several frames to a run: what a filter leaves of each may be little, and goes into frames together.
+  // Several frames in a run: a filter may leave few rows of each, which then share frames.
   Result<bool> open_next(const std::stop_token& stop) {
     std::vector<QuerySource> sources;
     for (std::uint64_t bytes = 0; bytes < limits_.step_bytes;) {

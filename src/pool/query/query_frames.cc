@@ -17,7 +17,7 @@ constexpr std::uint64_t end_bytes = 8;
 constexpr std::uint8_t end_of_stream[end_bytes] = {0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0};
 constexpr std::int64_t nothing = 0;  // the address of a column without rows
 
-// A frame's bytes; whoever reads them holds the frame.
+// A frame's bytes; readers hold the frame.
 class FrameBuffer final : public arrow::Buffer {
  public:
   explicit FrameBuffer(FramePtr frame)
@@ -106,8 +106,8 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
   return std::pair{reader->schema(), std::move(batches)};
 }
 
-// The messages' metadata depends on lengths alone: it is written over columns that are not there yet, and tells where
-// their bytes are to be.
+// The messages' metadata depends on lengths alone, so it is written before the columns are filled, and gives their
+// places.
 Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows,
                              service::BufferCache& cache, uid_t user, arrow::MemoryPool& memory) {
   arrow::ArrayVector columns;

@@ -1,5 +1,5 @@
-// Any bytes as a query of a small frame of every kind of column: refused or answered, by loops and by plans alike, and
-// what was understood can be said again.
+// Any bytes as a query of a small frame with every kind of column: loops and plans refuse or answer it alike, and an
+// accepted query can be encoded again.
 #include <cstddef>
 #include <cstdint>
 

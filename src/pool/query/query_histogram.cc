@@ -12,7 +12,7 @@ namespace cp = arrow::compute;
 
 namespace {
 
-// One axis: which bin a value is in. Edges are those of numpy.linspace, to the bit: this file is compiled without
+// One axis: the bin of a value. Edges equal numpy.linspace's to the bit, because this file is compiled without
 // contraction.
 class Bins {
  public:

@@ -1,4 +1,4 @@
-// libarrow is loaded within the step of a query, that is in a job, and not by what the loop calls before.
+// libarrow is loaded within the step of a query, in a job, and not by earlier calls on the loop.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// The members that have a query's rows, as the service of queries sees them (Pools implement it; tests have doubles).
+// The members with a query's rows, as the query service sees them (implemented by Pools, and by doubles in tests).
 #pragma once
 
 #include <cstdint>
@@ -19,37 +19,37 @@ class QueryMembers {
  public:
   [[nodiscard]] virtual const std::string& self() const noexcept = 0;
 
-  // The objects to read, in order, where all rows lie here; failures are the query's.
+  // The objects to read, in order, if all rows are here; failures are the query's.
   [[nodiscard]] virtual Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                                 std::string_view column_glob, uid_t user) = 0;
 
-  // The members with rows of a pool that lies on others than this one alone; nothing, if it does not.
+  // The members of a pool with other members than this one; empty if this member has all rows.
   struct Spread {
     std::string text;                  // the pool's name with its options
-    std::uint64_t view = 0;            // stands for the members
+    std::uint64_t view = 0;            // identifies the list of members
     std::vector<std::string> members;  // in the order of names
     std::uint32_t replicas = 1;        // of each row
-    std::vector<std::string> order{};  // columns by which each member's rows are ordered, and the answer's are to be
-    uid_t owner = 0;                   // whose pool it is here
+    std::vector<std::string> order{};  // columns that order each member's rows, and the answer's
+    uid_t owner = 0;                   // the pool's owner here
   };
   [[nodiscard]] virtual Result<std::optional<Spread>> spread(const std::string& pool) = 0;
 
-  // Members that were lost with rows of the pool, as far as is known here.
+  // Members that were lost with rows of the pool, as far as this agent knows.
   [[nodiscard]] virtual std::vector<std::string> lost(const std::string& pool) const = 0;
 
-  // Of the objects here, those whose rows have this member for their first owner; none is no failure.
-  // Error::would_block: members are changing, so that a row might be read twice or not at all.
+  // The objects here whose rows have this member as first owner; an empty result is not an error. Error::would_block:
+  // members are changing, so a row might be read twice or missed.
   struct Part {
     std::string pool, row_glob, column_glob;
     uid_t user = 0;
     std::uint64_t view = 0;
-    uid_t owner = 0;  // whose pool it is where the query began
+    uid_t owner = 0;  // the pool's owner at the member where the query began
   };
   [[nodiscard]] virtual Result<std::vector<QuerySource>> choose_part(const Part& part, service::Effects& effects) = 0;
 
-  // Counts one request of that user with so many bytes until the charge is destroyed. Error::too_large: too many wait.
+  // Charges one request of that user with so many bytes until the result is destroyed. Error::too_large: too many wait.
   [[nodiscard]] virtual Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) = 0;
-  // Asks another member; failures name it. `frame`, or where there is none `done`, is what it answered.
+  // Asks another member; failures name it. The answer is `frame`, or `done` without a frame.
   struct Reply {
     FramePtr frame;
     std::uint64_t done = 0;
@@ -60,7 +60,7 @@ class QueryMembers {
   virtual void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline,
                           std::vector<std::byte> body, Compose compose, Fetched fetched, TimeNs now,
                           service::Effects& effects) = 0;
-  // Nobody wants that part any more.
+  // The part is not needed any more.
   virtual void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, service::Effects& effects) = 0;
 
   // Answers a request of a program or of a member with a frame.

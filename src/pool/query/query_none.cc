@@ -1,4 +1,4 @@
-// An agent without libarrow: it knows what a query is, and says that it cannot answer one.
+// An agent without libarrow: it decodes queries, and refuses them.
 #include "pool/query/query_run.h"
 
 namespace offpath::pool {

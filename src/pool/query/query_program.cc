@@ -66,7 +66,7 @@ std::optional<std::uint64_t> constant_bits(const arrow::Scalar& scalar, Lane lan
   });
 }
 
-// The same number in a narrower type, if it is one there.
+// The same number in a narrower type, if that represents it.
 std::optional<std::uint64_t> narrow(std::uint64_t bits, Lane from, Lane to) {
   return with_lane(from, [&](auto wide) -> std::optional<std::uint64_t> {
     using Wide = decltype(wide);
@@ -163,7 +163,7 @@ VectorProgram::Number VectorProgram::narrowed(std::uint16_t constant, Lane lane)
   return bits ? add_value(Kind::constant, lane, 0, *bits) : Number{};
 }
 
-// A comparison of x, made wider, with a constant that is a number of x's own type, too: compares x as it lies.
+// A comparison of a widened x with a constant that x's own type represents: compares x itself.
 VectorProgram::Number VectorProgram::compile_narrow(const cp::Expression::Call& call) {
   for (const std::size_t side : {0u, 1u}) {
     const auto* const cast = call.arguments[side].call();
@@ -198,7 +198,7 @@ VectorProgram::Number VectorProgram::compile_pair(std::string_view function, std
     return {};
   }
   if (compares) return add_step(loops_->comparison[*compares][number][form], a, b, Lane::mask);
-  // Integers overflow and divide by zero, which is to be an error: not here.
+  // Integer overflow and division by zero are errors, which loops do not report: not supported here.
   const auto computes = index_in(arithmetic_names, function);
   if (!computes || (lane != Lane::f32 && lane != Lane::f64)) return {};
   if (*computes == static_cast<std::size_t>(Arithmetic::divide)) return {};  // by zero it is an error, too
@@ -261,8 +261,8 @@ std::optional<std::uint16_t> VectorProgram::add(const cp::Expression& bound) {
   return static_cast<std::uint16_t>(results_.size() - 1);
 }
 
-// A register is free again after the last step that reads it. What nothing reads, such as a copy that a narrower
-// constant has replaced, is left out.
+// A register is free again after its last reader. Steps without a reader, such as a copy that a narrower constant has
+// replaced, are left out.
 bool VectorProgram::finish() {
   known_.clear();
   std::vector<bool> used(values_.size(), false);
@@ -281,7 +281,7 @@ bool VectorProgram::finish() {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
     if (spare.empty()) spare.push_back(static_cast<std::uint16_t>(registers_++));
-    values_[step.to].place = spare.back();  // never where a or b are: those are given back after it
+    values_[step.to].place = spare.back();  // never the register of a or b: those are released later
     spare.pop_back();
     give_back(step.a, i);
     if (step.b != step.a) give_back(step.b, i);

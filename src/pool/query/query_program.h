@@ -1,6 +1,6 @@
-// Expressions as vector loops over chunks of rows: a chunk's values of every step stay in the core's cache, where a
-// library that runs one kernel after the other over whole columns goes to memory for each. Equal parts of expressions
-// are computed once. Only query_*.cc include this.
+// Expressions as vector loops over chunks of rows. A chunk's intermediate values stay in the core's cache, whereas one
+// kernel after the other over whole columns goes to memory each time. Equal parts of expressions are computed once.
+// Only query_*.cc include this.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class VectorProgram {
  public:
   explicit VectorProgram(const LoopTable& loops) : loops_(&loops) {}
 
-  // The number of the result, or nothing if the expression has a part there are no loops for. It is bound to the
+  // The number of the result, or nothing if there are no loops for some part of the expression. It is bound to the
   // program's columns, which have no nulls.
   [[nodiscard]] std::optional<std::uint16_t> add(const arrow::compute::Expression& bound);
   // After the last add. False if it would need too many registers.
@@ -47,7 +47,7 @@ class VectorProgram {
   struct Value {
     Kind kind;
     Lane lane;
-    std::uint16_t place;  // of a column its number, of what is computed its register
+    std::uint16_t place;  // the number of a column, or the register of a computed value
     std::uint64_t bits;   // of a constant
   };
   struct Step {

@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include <arrow/acero/exec_plan.h>
-#include <arrow/compute/initialize.h>
 
 #include "base/bytes.h"
 #include "loop/job_pool.h"
@@ -16,7 +15,7 @@ namespace offpath::pool {
 
 namespace {
 
-// Columns without bytes may be said to have any number of rows.
+// Columns without bytes can declare any number of rows.
 constexpr std::size_t pieces_max = 1 << 20;
 
 class ArrowRun final : public QueryRun {
@@ -76,7 +75,7 @@ class ArrowRun final : public QueryRun {
     }
     work_.counters.rows_read += static_cast<std::uint64_t>(batch->num_rows());
     work_.counters.bytes_read += static_cast<std::uint64_t>(batch->num_rows()) * row_bytes;
-    // A piece is about as much as half of a core's own cache holds, however wide the rows are.
+    // A piece is about half of a core's own cache, for rows of any width.
     const std::uint64_t rows_max = std::clamp<std::uint64_t>(
         (std::uint64_t{1} << 20) / std::max<std::uint64_t>(row_bytes, 1), chunk_rows, piece_rows_max);
     if (static_cast<std::uint64_t>(whole.num_rows()) / piece_rows_max >
@@ -120,7 +119,7 @@ Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QueryS
                                                  const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
                                                  std::shared_ptr<service::BufferCache> cache, uid_t user) {
   if (sources.empty()) return fail(Error::not_found, "there are no frames to query");
-  OFP_ARROW(arrow::compute::Initialize(), "starting");
+  OFP_TRY(start_compute());
   if (sources.front().feed)
     return make_fed_run(std::move(query), std::move(sources.front()), limits, std::move(threads), std::move(cache),
                         user);

@@ -1,8 +1,10 @@
-// Whole rows or computed columns, by loops, in two passes over a few frames' worth of pieces: which rows are chosen,
-// then, their number known, their values straight into where the answer's frames have them.
+// Whole rows or computed columns, by loops, in two passes over pieces for a few frames. The first chooses rows; the
+// second, knowing their number, writes their values straight into the answer's frames.
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "pool/query/query_work.h"
 
@@ -15,13 +17,19 @@ struct Column {
   int copied = -1;
   std::uint16_t result = 0;
   std::size_t width = 0;
+  std::optional<std::size_t> kept_at;  // bytes of a row kept before this column; nothing: the column is not kept
 };
 
+// Of a piece. If few rows are chosen, columns that both filter and answer need are copied while they are in the core's
+// cache, so they are not read from memory again.
 struct Chosen {
   bool all = false;
   std::vector<std::uint16_t> numbers;  // rows of the piece
   std::size_t count = 0;
+  std::unique_ptr<arrow::Buffer> kept;  // column by column, each with room for kept_rows
+  std::size_t kept_rows = 0;
 };
+constexpr std::size_t kept_part = 4;  // at most one of so many rows of a piece is kept
 
 struct Scratch {
   std::vector<const std::byte*> places, gathered;
@@ -38,6 +46,8 @@ class SelectLoops final : public QueryWay {
       const auto result = filter_.add(*work.bound.filter);
       if (!result || filter_.lane(*result) != Lane::mask) return false;
       has_filter_ = true;
+      for (const int column : filter_.columns())
+        filter_widths_.push_back(static_cast<std::size_t>(work.bound.input->field(column)->type()->byte_width()));
     }
     for (const auto& projection : work.bound.projections) {
       const auto* const parameter = projection.expression.parameter();
@@ -56,6 +66,8 @@ class SelectLoops final : public QueryWay {
         computes_ = true;
       }
       row_bytes_ += column.width;
+      if (column.copied >= 0 && std::ranges::count(filter_.columns(), column.copied) != 0)
+        column.kept_at = std::exchange(kept_row_bytes_, kept_row_bytes_ + column.width);
       columns_.push_back(column);
     }
     return filter_.finish() && program_.finish();
@@ -77,7 +89,7 @@ class SelectLoops final : public QueryWay {
   }
 
  private:
-  // Pieces until there is enough for a step's frames, as far as can be told before they are looked at.
+  // Takes pieces until there is enough for a step's frames, by an estimate before they are read.
   Status take_wave(QueryWork& work, const std::stop_token& stop, QueryStep& done, std::uint64_t& answered) {
     const std::size_t begin = next_;
     const std::uint64_t row_bytes = std::max<std::uint64_t>(row_bytes_, 1);
@@ -85,10 +97,11 @@ class SelectLoops final : public QueryWay {
     std::uint64_t rows = 0;
     while (next_ < work.pieces.size() && (next_ == begin || rows * row_bytes < wave_bytes))
       rows += work.pieces[next_++].rows;
-    chosen_.assign(next_ - begin, {});
+    chosen_.clear();
+    chosen_.resize(next_ - begin);
     scratch_.resize(std::max(1u, work.limits.threads));
     OFP_TRY(work.for_pieces(begin, next_, stop, [&](unsigned thread, std::size_t piece) -> Status {
-      choose(work.pieces[piece], scratch_[thread], chosen_[piece - begin]);
+      choose(work.pieces[piece], scratch_[thread], chosen_[piece - begin], *work.memory);
       return {};
     }));
     std::vector<OpenFrame> frames;
@@ -96,8 +109,9 @@ class SelectLoops final : public QueryWay {
     OFP_TRY(open_frames(work, frames, places, answered));
     OFP_TRY(work.for_pieces(begin, next_, stop, [&](unsigned thread, std::size_t piece) -> Status {
       const auto [frame, row] = places[piece - begin];
-      if (const Chosen& chosen = chosen_[piece - begin]; chosen.count > 0)
-        fill(work.pieces[piece], scratch_[thread], chosen, frames[frame].columns, row);
+      Chosen& chosen = chosen_[piece - begin];
+      if (chosen.count > 0) fill(work.pieces[piece], scratch_[thread], chosen, frames[frame].columns, row);
+      chosen = {};
       return {};
     }));
     for (OpenFrame& frame : frames) done.frames.push_back(std::move(frame.frame));
@@ -124,7 +138,7 @@ class SelectLoops final : public QueryWay {
     return {};
   }
 
-  void choose(const Piece& piece, Scratch& scratch, Chosen& chosen) const {
+  void choose(const Piece& piece, Scratch& scratch, Chosen& chosen, arrow::MemoryPool& memory) const {
     if (!has_filter_) {
       chosen.all = true;
       chosen.count = piece.rows;
@@ -132,15 +146,45 @@ class SelectLoops final : public QueryWay {
     }
     scratch.filter_registers.resize(filter_.register_bytes());
     chosen.numbers.resize(piece.rows);
+    chosen.kept_rows = piece.rows / kept_part / 8 * 8;  // values stay aligned
+    if (kept_row_bytes_ > 0)                            // without memory no column is kept
+      chosen.kept = arrow::AllocateBuffer(static_cast<std::int64_t>(chosen.kept_rows * kept_row_bytes_), &memory)
+                        .ValueOr(nullptr);
     for (std::size_t row = 0; row < piece.rows; row += chunk_rows) {
       const std::size_t rows = std::min(chunk_rows, piece.rows - row);
       column_places(*piece.batch, piece.begin + static_cast<std::int64_t>(row), scratch.places);
+      fetch_ahead(scratch.places, rows, std::min(chunk_rows, piece.rows - row - rows));
       filter_.run(scratch.places.data(), scratch.filter_registers.data(), rows);
       const std::byte* const mask = filter_.result(0, scratch.places.data(), scratch.filter_registers.data());
-      chosen.count += loops_.chosen(reinterpret_cast<const std::uint8_t*>(mask), rows, static_cast<std::uint16_t>(row),
-                                    chosen.numbers.data() + chosen.count);
+      const std::size_t here = loops_.chosen(reinterpret_cast<const std::uint8_t*>(mask), rows,
+                                             static_cast<std::uint16_t>(row), chosen.numbers.data() + chosen.count);
+      if (chosen.count + here > chosen.kept_rows) chosen.kept.reset();
+      if (chosen.kept) keep(scratch.places, row, chosen, here);
+      chosen.count += here;
     }
     chosen.all = chosen.count == piece.rows;
+  }
+
+  // Prefetches the filter's columns of the next chunk, `count` rows after these. Processors prefetch within a page
+  // only, and a chunk of a column is not much more.
+  void fetch_ahead(const std::vector<const std::byte*>& places, std::size_t rows, std::size_t count) const {
+    constexpr std::size_t line_bytes = 64;
+    for (std::size_t i = 0; i < filter_.columns().size(); ++i) {
+      const std::byte* const next = places[static_cast<std::size_t>(filter_.columns()[i])] + rows * filter_widths_[i];
+      for (std::size_t at = 0; at < count * filter_widths_[i]; at += line_bytes) __builtin_prefetch(next + at);
+    }
+  }
+
+  // The `count` rows chosen last, from the chunk that begins at `row`.
+  void keep(const std::vector<const std::byte*>& places, std::size_t row, Chosen& chosen, std::size_t count) const {
+    for (const Column& column : columns_)
+      if (column.kept_at)
+        gather(places[static_cast<std::size_t>(column.copied)] - row * column.width, column.width, chosen, chosen.count,
+               count, kept(chosen, column) + chosen.count * column.width);
+  }
+
+  static std::byte* kept(const Chosen& chosen, const Column& column) {
+    return reinterpret_cast<std::byte*>(chosen.kept->mutable_data()) + *column.kept_at * chosen.kept_rows;
   }
 
   void gather(const std::byte* from, std::size_t width, const Chosen& chosen, std::size_t begin, std::size_t count,
@@ -154,10 +198,14 @@ class SelectLoops final : public QueryWay {
   void fill(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to,
             std::size_t row) const {
     column_places(*piece.batch, piece.begin, scratch.places);
-    for (std::size_t c = 0; c < columns_.size(); ++c)
-      if (const Column& column = columns_[c]; column.copied >= 0)
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const Column& column = columns_[c];
+      if (column.kept_at && chosen.kept)
+        std::memcpy(to[c] + row * column.width, kept(chosen, column), chosen.count * column.width);
+      else if (column.copied >= 0)
         gather(scratch.places[static_cast<std::size_t>(column.copied)], column.width, chosen, 0, chosen.count,
                to[c] + row * column.width);
+    }
     if (computes_) compute(piece, scratch, chosen, to, row);
   }
 
@@ -189,8 +237,9 @@ class SelectLoops final : public QueryWay {
   const LoopTable& loops_;
   VectorProgram filter_, program_;
   std::vector<Column> columns_;
+  std::vector<std::size_t> filter_widths_;  // of the columns that the filter reads
   bool has_filter_ = false, computes_ = false, answered_ = false;
-  std::uint64_t row_bytes_ = 0;
+  std::uint64_t row_bytes_ = 0, kept_row_bytes_ = 0;
   std::size_t next_ = 0;
   std::vector<Chosen> chosen_;
   std::vector<Scratch> scratch_;

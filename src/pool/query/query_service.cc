@@ -183,7 +183,7 @@ Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user
       {query.query.region, query.query.generation, query.query.offset, answer->bytes.data(), query.query.length}};
   service::PullEffect pull{place.channel, service::token_of(service::ServiceId::query, answer->number),
                            std::move(pieces)};
-  effects.emplace_back(std::move(pull));
+  effects.push_back(std::move(pull));
   answers_.emplace(answer->number, std::move(answer));
   return {};
 }
@@ -206,7 +206,7 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   auto query = decode_query(answer.bytes.bytes());
   answer.bytes = {};
   if (!query) return fail_answer(answer, std::move(query).error(), now, effects);
-  // Each member that is asked says so, for who asks may have come after the loss.
+  // Each asked member reports lost members, because the asking member may have joined after the loss.
   if (const std::vector<std::string> lost = members_.lost(answer.pool); !lost.empty() && !query->without_lost)
     return fail_answer(
         answer,
@@ -280,7 +280,7 @@ void QueryService::run_waiting(Effects& effects) {
       };
     }
     service::JobEffect job{service::token_of(service::ServiceId::query, answer.number), std::move(run)};
-    effects.emplace_back(std::move(job));
+    effects.push_back(std::move(job));
   }
 }
 
@@ -354,7 +354,7 @@ void QueryService::serve(Answer& answer, TimeNs now, Effects& effects) {
   if (answer.spread) pump(answer, now, effects);
 }
 
-// May end the answer: own parts tell the one that they are of.
+// May end the answer: own parts report to the answer that they belong to.
 void QueryService::reply(Answer& answer, std::uint64_t value, TimeNs now, Effects& effects) {
   const FrameTable::Get get = std::move(*answer.asked);
   answer.asked.reset();
@@ -374,7 +374,7 @@ void QueryService::end(Answer& answer, std::uint64_t value, TimeNs now, Effects&
 }
 
 void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effects& effects) {
-  // Nobody asks at the moment: who asks next is told, for what members answered so far is not all.
+  // Without a waiting request, the next request gets the failure, because the answers so far are incomplete.
   if (answer.spread && answer.begun && !answer.asked && !answer.failure) {
     answer.failure = std::move(failure);
     answer.deadline = never;
@@ -389,7 +389,7 @@ void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effe
   if (asked) effects.push_back(FailEffect{asked->channel, asked->ticket, wire::any_reply, std::move(failure)});
 }
 
-// Nobody wants it any more.
+// It has no reader any more.
 void QueryService::give_up(Answer& answer, TimeNs now, Effects& effects) {
   if (answer.asked)
     fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
@@ -397,7 +397,7 @@ void QueryService::give_up(Answer& answer, TimeNs now, Effects& effects) {
     forget(answer.number, now, effects);
 }
 
-// A job that runs for it goes on until it sees the stop, and its result is dropped.
+// A running job continues until it sees the stop; its result is dropped.
 void QueryService::forget(std::uint64_t number, TimeNs now, Effects& effects) {
   const std::unique_ptr<Answer> answer = std::move(answers_.extract(number).mapped());
   answer->stop.request_stop();
@@ -416,7 +416,7 @@ void QueryService::on_time(TimeNs now, Effects& effects) {
       if (answer->spread && answer->spread->retry_at <= now) again.push_back(number);
       continue;
     }
-    if (answer->running) {  // its job says so soon
+    if (answer->running) {  // its job ends soon
       answer->late = true;
       answer->deadline = never;
       answer->stop.request_stop();
@@ -425,8 +425,12 @@ void QueryService::on_time(TimeNs now, Effects& effects) {
     }
   }
   for (const std::uint64_t number : over)
-    if (const auto at = answers_.find(number); at != answers_.end())
-      fail_answer(*at->second, time_over(), now, effects);
+    if (const auto at = answers_.find(number); at != answers_.end()) {
+      Failure why = time_over();
+      if (const Spread* const spread = at->second->spread.get(); spread != nullptr && !spread->last.message.empty())
+        why.message += ": " + spread->last.message;  // it was retried until now
+      fail_answer(*at->second, std::move(why), now, effects);
+    }
   for (const std::uint64_t number : again)
     if (const auto at = answers_.find(number); at != answers_.end()) retry_spread(*at->second, now, effects);
 }

@@ -1,5 +1,5 @@
-// Queries that programs and other members ask: the query's bytes pulled, its steps run as jobs, the frames of its
-// answer handed over or pushed one by one as they are asked for. A state machine as the other services.
+// Queries of programs and other members: pulls the query's bytes, runs its steps as jobs, and hands over or pushes the
+// frames of its answer one by one as they are requested. A state machine like the other services.
 //
 //   pool_query -> pull of the bytes -> choose frames -> first step (job) -> Done{number of the answer}
 //   query_next -> a frame that is ready, or the next step (job) and then its first frame, or Done: that was all. Who
@@ -36,20 +36,13 @@ struct QueryServiceCounters {
 
 class QueryService final : public service::Service {
  public:
-  struct Limits {
-    QueryLimits query;
-    std::size_t running_max = 1;            // steps at a time: the other jobs' threads are not all for queries
-    std::size_t open_max = 16;              // of one channel
-    std::size_t open_of_member_max = 1024;  // of a member's: it is one channel for all of its programs
-    TimeNs settle_ns = 5 * second_ns;       // for members to agree on who is one of them
-    TimeNs retry_ns = 50 * millisecond_ns;
-  };
+  using Limits = QueryServiceLimits;
   QueryService(const Limits& limits, std::shared_ptr<service::BufferCache> cache, QueryMembers& members);
   ~QueryService() override;
 
   void on_channel_open(service::ChannelNumber channel, uid_t user);
   void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
-  // pool_query, query_next, release of an answer, pool_cancel, which may be another service's; of members
+  // pool_query, query_next, release of an answer, and pool_cancel, which may belong to another service; from members
   // (is_member) peer_query, peer_query_next and peer_cancel.
   void on_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                   service::Effects& effects);
@@ -116,7 +109,7 @@ class QueryService final : public service::Service {
   void all_begun(Answer& answer, TimeNs now, service::Effects& effects);
   void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, service::Effects& effects);
 
-  // query_spread_order.cc
+  // answers in order (query_spread.cc)
   static void put_in_order(Spread& spread);
   void pump_in_order(Answer& answer, TimeNs now, service::Effects& effects);
   [[nodiscard]] std::function<Status()> merge_job(const Answer& answer) const;

@@ -5,9 +5,9 @@
 //      ^            | members change                  aggregates -> a partial frame of each -> combined (job) -> frame
 //      `-- retry ---'
 //
-// Where each member has its rows in an order, and the answer is to have it, they are merged instead
-// (query_spread_order.cc). A member that is lost ends the answer with its name: what it had read is fixed, and nobody
-// else goes on from there.
+// If each member's rows are ordered, and the answer's have to be, they are merged instead, from one frame of each
+// member. A job merges rows that no later row can precede; then members whose frame is used up are asked for the next
+// one. A lost member ends the answer with its name: no other member can continue its part.
 #include <algorithm>
 #include <utility>
 
@@ -41,8 +41,8 @@ Result<std::vector<std::string>> columns_of(const FramePtr& frame) {
   return columns;
 }
 
-// The schemas of members' answers mostly are the same bytes. Only types that are never laid out here, which programs
-// serialise themselves, are left to libarrow: the loop would wait if it had to be loaded.
+// The schemas of members' answers are mostly equal bytes. Only types that programs serialise themselves are left to
+// libarrow, because loading it would block the loop.
 Status same_columns(const FramePtr& one, const FramePtr& other) {
   const auto schema_of = [](const FramePtr& each) { return frame::schema_bytes({each->buffer.data(), each->bytes}); };
   const auto bytes = schema_of(one), bytes_of_other = schema_of(other);
@@ -60,7 +60,7 @@ std::int64_t wait_until(TimeNs deadline, TimeNs now) {
 
 }  // namespace
 
-// Who answers: all members of the pool, or the one whose part is asked for. None: it lies here alone.
+// The answering members: all members of the pool, or the one whose part is requested. Empty: this agent has all rows.
 Result<std::optional<QueryMembers::Spread>> QueryService::members_of(const std::string& pool,
                                                                      const std::optional<QueryPart>& part) {
   OFP_ASSIGN(auto over, members_.spread(pool));
@@ -85,6 +85,7 @@ void QueryService::spread(Answer& answer, Query query, QueryMembers::Spread over
   made.members_at_first = over.members;
   made.over = std::move(over);
   made.settled_at = deadline_after(now, limits_.settle_ns);
+  if (answer.deadline != never) made.settled_at = std::max(made.settled_at, answer.deadline);
   made.part_query = query;
   made.part_query.part.reset();
   made.part_query.partial = !query.aggregates.empty();
@@ -123,14 +124,14 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
             const service::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerQuery{user, owner, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
         },
-        // The part's bytes wait for the member until it has answered, though the query may be over before.
+        // The part's bytes are charged until the member has answered, even if the query ends before.
         [this, number = answer.number, part_number = part.number, charge = *charge](Result<QueryMembers::Reply> reply,
                                                                                     TimeNs at, Effects& to) {
           on_part_reply(number, part_number, std::move(reply), at, to);
         },
         now, effects);
   }
-  // It may fail there and then, and end all of this.
+  // It may fail at once, and end the whole answer.
   if (own_number != 0) begin_own_part(answer, own_number, effects, now);
 }
 
@@ -193,7 +194,7 @@ void QueryService::on_part_begun(Answer& answer, Part& part, Result<QueryMembers
     all_begun(answer, now, effects);
 }
 
-// Members that are gone have taken rows with them, if they were as many as there are copies.
+// If as many members as there are copies are gone, rows are lost.
 void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   auto over = members_of(answer.pool, spread.query.part);
@@ -214,6 +215,7 @@ void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
 
 void QueryService::all_begun(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
+  spread.last = {};
   const auto is_open = [](const Part& part) { return part.state == Part::State::open; };
   if (std::ranges::none_of(spread.parts, is_open))
     return fail_answer(
@@ -228,7 +230,7 @@ void QueryService::all_begun(Answer& answer, TimeNs now, Effects& effects) {
     reply(answer, answer.number | (1ull << 63), now, effects);
     return pump(answer, now, effects);
   }
-  // This member's own comes at once, and may be the last.
+  // This member's own answer comes at once, and may be the last.
   const std::uint64_t number = answer.number;
   for (std::size_t i = 0; i < spread.parts.size(); ++i) {
     if (!is_open(spread.parts[i])) continue;
@@ -262,7 +264,7 @@ void QueryService::fetch(Answer& answer, Part& part, TimeNs now, Effects& effect
       now, effects);
 }
 
-// One frame ahead of the one that was given. May end the answer.
+// Requests one frame ahead. May end the answer.
 void QueryService::pump(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   if (answer.failure || answer.finished || answer.ready.size() >= 2) return;
@@ -295,7 +297,7 @@ void QueryService::on_part_frame(Answer& answer, Part& part, FramePtr frame, Tim
                                                          spread.first_member, part.member, same.error().message)},
                          now, effects);
   }
-  // The first frame of all says what the columns are, even if it is empty; another one that is says nothing.
+  // The first frame of all gives the columns, even if it is empty; other empty frames are dropped.
   const bool says_something = !spread.first || frame->rows > 0;
   if (!spread.first) {
     spread.first = frame;
@@ -317,6 +319,66 @@ void QueryService::give_up(Part& part, TimeNs now, Effects& effects) {
   if (std::exchange(part.state, Part::State::over) == Part::State::over) return;
   if (!part.own) return members_.cancel_part(part.member, part.number, now, effects);
   if (answers_.contains(part.number)) forget(part.number, now, effects);
+}
+
+// ---- answers in order
+
+// Columns that the order needs and the answer may not have.
+void QueryService::put_in_order(Spread& spread) {
+  spread.order.columns = spread.over.order;
+  spread.order.hidden = spread.ordered() && !spread.part_query.projections.empty();
+  if (!spread.order.hidden) return;
+  for (const std::string& column : spread.order.columns)
+    spread.part_query.projections.push_back({"order by " + column, field(column)});
+}
+
+// May end the answer: this member's own frame comes at once, if it is ready.
+void QueryService::pump_in_order(Answer& answer, TimeNs now, Effects& effects) {
+  Spread& spread = *answer.spread;
+  if (spread.merging) return;
+  const std::uint64_t number = answer.number;
+  for (std::size_t i = 0; i < spread.parts.size(); ++i) {
+    if (spread.parts[i].state == Part::State::open && spread.parts[i].head.frame == nullptr)
+      fetch(answer, spread.parts[i], now, effects);
+    if (!answers_.contains(number) || spread.merging || answer.failure || answer.finished) return;
+  }
+  if (std::ranges::any_of(spread.parts, [](const Part& part) { return part.state == Part::State::fetching; })) return;
+  const bool rows_left = std::ranges::any_of(spread.parts, [](const Part& part) { return part.head.frame != nullptr; });
+  if (rows_left || (!spread.merged && spread.first)) {
+    spread.merging = true;
+    return want_step(answer, effects);
+  }
+  answer.finished = true;
+  if (answer.asked) serve(answer, now, effects);
+}
+
+std::function<Status()> QueryService::merge_job(const Answer& answer) const {
+  std::vector<MergeHead> heads;
+  for (const Part& part : answer.spread->parts)
+    if (part.head.frame) heads.push_back(part.head);
+  if (heads.empty()) heads.push_back({answer.spread->first, 0});  // nothing was chosen: the schema alone
+  return [heads = std::move(heads), order = answer.spread->order, bytes_max = limits_.query.frame_bytes_max,
+          memory_max = limits_.query.memory_bytes_max, cache = cache_, user = answer.user,
+          result = answer.result]() -> Status {
+    OFP_ASSIGN(Merged merged, merge(heads, order, bytes_max, *cache, user, memory_max));
+    result->step.frames = std::move(merged.frames);
+    result->heads = std::move(merged.heads);
+    return {};
+  };
+}
+
+void QueryService::on_merged(Answer& answer, TimeNs now, Effects& effects) {
+  Spread& spread = *answer.spread;
+  spread.merging = false;
+  spread.merged = true;
+  std::size_t merged = 0;
+  for (Part& part : spread.parts)
+    if (part.head.frame != nullptr) part.head = std::move(answer.result->heads[merged++]);
+  answer.result.reset();
+  if (answer.asked)
+    serve(answer, now, effects);
+  else
+    pump(answer, now, effects);
 }
 
 }  // namespace offpath::pool

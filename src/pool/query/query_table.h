@@ -1,4 +1,4 @@
-// What the module of libarrow exports for queries (mover/arrow_modules.h): the functions of query_run.h.
+// The exports of the libarrow module for queries (mover/arrow_modules.h): the functions of query_run.h.
 #pragma once
 
 #include "pool/query/query_run.h"

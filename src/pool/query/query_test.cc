@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "pool/query/query_loops.h"
 #include "pool/query/query_run.h"
@@ -64,7 +65,7 @@ class QueryTest : public ::testing::Test {
         .ValueOrDie();
   }
 
-  // The same by loops and by plans; the loops have to take it.
+  // The same by loops and by plans; the loops have to support it.
   Answer both_ways(const Query& query, const std::vector<std::shared_ptr<arrow::RecordBatch>>& batches) {
     auto by_loops = ask(query, batches);
     EXPECT_TRUE(by_loops) << by_loops.error().message;
@@ -96,6 +97,22 @@ TEST_F(QueryTest, ABoxOfParticlesInOrder) {
   EXPECT_EQ(answer.table->num_columns(), 9);
 }
 
+// Columns of the filter are kept if few rows are chosen, and read again if many are, or without free memory.
+TEST_F(QueryTest, FewOrManyRowsOfWhatTheFilterReads) {
+  for (const double limit : {0.0, 0.01, 0.2, 0.24, 0.25, 0.26, 0.5, 0.99, 2.0}) {
+    Query query;
+    query.filter = both(below("x", limit), below("type", 3));
+    both_ways(query, {particles(200'000, 1), particles(31, 2), particles(70'001, 3)});
+  }
+  limits_.memory_bytes_max = 1 << 20;
+  limits_.step_bytes = limits_.frame_bytes_max = 64 << 10;
+  Query query;
+  query.filter = box();
+  const auto answer = ask(query, {particles(200'000, 1)});
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_GT(answer->table->num_rows(), 20'000);
+}
+
 TEST_F(QueryTest, ComputedColumns) {
   Query query;
   query.filter = below("x", 0.25);
@@ -119,7 +136,7 @@ TEST_F(QueryTest, Aggregates) {
   EXPECT_EQ(all.table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "305000");
   query.filter = call(Function::equal, {field("type"), literal(std::int64_t{3})});
   both_ways(query, {particles(300'000, 1)});
-  query.filter = below("x", -1);  // nothing: counts are 0, the others null
+  query.filter = below("x", -1);  // no rows: counts are 0, others null
   const auto none = both_ways(query, {particles(3000, 1)});
   EXPECT_EQ(none.table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "0");
   EXPECT_FALSE(none.table->GetColumnByName("least")->GetScalar(0).ValueOrDie()->is_valid);
@@ -291,7 +308,7 @@ TEST_F(QueryTest, PartialAnswersOfMembersCombine) {
     ASSERT_TRUE(answer);
     partials.push_back(answer->frames.at(0));
   }
-  // A member of which the filter chose nothing has nulls and a count of 0.
+  // A member without chosen rows has nulls and a count of 0.
   Query nothing = partial;
   nothing.filter = below("x", -1);
   partials.push_back(ask(nothing, {particles(10, 4)}).value().frames.at(0));
@@ -317,7 +334,7 @@ TEST_F(QueryTest, WhatIsNotThereIsNamed) {
   EXPECT_EQ(ask(query, {mixed_batch(10)}).error().code, Error::unsupported);
   query.filter.reset();
   query.aggregates = {{AggregateFunction::sum, "s", field("text")}};
-  EXPECT_EQ(ask(query, {mixed_batch(10)}).error().message, "sum \"s\" is of type string, of which there is none");
+  EXPECT_EQ(ask(query, {mixed_batch(10)}).error().message, "sum \"s\" is of type string, which does not support it");
 }
 
 TEST_F(QueryTest, FramesOfAnotherSchemaAndPlainBytesAreNamed) {
@@ -395,7 +412,7 @@ TEST_F(QueryTest, MoreMemoryThanItsLimitIsRefused) {
   }
 }
 
-// A serialised object says itself how large its bodies become.
+// A serialised object declares the size of its expanded bodies.
 TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
   const auto numbers = [](std::size_t rows) {
     return arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::int64())}), static_cast<std::int64_t>(rows),
@@ -416,8 +433,8 @@ TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
     EXPECT_NE(refused.error().message.find("at most 16777216 are allowed (queries.memory_max)"), std::string::npos)
         << refused.error().message;
     EXPECT_EQ(cache_->held_bytes_of(0), 0u);
-    // An answer that is taken slowly holds what was expanded: all of a user's are within the bound, and another user
-    // has one too.
+    // A slowly read answer holds expanded bodies. All answers of a user are within one bound; another user has a bound
+    // of its own.
     auto first = begin(small, 0);
     ASSERT_TRUE(first->step({}));
     EXPECT_GE(cache_->held_bytes_of(0), 12'000'000u);
@@ -449,7 +466,7 @@ TEST_F(QueryTest, AStopEndsIt) {
   }
 }
 
-// A comparison of a float with a double that is no float, of a small integer with a number beyond it, and the like.
+// Compares a float with a double that no float represents, a small integer with a number beyond its range, and so on.
 TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
   for (const auto& limit :
        {literal(0.1), literal(0.5), literal(std::int64_t{0}), literal(1e300), literal(std::nan(""))}) {
@@ -528,7 +545,7 @@ TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
     EXPECT_EQ((*run)->counters().rows_read, 128u * 900u);
     EXPECT_LT(frames.size(), 60u);  // the rests of several frames go into one
   }
-  // A column that is not there is said as of a frame, and a stop ends it.
+  // A missing column is reported as for frames, and a stop ends the run.
   Query missing;
   missing.filter = below("speed", 1);
   auto run = QueryRun::make(missing, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_,
@@ -556,6 +573,25 @@ TEST_F(QueryTest, AllSetsOfInstructionsComputeTheSame) {
     loops().sum[lane](values(1), rows, &a);
     baseline_loops().sum[lane](values(1), rows, &b);
     EXPECT_EQ(a, b);
+  }
+}
+
+TEST_F(QueryTest, RowsOfAMaskAreNumberedAtEveryDensity) {
+  std::mt19937_64 random(1);
+  for (const double density : {0.0, 0.001, 0.125, 0.5, 0.9, 1.0}) {
+    for (const std::size_t rows : {0u, 1u, 63u, 64u, 65u, 127u, 2048u}) {
+      std::vector<std::uint8_t> mask(rows);
+      std::vector<std::uint16_t> expected;
+      for (std::size_t row = 0; row < rows; ++row) {
+        mask[row] = std::bernoulli_distribution(density)(random) ? 1 : 0;
+        if (mask[row] != 0) expected.push_back(static_cast<std::uint16_t>(row + 5));
+      }
+      for (const LoopTable* const table : {&loops(), &baseline_loops()}) {
+        std::vector<std::uint16_t> numbers(rows);
+        numbers.resize(table->chosen(mask.data(), rows, 5, numbers.data()));
+        EXPECT_EQ(numbers, expected) << density << " of " << rows;
+      }
+    }
   }
 }
 

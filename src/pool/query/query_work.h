@@ -1,4 +1,4 @@
-// A run once its frames are open, and the two ways to go on. Only query_*.cc include this.
+// A run with open frames, and the two ways to continue. Only query_*.cc include this.
 #pragma once
 
 #include <functional>
@@ -54,13 +54,13 @@ class QueryWay {
   [[nodiscard]] virtual Result<QueryStep> step(QueryWork& work, const std::stop_token& stop) = 0;
 };
 
-// Null where there are no loops for the query or its columns.
+// Null if there are no loops for the query or its columns.
 [[nodiscard]] std::unique_ptr<QueryWay> make_select_loops(const QueryWork& work, const LoopTable& loops);
 [[nodiscard]] std::unique_ptr<QueryWay> make_aggregate_loops(const QueryWork& work, const LoopTable& loops);
 [[nodiscard]] std::unique_ptr<QueryWay> make_acero();
-[[nodiscard]] std::unique_ptr<QueryWay> make_histograms();  // for a query of histograms, whatever its columns are
+[[nodiscard]] std::unique_ptr<QueryWay> make_histograms();  // for a query of histograms, with columns of any type
 
-// The one frame of an answer of aggregates: partial as it is asked for, or whole.
+// The frame of an answer of aggregates, partial or whole as requested.
 [[nodiscard]] Result<QueryStep> answer_aggregates(QueryWork& work, const std::shared_ptr<arrow::RecordBatch>& partial);
 
 // Where each column's values begin at a row of a batch.

@@ -12,14 +12,14 @@ using service::ReplyEffect;
 
 namespace {
 
-constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of an object that was named already
+constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of a named object
 
 }  // namespace
 
 Status Arrivals::serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
-  OFP_TRY(check_not_local(put.pool));
+  OFP_TRY(context_.directory.may_be_named(put.pool));
   OFP_ASSIGN(Definition* const definition, context_.directory.define_of_member(put.pool, put.owner, put.user,
                                                                                Directory::Access::write, now, effects));
   definition->dropped = false;
@@ -62,7 +62,7 @@ Status Arrivals::serve_delivery(ChannelNumber channel, const channel::Entry& req
   OFP_TRY(wire::decode(request.payload, delivery));
   const RemoteGet* const asked = parts_.gets.find(delivery.delivery);
   if (asked == nullptr || asked->asking == 0)
-    return fail(Error::not_found, "nobody waits for delivery {} any more", delivery.delivery);
+    return fail(Error::not_found, "delivery {} is not expected any more", delivery.delivery);
   Arrival arrival;
   arrival.object = {channel,         delivery.offer,
                     delivery.object, delivery.object.length,
@@ -77,7 +77,7 @@ Status Arrivals::serve_delivery(ChannelNumber channel, const channel::Entry& req
   return {};
 }
 
-// Starts pulls of all that there is room for. Those without room wait, and others may pass them: each pool has a budget
+// Starts pulls of all objects that have room. Others wait without blocking later ones, because each pool has a budget
 // of its own.
 void Arrivals::admit(TimeNs now, Effects& effects) {
   for (std::size_t i = 0; i < waiting_.size();) {
@@ -120,7 +120,7 @@ Result<bool> Arrivals::begin(Arrival& arrival, TimeNs now, Effects& effects) {
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, arrival.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
     context_.due(arrival.object.deadline());
-    if (arrival.object.reserve) {  // no memory becomes free for others when some of it is back
+    if (arrival.object.reserve) {  // its memory is not freed for others
       waits_for_budget_ = true;
       context_.due(now + context_.options.retry_ns);
     }
@@ -150,8 +150,7 @@ void Arrivals::arrived(Arrival arrival, Result<FramePtr> object, TimeNs now, Eff
   frame->rows = arrival.rows;
   frame->arrow = arrival.arrow;
   if (arrival.delivery == 0) {
-    if (const auto later =
-            parts_.versions.not_wanted(arrival.place, arrival.id)) {  // another came while this one was under way
+    if (const auto later = parts_.versions.not_wanted(arrival.place, arrival.id)) {  // a later object came meanwhile
       effects.push_back(ReplyEffect{arrival.object.channel, arrival.ticket, wire::Done{*later}});
       return;
     }
@@ -171,13 +170,12 @@ void Arrivals::arrived(Arrival arrival, Result<FramePtr> object, TimeNs now, Eff
     return answer(take(arrival.place, std::move(frame), arrival.id, now, effects));
   }
   RemoteGet* const asked = parts_.gets.find(arrival.delivery);
-  if (asked == nullptr)
-    return answer(fail(Error::not_found, "nobody waits for delivery {} any more", arrival.delivery));
+  if (asked == nullptr) return answer(fail(Error::not_found, "delivery {} is not expected any more", arrival.delivery));
   asked->delivered = std::move(frame);
   answer({});
 }
 
-// An object that another member has put, and that is wanted here.
+// Takes an accepted object of another member's put.
 Status Arrivals::take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
                       const RecordPtr& file) {
   OFP_TRY(parts_.versions.take(place, std::move(frame), id, now, effects, file));
@@ -202,7 +200,7 @@ void Arrivals::keep(const Place& place, const PutId& id, const FramePtr& frame, 
         const auto kept = [&]() -> Result<std::uint64_t> {
           if (!file)  // the member tries again: a full disk may be emptied
             return fail(Error::no_space, "member {}: {}", context_.directory.self(), file.error().message);
-          if (const auto later = parts_.versions.not_wanted(place, id)) {  // another came while it was written
+          if (const auto later = parts_.versions.not_wanted(place, id)) {  // a later object came during the write
             context_.table.disk()->remove(*file);
             return *later;
           }

@@ -1,6 +1,6 @@
-// Objects that other members put here or deliver, and that this agent pulls from them. An object waits unpulled while
-// there is no memory, budget or descriptor for it: its bytes stay where they are, with the credit they cost. Others may
-// pass it, since each pool has a budget of its own.
+// Objects that other members put or deliver here, pulled by this agent. An object without memory, budget or descriptor
+// waits unpulled: its bytes stay at the sender, with their credit. Later objects may pass it, since each pool has a
+// budget of its own.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace offpath::pool {
 
 class Arrivals {
  public:
-  // How it ended; the value is 0, or the counter of a later put that is here.
+  // The result; the value is 0, or the counter of a later put that this agent has.
   using Ended = std::function<void(const Result<std::uint64_t>& later, TimeNs now, Effects& effects)>;
   // Other parts that an arrival concerns.
   struct Parts {
@@ -49,14 +49,14 @@ class Arrivals {
             [this](ChannelNumber channel, std::uint64_t number) { return context_.table.take_offer(channel, number); },
             std::move(unused)) {}
 
-  // Another member's peer_put, and its peer_deliver of what a get or computation asked for.
+  // Another member's peer_put, and its peer_deliver of an object for a get or computation.
   [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
-  // An object that is in memory, and goes to disk before it is in the table.
+  // An object in memory that goes to disk before it is in the table.
   void keep(const Place& place, const PutId& id, const FramePtr& frame, Ended ended, Effects& effects);
 
-  // Starts pulls of all that there is room for.
+  // Starts pulls of all objects that have room.
   void admit(TimeNs now, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
   void on_pulled(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
@@ -66,7 +66,7 @@ class Arrivals {
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }
   // Some object waits for the budget of its pool.
   [[nodiscard]] bool waits_for_budget() const noexcept { return waits_for_budget_; }
-  // Bytes that the first that waits lacks.
+  // The bytes missing for the first waiting object.
   [[nodiscard]] std::uint64_t wanted() const {
     return waiting_.empty() || room_(waiting_.front().object.bytes) ? 0 : waiting_.front().object.bytes;
   }
@@ -79,7 +79,7 @@ class Arrivals {
     std::uint64_t ticket = 0;
     Place place{};  // of a put
     PutId id{};
-    std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
+    std::uint64_t delivery = 0;  // of a delivered object; 0: it is a put
     std::uint64_t rows = 0;
     bool arrow = false;
     TimeNs deadline = never;  // for room

@@ -56,7 +56,7 @@ void Comparisons::on_time(TimeNs now, Effects& effects) {
   at_ = never;
   compared_.clear();
   for (const auto& [name, definition] : context_.directory.all()) {
-    if (definition.name.policy == Policy::local) continue;
+    if (context_.directory.is_own(definition)) continue;
     const std::set<FrameTable::Keys> tried = moves_.failed(name);
     for (const FrameTable::Held& held : context_.table.held(name)) {
       std::vector<std::string> all = Directory::owners(definition, held.keys.first);
@@ -82,7 +82,7 @@ void Comparisons::on_time(TimeNs now, Effects& effects) {
 Status Comparisons::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerCompare asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_TRY(check_not_local(asked.pool));
+  OFP_TRY(context_.directory.may_be_named(asked.pool));
   OFP_ASSIGN(
       const Definition* const definition,
       context_.directory.define_of_member(asked.pool, asked.user, asked.user, Directory::Access::read, now, effects));
@@ -96,7 +96,8 @@ Status Comparisons::serve(ChannelNumber channel, const channel::Entry& request, 
   std::uint64_t differs = 0;
   for (std::size_t part = 0; part < theirs.size(); ++part)
     if (theirs[part] != (own != all.end() ? own->second[part] : 0)) differs |= 1ull << part;
-  // The other sends what it has and this member lacks. What it lacks itself, this member finds by asking in its turn.
+  // The other member sends objects that this member lacks. Objects that the other lacks are found by this member's own
+  // comparison.
   if (differs != 0) later(deadline_after(now, context_.options.move_retry_ns));
   effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{differs}});
   return {};

@@ -1,10 +1,10 @@
-// Owners compare their objects a while after members have changed, when rows have moved.
+// Owners compare their objects some time after members have changed, when rows have moved.
 //
-// Moves follow what each member believed of the others when they began. Members learn of a change at different times,
-// so a row may have gone to one that is no owner any more, or have stayed where it was: each then sends what it has and
-// does not own to the owners. What it does own it compares with each other owner, by digests of keys and versions; what
-// differs it offers, and the other one takes what it has not, or has of an earlier put. Objects that members drop by
-// themselves (`keep`, `ttl`) are not compared: they would come back.
+// Moves use each member's view of the group when they began. Members learn of a change at different times, so a row may
+// have moved to a former owner, or not at all. Each member therefore sends rows that it has and does not own to the
+// owners. It compares its own objects with each other owner, by digests of keys and versions, and offers those that
+// differ. The other owner takes objects that it lacks or has from an earlier put. Objects that members drop by
+// themselves (`keep`, `ttl`) are not compared: they would reappear.
 #pragma once
 
 #include <array>
@@ -28,10 +28,10 @@ class Comparisons {
   void later(TimeNs at) noexcept { context_.due(at_ = at); }
   [[nodiscard]] TimeNs at() const noexcept { return at_; }
   void on_time(TimeNs now, Effects& effects);
-  // Another member's.
+  // Serves another member's comparison.
   [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_answer(const Asking& asked, Result<std::uint64_t> differs, TimeNs now);
-  // Those to be made, and answers that are awaited.
+  // Comparisons that are due, and answers under way.
   [[nodiscard]] std::size_t waiting() const noexcept { return asked_ + (at_ != never ? 1 : 0); }
 
  private:
@@ -39,7 +39,7 @@ class Comparisons {
   struct Compared {
     TimeNs at = 0;
     std::uint64_t view = 0;
-    std::map<std::string, Digests> digests;  // by the member that owns the rows too
+    std::map<std::string, Digests> digests;  // by the other owner
   };
   [[nodiscard]] const std::map<std::string, Digests>& digests_of(const Definition& definition, TimeNs now);
 

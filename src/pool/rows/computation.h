@@ -1,4 +1,4 @@
-// A function over objects of a pool, as it was asked for, and who carries it out where the row lies
+// A requested function over objects of a pool, and the interface of its executor at the row's member
 // (compute_service.h).
 #pragma once
 
@@ -21,16 +21,16 @@ using ComputationPtr = std::shared_ptr<const Computation>;
 
 class Computes {
  public:
-  // `get` says the objects, whom the output goes to, and until when.
+  // `get` has the objects, the receiver of the output and the deadline.
   virtual void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, service::Effects& effects) = 0;
-  // An object is visible from now on. `first`: here first of all members, and not because members changed. Called from
-  // within the table: nothing may be asked of it now.
+  // An object has become visible. `first`: this member is the first to have it, and not by a change of members. Called
+  // from within the table, which must not be used now.
   virtual void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) = 0;
-  // Cancels the computation that another member asked for under this number; its request fails.
+  // Cancels another member's computation with this number; its request fails.
   virtual void cancel(service::ChannelNumber channel, std::uint64_t delivery, service::Effects& effects) = 0;
-  // The same of what a program of this member asked for, by the ticket of its request.
+  // The same for a local program's computation, by the ticket of its request.
   virtual void cancel_request(service::ChannelNumber channel, std::uint64_t ticket, service::Effects& effects) = 0;
-  // Takes out those that wait for objects, if `chosen`: their rows lie elsewhere now.
+  // Removes `chosen` computations that wait for objects: their rows moved to another member.
   struct Waiting {
     FrameTable::Get get;
     ComputationPtr computation;

@@ -61,7 +61,7 @@ void Gets::get(ChannelNumber channel, uid_t user, const channel::Entry& request,
   ask_next(number, now, effects);
 }
 
-// The next of the row's owners, and of those before members changed: its object may be on the way between them.
+// The next owner of the row, former owners included: the object may be moving between them.
 void Gets::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   RemoteGet* const known_get = gets_.find(number);
   if (known_get == nullptr) return;
@@ -110,7 +110,7 @@ bool Gets::ask_any(std::uint64_t number, RemoteGet& remote, const Definition& de
   return false;
 }
 
-// All have said no: the owners are asked once more. False if nobody else was asked, or that was the last look.
+// No member has it: asks the owners once more. False if only owners were asked, or that was the second round.
 bool Gets::begin_last_look(RemoteGet& remote, const Definition& definition, TimeNs now) const {
   if (remote.last_look || !context_.directory.is_settling(now)) return false;
   const std::vector<std::string> owners = Directory::owners(definition, remote.get.keys.first);
@@ -121,7 +121,7 @@ bool Gets::begin_last_look(RemoteGet& remote, const Definition& definition, Time
   return of_owners < looked_at;
 }
 
-// All owners are asked before one is waited at: it may have been the last to come. Sets whether one is.
+// Asks all owners before waiting at one: only the last one may have it. Sets whether it waits.
 std::vector<std::string> Gets::candidates_of(RemoteGet& remote, const Definition& definition) const {
   const std::string& row = remote.get.keys.first;
   std::vector<std::string> candidates = Directory::owners(definition, row);
@@ -184,7 +184,7 @@ void Gets::give_up(std::uint64_t number, TimeNs now, Effects& effects) {
   PoolContext::refuse(over.get.channel, over.get.ticket, over.last, effects);
 }
 
-// Nobody waits for it any more. What is on its way is answered, and given back by who asked.
+// It has no receiver any more. A transfer under way is answered, and the asking member releases it.
 void Gets::cancel(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PoolCancel asked{};
   if (!wire::decode(request.payload, asked)) return;
@@ -204,7 +204,7 @@ void Gets::cancel(ChannelNumber channel, const channel::Entry& request, TimeNs n
   }
 }
 
-// It waits there, or computes; what is fetched does not wait.
+// It waits or computes there; fetches do not wait.
 void Gets::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, TimeNs now, Effects& effects) {
   if (remote.asking == 0 || remote.fetched) return;
   context_.requests.cancel(remote.owner,
@@ -299,7 +299,7 @@ Result<FramePtr> Gets::frame_of(const RemoteGet& remote, const wire::Got& got, B
   return frame;
 }
 
-// Members changed: what was asked of one that is no owner any more is asked of one that is.
+// Members changed: requests to a former owner are sent to a present one.
 void Gets::on_members(TimeNs now, Effects& effects) {
   const auto is_owner = [&](const FrameTable::Get& get, const std::string& member) {
     const Definition* const known = context_.directory.known(get.pool);
@@ -312,7 +312,7 @@ void Gets::on_members(TimeNs now, Effects& effects) {
     RemoteGet& remote = gets_.at(number);
     if (remote.fetched) continue;
     if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
-    // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
+    // Its function may be running: a living member answers, or reports that the computation does not wait for objects.
     if (remote.asking != 0 && remote.computation && context_.directory.is_alive(remote.owner)) continue;
     if (remote.asking != 0) context_.requests.forget(std::exchange(remote.asking, 0));
     remote.ask_all_again();
@@ -377,7 +377,7 @@ void Gets::compute(ChannelNumber channel, uid_t user, const channel::Entry& requ
   ask_next(number, now, effects);
 }
 
-// The owner waits for the objects; how long the function may take only it knows, unless the program said so.
+// The owner waits for the objects. Only it knows the function's time limit, unless the program set one.
 std::uint64_t Gets::ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
                                 std::int64_t wait_ns, Effects& effects) {
   const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, context_.options.ask_wait_ns);
@@ -400,7 +400,7 @@ Status Gets::serve_compute(ChannelNumber channel, const channel::Entry& request,
   wire::PeerCompute asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_TRY(check_not_reserved(asked.pool));
-  OFP_TRY(check_not_local(asked.pool));
+  OFP_TRY(context_.directory.may_be_named(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
   OFP_ASSIGN(
       const Definition* const definition,
@@ -422,8 +422,8 @@ Status Gets::serve_compute(ChannelNumber channel, const channel::Entry& request,
   return {};
 }
 
-// A function that failed is not called once more: what it does at another owner would be the same, or happen twice.
-// Asked again is only what nobody has answered, or what lies elsewhere.
+// A failed function is not called again: another owner would fail alike, or the effect would happen twice. Only
+// requests without an answer, or for rows at another member, are repeated.
 bool Gets::may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept {
   switch (said) {
     case Error::peer_lost:
@@ -445,7 +445,7 @@ void Gets::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs dea
   RemoteGet part{.owner = std::move(member), .fetched = true, .tell = std::move(fetched)};
   part.get.user = user;
   RemoteGet& remote = gets_.add(number, std::move(part));
-  // The member's own time is over first, and its failure says more.
+  // The member's own deadline comes first: its error is more specific.
   remote.asking = context_.requests.ask(
       {Asking::Kind::get, number, remote.owner}, kind,
       deadline == never ? never : deadline_after(deadline, context_.options.ask_wait_ns), nullptr, inbox_bytes,
@@ -502,7 +502,7 @@ void Gets::on_unreadable(FrameTable::Get get, Failure why, TimeNs now, Effects& 
 Status Gets::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerGet get{};
   OFP_TRY(wire::decode(request.payload, get));
-  OFP_TRY(check_not_local(get.pool));
+  OFP_TRY(context_.directory.may_be_named(get.pool));
   OFP_ASSIGN(const Definition* const definition,
              context_.directory.define_of_member(get.pool, get.owner, get.user, Directory::Access::read, now, effects));
   ++context_.counters.served_gets;

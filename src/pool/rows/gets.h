@@ -1,10 +1,10 @@
-// Gets and computations: of programs, answered by what is here or asked of a row's owners one after the other, and of
-// other members. An object up to the size of an inbox comes with its answer; a larger one is delivered and pulled.
+// Gets and computations of programs, answered here or by a row's owners one after the other, and of other members. An
+// object up to the size of an inbox comes with its answer; a larger one is delivered and pulled.
 //
-// All owners are asked before one is waited at. Those before members changed are asked too, for an object may be on its
-// way between them; and as long as rows settle after a change, all other members (Directory::is_settling). A member
-// drops a row that it gives away only once the new owners have it: so owners that had it not are asked once more after
-// the others, and a row that exists is found though it moved meanwhile.
+// All owners are asked before the get waits at one, former owners included, because an object may be moving between
+// them. While rows settle after a change, all other members are asked too (Directory::is_settling). A member drops a
+// moved row only when the new owners have it. So the owners are asked once more at the end, and an existing row is
+// found even if it moves meanwhile.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class Gets {
 
   // ---- of programs
   void get(ChannelNumber channel, uid_t user, const channel::Entry& request, TimeNs now, Effects& effects);
-  // `local`: the pool lies here alone.
+  // `local`: this agent has the whole pool.
   void compute(ChannelNumber channel, uid_t user, const channel::Entry& request, bool local, TimeNs now,
                Effects& effects);
   void cancel(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
@@ -46,7 +46,7 @@ class Gets {
   void on_unreadable(FrameTable::Get get, Failure why, TimeNs now, Effects& effects);
 
   // ---- of other parts and services
-  // Asks one member, which answers as it answers a PeerGet; that is the answer of `get`.
+  // Asks one member, which answers as to a PeerGet; `get` returns that answer.
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, Compose compose,
              Effects& effects);
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
@@ -74,7 +74,7 @@ class Gets {
 
  private:
   void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
-  // True if this member's answer is awaited, or is what the get ends with.
+  // True if this member's answer is awaited, or ends the get.
   [[nodiscard]] bool ask_at(std::uint64_t number, RemoteGet& remote, const Definition& definition,
                             const std::string& member, TimeNs now, Effects& effects);
   [[nodiscard]] bool ask_any(std::uint64_t number, RemoteGet& remote, const Definition& definition, TimeNs now,

@@ -25,7 +25,7 @@ Status Intake::may_fit(std::uint64_t bytes) const {
               bytes, bytes_max_);
 }
 
-// Objects that leave soon use the reserve first, others last, so that it stays free for those that have to pass.
+// Short-lived objects use the reserve first, others last, so that it stays free for objects that pass through.
 bool Intake::find_room(const Object& object, std::shared_ptr<const void>& room) const {
   if (object.stays && room_(object.bytes)) return true;
   const std::uint64_t pages = align_up(object.bytes, page_bytes);
@@ -44,7 +44,7 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   std::shared_ptr<const void> room;
   if (!find_room(object, room)) return Begun::not_yet;
   Fd fd = std::move(object.descriptor);
-  // Reading memory waits for nobody; a file may.
+  // Reading memory never blocks; reading a file may.
   if (fd && fcntl(fd.get(), F_GET_SEALS) < 0)
     return fail(Error::invalid, "the descriptor offered under number {} cannot be sealed, a memfd is needed",
                 object.offer);

@@ -1,5 +1,5 @@
-// Objects that other members name: pulled from where they lie, or read from a descriptor that came over the socket,
-// into a buffer of one's own.
+// Objects that other members name: pulled over the link, or read from a descriptor that came over the socket, into a
+// buffer of this agent.
 #pragma once
 
 #include <functional>
@@ -23,22 +23,21 @@ class Intake {
     wire::BufferRef from{};   // otherwise
     std::uint64_t bytes = 0;
     uid_t user = 0;
-    TimeNs offer_until = never;          // then a descriptor that has not come fails it
+    TimeNs offer_until = never;          // fails then if its descriptor has not come
     Fd descriptor{};                     // once it has
     std::shared_ptr<Reserve> reserve{};  // memory set aside for objects like it; null: there is none
-    bool stays = false;                  // for long: it takes of the reserve only when there is no other room
+    bool stays = false;                  // stays for long: it uses the reserve only if there is no other room
 
-    // When it has to be looked at again though nothing happened.
+    // The time of the next look if no event comes first.
     [[nodiscard]] TimeNs deadline() const noexcept { return offer != 0 && !descriptor ? offer_until : never; }
   };
   enum class Begun {
     not_yet,  // no room, or its descriptor has not come
     later,    // a transfer or a job with the token ends it
-    now,      // it is all there
+    now,      // it is complete
   };
-  // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a
-  // descriptor that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are
-  // left there.
+  // `bytes_max`: of an object; larger ones never fit. `room`: whether so many bytes may be taken now. `take_offer`: a
+  // descriptor that has come, if any. `unused`: whether so many bytes of a reserve may be taken now.
   Intake(std::shared_ptr<service::BufferCache> buffers, std::uint64_t bytes_max,
          std::function<bool(std::uint64_t)> room, std::function<Fd(service::ChannelNumber, std::uint64_t)> take_offer,
          std::function<bool(std::uint64_t)> unused = {})
@@ -48,13 +47,13 @@ class Intake {
         take_offer_(std::move(take_offer)),
         unused_(std::move(unused)) {}
 
-  // Error::too_large: there is no use in waiting.
+  // Error::too_large: it will never fit.
   [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
 
   [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, service::Effects& effects);
   // The object, once begun: a frame without rows and kind.
   [[nodiscard]] Result<service::FramePtr> end(std::uint64_t token, const Status& status);
-  // Its channel is gone: nothing is pulled into the buffer any more.
+  // Its channel is gone: no pull writes into the buffer any more.
   void forget(std::uint64_t token) { taken_.erase(token); }
 
  private:

@@ -1,4 +1,4 @@
-// Rows that are to go to other members and wait for it, by pool: what is about one pool looks at no other pool's moves.
+// Rows that wait to move to other members, by pool, so that work on one pool visits no other pool's moves.
 #pragma once
 
 #include <algorithm>

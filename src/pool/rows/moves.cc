@@ -22,7 +22,7 @@ void Moves::plan(const std::vector<std::string>& anew) {
   for (const auto& known : context_.directory.all()) {
     const std::string& name = known.first;
     const Definition& definition = known.second;
-    if (definition.name.policy == Policy::local) continue;
+    if (context_.directory.is_own(definition)) continue;
     for (const FrameTable::Held& held : context_.table.held(name)) {
       const std::vector<std::string> now = Directory::owners(definition, held.keys.first);
       std::vector<std::string> before =
@@ -48,7 +48,7 @@ void Moves::on_time(TimeNs now, Effects& effects) {
     const Definition* const known = context_.directory.known(move.pool);
     const auto held = context_.table.held(move.pool, move.keys);
     if (known == nullptr || !held) continue;  // dropped meanwhile
-    if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
+    if (move.failures > 0) {                  // members may have changed since; moves for that change were planned then
       const std::vector<std::string> owners_now = Directory::owners(*known, move.keys.first);
       std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
       if (move.to.empty()) continue;
@@ -77,13 +77,13 @@ void Moves::on_read(std::uint64_t number, const Version& version, const Result<F
       there->frame = *read;
       return start(move, *there, now, effects);
     }
-    if (there) queue_.add(std::move(move));  // put anew: what was read are the bytes before
+    if (there) queue_.add(std::move(move));  // put again: the bytes that were read are outdated
     return context_.due(now);
   }
   log(move.failures == 0 ? LogLevel::warning : LogLevel::debug,
       "a row that belongs to other members stays here, and is tried again in {} s: {}",
       context_.options.move_retry_ns / second_ns, read.error().message);
-  // An object that is lost here is in the table no more: then its move ends in on_time.
+  // A lost object is not in the table any more; its move then ends in on_time.
   ++move.failures;
   move.begin_at = now + context_.options.move_retry_ns;
   queue_.add(std::move(move));
@@ -117,7 +117,7 @@ void Moves::on_ended(const Put& put, const Status& status, TimeNs now) {
     if (here->version() == put.id.version())
       context_.table.remove(put.place.pool, keys);
     else
-      give_away_later(put.place, now);  // it was put anew meanwhile
+      give_away_later(put.place, now);  // it was put again meanwhile
     return;
   }
   ++context_.counters.failed_moves;

@@ -1,9 +1,8 @@
 // Rows whose owners change when members come and go.
 //
-// Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner
-// before that is none any more sends to all, and drops its own when they have it. Of what arrives and what is there the
-// later put stays (versions.h). A move that fails is tried again: its row has fewer copies than it is to have until
-// then.
+// The first former owner that still lives sends each row to the owners that lack it. A former owner that is not an
+// owner any more sends its rows to all owners, and drops its own when they have them. If both sides have an object, the
+// later put stays (versions.h). A failed move is tried again; until then its row has too few copies.
 #pragma once
 
 #include <map>
@@ -23,11 +22,11 @@ class Moves {
  public:
   Moves(PoolContext& context, Puts& puts) : context_(context), puts_(puts) {}
 
-  // Sends members the rows that are theirs since they changed. `anew`: those that lived before too, as another process.
+  // Sends members the rows that they own since the change. `anew`: members that lived before too, as another process.
   void plan(const std::vector<std::string>& anew);
   void add(Move move) { queue_.add(std::move(move)); }
-  // For a row that came here though other members own it. Not at once: this agent may be the one that has not heard yet
-  // that members changed.
+  // For a row that arrived here although other members own it. Not sent at once: this agent may be the one that has not
+  // heard of a change yet.
   void give_away_later(const Place& place, TimeNs now);
   // Starts as many as may be under way at a time.
   void on_time(TimeNs now, Effects& effects);
@@ -35,12 +34,12 @@ class Moves {
 
   [[nodiscard]] bool has_room() const noexcept { return reading_.size() + puts_.moves() < context_.options.moves_max; }
   [[nodiscard]] TimeNs first() const noexcept { return queue_.first(); }
-  // None is under way, or about to be.
+  // No move is under way or planned.
   [[nodiscard]] bool is_idle(TimeNs now) const noexcept {
     return reading_.empty() && puts_.moves() == 0 && queue_.first() > now;
   }
   [[nodiscard]] std::size_t size() const noexcept { return queue_.size() + reading_.size() + puts_.moves(); }
-  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
+  // Whether some row of the pool that waits to move, or is moving, matches.
   template <class Matches>
   [[nodiscard]] bool any(const std::string& pool, Matches matches) const {
     const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
@@ -49,7 +48,7 @@ class Moves {
                                [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
            puts_.any_move(pool, matches);
   }
-  // Keys of rows whose moves failed, and are made again by and by.
+  // Keys of rows whose moves failed and will be repeated.
   [[nodiscard]] std::set<FrameTable::Keys> failed(const std::string& pool) const;
   void add_pools(std::set<std::string_view>& names) const;
 

@@ -24,10 +24,10 @@ Result<Stored> Puts::put(const Place& place, FramePtr frame, std::uint64_t token
   const PoolOptions& options = definition.name.options;
   if (!context_.directory.is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1 &&
       !untold_.contains(place.pool)) {
-    // Numbered, or another put of these keys were taken for this one again.
+    // Numbered, so that another put of these keys is not taken for a repetition.
     const Status status = context_.table.put(
         place, frame, now, effects,
-        {process_, context_.numbers.take(), definition.name.policy == Policy::local ? 0 : context_.clock.stamp(now)});
+        {process_, context_.numbers.take(), context_.directory.is_own(definition) ? 0 : context_.clock.stamp(now)});
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(status.error());
   }
@@ -87,7 +87,7 @@ void Puts::define_first(const std::string& pool, uid_t user, std::vector<std::st
   define(pool, user, std::move(members), now, effects);
 }
 
-// Whatever it answered: one that cannot have the pool, or is silent, is told again without anybody waiting for it.
+// Any answer counts. A member that refuses the pool, or is silent, is told again, and no put waits for it.
 void Puts::on_told(const std::string& pool, const std::string& member) {
   const auto at = untold_.find(pool);
   if (at == untold_.end()) return;
@@ -98,7 +98,7 @@ void Puts::on_told(const std::string& pool, const std::string& member) {
     if (put.place.pool == pool && put.waits()) times_.set(number, 0);
 }
 
-// All owners are asked anew: an object of which one has another version is stored nowhere.
+// Asks all owners again: an object is stored only when all owners have the same version.
 void Puts::stamp_again(Put& put, std::uint64_t later, TimeNs now) noexcept {
   context_.clock.saw(std::min(later, put_counter_max));
   put.id.counter = context_.clock.stamp(now);
@@ -117,7 +117,7 @@ void Puts::start(Put put, TimeNs now, Effects& effects) {
   work(number, now, effects);
 }
 
-// Asks who has not got it and is not asked.
+// Asks members that lack it and are not being asked.
 void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
   const auto at = puts_.find(number);
   if (at == puts_.end()) return;
@@ -129,7 +129,7 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
                                               context_.directory.text_of(put.place.pool))};
     put.retry_at = now + context_.options.retry_ns;
   }
-  bool is_lost = false;  // an owner of a move: where its row belongs now was planned when that died
+  bool is_lost = false;  // an owner of a move: its row was planned anew when the owner died
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
     if (put.moves && !context_.directory.is_alive(owner)) {
@@ -156,17 +156,17 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
   const bool all =
       has_copies(put) &&
       std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); }) &&
-      is_pool_known(put);  // last: why an owner lacks it says more
+      is_pool_known(put);  // last, because an owner's own reason is more specific
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, now, effects);
   if (is_lost && put.asked.empty()) return finish(number, tl::unexpected(put.last), now, effects);
   const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
-  // An owner without room answers with the reason at the deadline; only a silent one is not waited for.
+  // An owner without room answers at the deadline, with the reason; only a silent owner is given up.
   if (now >= put.deadline && (put.asked.empty() || now >= end))
     return finish(number, tl::unexpected(put.last), now, effects);
   set_due(put, now);
 }
 
-// As many members live as are to have the object before it is stored.
+// Enough members live for the object to be stored.
 bool Puts::has_copies(Put& put) const {
   if (put.what != Put::What::object || put.moves) return true;
   const PoolOptions& options = context_.directory.known(put.place.pool)->name.options;
@@ -179,7 +179,7 @@ bool Puts::has_copies(Put& put) const {
   return false;
 }
 
-// To all members that were told of it first.
+// Sent to all members that were told of the pool.
 bool Puts::is_pool_known(Put& put) const {
   const auto untold = put.waits() ? untold_.find(put.place.pool) : untold_.end();
   if (untold == untold_.end()) return true;
@@ -200,7 +200,7 @@ void Puts::end_budget_wait(const Put& put) {
   budget_waiting_.erase({"", put.number});
 }
 
-// Those of pools of which bytes became free. Keys are counted over all pools.
+// Puts into pools with newly freed bytes. Keys are counted over all pools.
 void Puts::take_budget_waiting(std::vector<std::uint64_t>& ready) {
   auto freed = context_.table.take_freed();
   freed.emplace("");
@@ -340,7 +340,7 @@ void Puts::on_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs no
   if (later) {
     if (*later != 0 && put.what == Put::What::object && !put.moves) {
       if (*later >= put.id.counter) stamp_again(put, *later, now);
-    } else if (asked.counter == put.id.counter) {  // otherwise it has it under an earlier stamp
+    } else if (asked.counter == put.id.counter) {  // otherwise the member has it under an earlier stamp
       put.done.insert(asked.member);
     }
     return work(asked.number, now, effects);
@@ -376,7 +376,7 @@ void Puts::finish(std::uint64_t number, Status status, TimeNs now, Effects& effe
   // They come to one object.
   if (!status && put.what == Put::What::object && !put.moves && !put.kept && !put.done.empty())
     ends_.on_put_divided(now);
-  // On disk, it is its service's whether it stays in memory.
+  // If it is on disk, its service decides whether it stays in memory.
   if (put.kept && status) context_.table.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
   if (put.kept) put.kept(status, now, effects);
   if (put.token != 0) effects.push_back(service::StoredEffect{put.token, std::move(status)});

@@ -1,4 +1,4 @@
-// Puts to several owners and the versions that they meet, without gets, moves and Pools.
+// Puts to several owners, and the versions of objects there, without gets, moves and Pools.
 #include "pool/rows/puts.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class PutParts : public ::testing::Test, private Directory::Users, private Puts:
   }
   static FramePtr frame() { return std::make_shared<service::Frame>(); }
   static Place place(const std::string& pool) { return {pool, "r", "c", user, 0, false}; }
-  // Tokens by member of what was asked since the last call.
+  // Tokens of the requests since the last call, by member.
   std::map<std::string, std::uint64_t> asked() {
     std::map<std::string, std::uint64_t> tokens;
     for (const service::Effect& effect : effects_)
@@ -38,7 +38,7 @@ class PutParts : public ::testing::Test, private Directory::Users, private Puts:
     ASSERT_TRUE(node);
     puts_.on_answer(node.mapped(), std::move(later), now_, effects_);
   }
-  // Of the mover's put: whether it is over, and whether it is stored.
+  // Whether the mover's put is over, and whether it is stored.
   std::optional<bool> stored() {
     for (const service::Effect& effect : effects_)
       if (const auto* over = std::get_if<service::StoredEffect>(&effect)) return static_cast<bool>(over->status);
@@ -109,7 +109,7 @@ TEST_F(PutParts, ALaterObjectOfAnotherMemberHasThePutStampedAgainAtAllOwners) {
   EXPECT_EQ(stored(), true);
 }
 
-// A program that was told of it may ask any member.
+// A program that knows of it may ask any member.
 TEST_F(PutParts, NothingOfANewPoolIsStoredBeforeAllMembersHaveAnsweredThatTheyKnowIt) {
   puts_.define_first("hash:/p", user, {"b", "c"}, now_, effects_);
   const auto told = asked();

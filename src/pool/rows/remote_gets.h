@@ -1,6 +1,5 @@
-// Gets and computations of programs that other members are asked for, or will be: by number, by the request's name, by
-// the pool that nobody has made yet, and by the time when they are looked at again. No event but a change of members
-// looks at all of them.
+// Gets and computations of programs at other members: by number, by the request's name, by a pool that does not exist
+// yet, and by the time of the next look. Only a change of members visits all of them.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +21,28 @@
 namespace offpath::pool {
 
 struct RemoteGet {
-  // A copy that member `from` has, or why there is none. `unsure`: some owner did not say that it has none.
+  // A copy that member `from` has, or the reason why there is no copy. `unsure`: some owner did not answer or could not
+  // read it.
   using Copied =
       std::function<void(const std::string& from, Result<FramePtr> copy, bool unsure, TimeNs now, Effects& effects)>;
-  FrameTable::Get get{};             // of no channel, if it is a copy
-  Copied copied{};                   // fetch_copy's: instead of an answer to a program
-  ComputationPtr computation{};      // the reader wants its output; null: the object itself
-  std::vector<std::string> tried{};  // members that had it not, or did not answer
-  std::size_t of_all = 0;            // so many members of Directory::view `view` were looked at besides its owners
+  FrameTable::Get get{};             // without a channel if it is for a copy
+  Copied copied{};                   // for fetch_copy, instead of an answer to a program
+  ComputationPtr computation{};      // the computation to run; null: the object itself is wanted
+  std::vector<std::string> tried{};  // members that do not have it, or did not answer
+  std::size_t of_all = 0;            // the number of other members of Directory::view `view` that were tried
   std::uint64_t view = 0;
-  bool last_look = false;        // all said no: only the owners are asked, once more
-  bool unreadable = false;       // here, where it is not looked for again
-  std::uint64_t asking = 0;      // the token's number; 0: none
-  std::string owner{};           // that is asked
-  bool unsure = false;           // some owner did not say that it has none
-  bool fetched = false;          // by fetch(): nobody else is asked
-  bool waits = false;            // nobody had it: it is waited for where it is to come
-  QueryMembers::Fetched tell{};  // fetch_part's: instead of an answer to a program
+  bool last_look = false;        // second round: only the owners are asked
+  bool unreadable = false;       // present here, but unreadable: not looked up again
+  std::uint64_t asking = 0;      // the token's number; 0: no request under way
+  std::string owner{};           // being asked
+  bool unsure = false;           // some owner did not answer or could not read it
+  bool fetched = false;          // by fetch(): no other member is asked
+  bool waits = false;            // no member has it: the get waits at its first owner
+  QueryMembers::Fetched tell{};  // for fetch_part, instead of an answer to a program
   FramePtr delivered{};
   Failure last{Error::timeout, ""};
 
-  // An object may be at an owner that cannot read it, or did not answer, though others have none.
+  // An owner that cannot read the object, or did not answer, may have it even if no other owner has.
   void note(Failure said) {
     unsure |= said.code != Error::not_found;
     if (said.code != Error::not_found || !unsure) last = std::move(said);
@@ -67,12 +67,12 @@ class RemoteGets {
   [[nodiscard]] std::vector<Number> of_channel(ChannelNumber channel) const;
   [[nodiscard]] std::vector<Number> of_request(ChannelNumber channel, std::uint64_t ticket) const;
 
-  // When it is looked at again; `never`: not before its owner has answered.
+  // The time of the next look; `never`: only when its owner has answered.
   void set_due(Number number, TimeNs at) { times_.set(number, at); }
   [[nodiscard]] std::vector<Number> take_due(TimeNs now) { return times_.take(now); }
   [[nodiscard]] TimeNs next_due() const noexcept { return times_.first(); }
 
-  // Somebody may make its pool.
+  // It waits for its pool to be made.
   void await_pool(Number number);
   void pool_made(const std::string& pool, TimeNs now);
 

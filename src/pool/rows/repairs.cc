@@ -45,7 +45,7 @@ void Repairs::on_time(TimeNs now, Effects& effects) {
   for (const RecordPtr& record : ready) ask(record, now, effects);
 }
 
-// Not `again`: all owners say that they have none. One that is away compares what it has when it is back.
+// Without `again` no owner has it. An absent owner compares its objects when it is back.
 void Repairs::end(const RecordPtr& record, const Status& status, bool again, TimeNs now) {
   const auto at = lost_.find({record->pool.substr(0, record->pool.find('?')), {record->row, record->column}});
   if (at == lost_.end()) return;
@@ -62,13 +62,13 @@ void Repairs::end(const RecordPtr& record, const Status& status, bool again, Tim
 void Repairs::repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects) {
   const Place place{
       record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
-  if (context_.table.holds(place.pool, {record->row, record->column}))  // put anew meanwhile
+  if (context_.table.holds(place.pool, {record->row, record->column}))  // put again meanwhile
     return end(record, {}, false, now);
   log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
   if (!context_.table.is_durable(place.pool))
     return end(record, versions_.restore(place, std::move(frame), record->id, now, effects), true, now);
   PutId id = record->id;
-  id.moved = true;  // it was shown once: no trigger calls for it again
+  id.moved = true;  // it was visible before: no trigger calls for it again
   arrivals_.keep(
       place, id, frame,
       [this, record](const Result<std::uint64_t>& later, TimeNs then_now, Effects&) {

@@ -1,5 +1,5 @@
-// Objects that were lost here, because their file cannot be read: what another owner has is put in their place. Owners
-// are asked again until one has a copy, or all say that they have none.
+// Objects that were lost here because their file is unreadable: another owner's copy replaces them. Owners are asked
+// again until one has a copy, or all report that they have no copy.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Repairs {
  private:
   struct Lost {
     RecordPtr record;
-    TimeNs again_at = never;  // when owners are asked again; never while one is asked
+    TimeNs again_at = never;  // when owners are asked again; `never` while one is being asked
   };
   void ask(const RecordPtr& record, TimeNs now, Effects& effects);
   void end(const RecordPtr& record, const Status& status, bool again, TimeNs now);

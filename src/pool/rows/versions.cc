@@ -6,7 +6,7 @@ namespace offpath::pool {
 
 std::optional<std::uint64_t> Versions::not_wanted(const Place& place, PutId& id) {
   const FrameTable::KeysView keys{place.row_key, place.column_key};
-  // From a member that has not heard yet that it is no more.
+  // From a member that does not know yet that the object is gone.
   if (id.moved && removals_.contains(place)) return 0;
   const PutId* const here = context_.table.id_of(place.pool, keys);
   if (here == nullptr) {
@@ -24,15 +24,15 @@ std::optional<std::uint64_t> Versions::not_wanted(const Place& place, PutId& id)
     if (here->version() == id.version()) return 0;
     return std::nullopt;
   }
-  // A put into an empty place is later than an older object that a move brings. A put since then, elsewhere, was made
-  // by members that saw others: those here may never have noticed that they were cut off.
+  // A put into an empty place replaces an older object that a move brings later: no conflict in the same view. But an
+  // object put after this view began comes from members with another view: this side may not have noticed a partition.
   if (!here->knows(id.version()) && (here->view != context_.directory.view() || id.counter > view_began_))
     note_conflict(place, *here, id);
   context_.table.learn(place.pool, keys, id);
   return 0;
 }
 
-// An object that another member has put, and that is wanted here.
+// Takes an accepted object of another member's put.
 Status Versions::take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
                       const RecordPtr& file) {
   const PutId* const here = context_.table.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
@@ -55,11 +55,12 @@ Status Versions::restore(const Place& place, FramePtr frame, const PutId& id, Ti
 
 void Versions::note_conflict(const Place& place, const PutId& stays, const PutId& goes) {
   constexpr std::uint64_t logged_max = 16;              // until members change again; all are counted
-  if (stays.counter == 0 || goes.counter == 0) return;  // of a time before there were versions
+  if (stays.counter == 0 || goes.counter == 0) return;  // stored before puts had versions
   ++context_.counters.conflicts;
   if (++logged_ > logged_max) return;
   log(LogLevel::warning,
-      "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}",
+      "pool \"{}\": object ({}, {}) was put on both sides of a partition: put {}.{:016x} stays, {}.{:016x} is given "
+      "up{}",
       place.pool, brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
       logged_ == logged_max ? "; further ones are counted only (pool_conflicts_total)" : "");
 }

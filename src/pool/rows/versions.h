@@ -1,6 +1,5 @@
-// Which of two objects of the same keys stays: the later put, whichever way it came. An object that is given up without
-// being known to the one that stays was put on the other side of a cut: that is a conflict, counted and logged. Read
-// put_id.h first.
+// Which of two objects under the same keys stays: the later put, regardless of its way here. If the later put does not
+// know the other, they were put on two sides of a partition: a conflict, counted and logged. Read put_id.h first.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +16,20 @@ class Versions {
  public:
   Versions(PoolContext& context, const Removals& removals) : context_(context), removals_(removals) {}
 
-  // Members changed: `stamp` is larger than that of any put from before, as far as clocks agree.
+  // Members changed: `stamp` is larger than those of earlier puts, as far as clocks agree.
   void begin_view(std::uint64_t stamp) noexcept {
     view_began_ = stamp;
     logged_ = 0;
   }
-  // The answer to a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
-  // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
+  // The answer to a put that is not needed here: 0, or the counter of a later put, after which it has to be stamped
+  // again. Empty: the put is accepted. Reports conflicts.
   [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
-  // Puts what another member has put, and is wanted, into the table. `file`: where it is on disk already.
+  // Puts an accepted object of another member into the table. `file`: its file, if it is on disk already.
   [[nodiscard]] Status take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
                             const RecordPtr& file = nullptr);
   // Puts an object back that was in the pool, and was lost here.
   [[nodiscard]] Status restore(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects);
-  // Whether what is put into the table now was in the pool before.
+  // Whether the object being put into the table was in the pool before.
   [[nodiscard]] bool takes_moved() const noexcept { return takes_moved_; }
 
  private:

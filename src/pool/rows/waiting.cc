@@ -24,7 +24,7 @@ WaitingPut Puts::waiting_put(const Put& put) const {
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner) && waiting.members.size() < WaitingPuts::members_listed_max)
       waiting.members.push_back(owner);
-  // All owners have it: it waits for those that are to know the pool.
+  // All owners have it: it waits for members that have to know the pool.
   if (const auto untold = untold_.find(put.place.pool); waiting.members.empty() && untold != untold_.end())
     for (const std::string& member : untold->second)
       if (waiting.members.size() < WaitingPuts::members_listed_max) waiting.members.push_back(member);
@@ -41,7 +41,7 @@ std::string Puts::why_waits(std::uint64_t token) const {
                      fmt::join(waiting.members, ", "), waiting.why, format_duration(context_.options.put_wait_ns));
 }
 
-// Those that have waited for a second: all others are on their way.
+// Only those that have waited for a second; others are under way.
 WaitingPuts Puts::waiting(TimeNs now) const {
   WaitingPuts all;
   for (const auto& [number, put] : puts_) {
@@ -63,7 +63,7 @@ ListedGets Gets::waiting(TimeNs now) const {
   struct Waiting {
     const FrameTable::Get* get;
     const RemoteGet* remote;  // null: it waits in the table
-    std::string disk{};       // what the read from disk waits for, if there is one
+    std::string disk{};       // the reason of the read from disk, if there is one
   };
   std::vector<Waiting> all;
   const auto add = [&](const FrameTable::Get& get, const RemoteGet* remote, std::string disk = {}) {

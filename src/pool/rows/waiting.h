@@ -13,9 +13,9 @@ namespace offpath::pool {
 
 struct WaitingPut {
   std::string pool, row, column;     // the keys as errors show them
-  std::vector<std::string> members;  // that have not got it; some of them
+  std::vector<std::string> members;  // members that lack it; some of them
   TimeNs since;
-  std::string why;  // the answer of the last of them
+  std::string why;  // the last answer of one of them
 };
 
 struct WaitingPuts {
@@ -28,7 +28,7 @@ struct ListedGet {
   std::string pool, row, column;  // the keys as errors show them
   service::ChannelNumber channel = 0;
   TimeNs since = 0;
-  std::string what;  // it waits for: the object, the disk, or the computation over it
+  std::string what;  // waits for the object, the disk, or the computation over it
   std::string why;
 };
 
@@ -42,11 +42,11 @@ struct ListedGets {
   void add(ListedGets others);
 };
 
-// Which puts the log has told of: one line covers all that wait, and the next one tells of later ones.
+// Which puts the log has reported: one line covers all that wait, and the next one later ones.
 struct WaitsTold {
-  static constexpr TimeNs silent_ns = second_ns;        // a put that waits longer is told of
+  static constexpr TimeNs silent_ns = second_ns;        // a put that waits longer is reported
   static constexpr TimeNs between_ns = 10 * second_ns;  // at least, from one line to the next
-  std::uint64_t number = 0;                             // of the newest put that was told of
+  std::uint64_t number = 0;                             // of the newest reported put
   TimeNs next_at = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr TimeNs rest_ns = second_ns;
 constexpr int tries_again = 2;             // of what failed
 constexpr std::size_t changes_max = 1024;  // of one job
-constexpr std::size_t held_max = 1024;     // looked through when there are more
+constexpr std::size_t held_max = 1024;     // cleaned up beyond this number
 
 void describe(ObjectRecord& record, const service::Frame& frame) {
   record.bytes = frame.bytes;
@@ -30,7 +30,14 @@ class OnDisk final : public service::Unread {
     if (!frame && frame.error().code == Error::protocol) frame.error().code = Error::io;
     return frame;
   }
-  // Error::protocol: it is lost. What failed once is tried again at once, for those who cannot wait.
+  Status read_part(std::uint64_t offset, MutableBytes into) const override {
+    Status read = store_->read_part(*record_, offset, into);
+    for (int again = 0; again < tries_again && !read && read.error().code == Error::io; ++again)
+      read = store_->read_part(*record_, offset, into);
+    return read;
+  }
+  std::string described() const override { return store_->described(*record_); }
+  // Error::protocol: it is lost. A failed read is tried again at once, for callers that cannot wait.
   [[nodiscard]] Result<FramePtr> load() const {
     auto frame = std::make_shared<service::Frame>();
     OFP_ASSIGN(frame->buffer, buffers_->take(record_->bytes, record_->user));

@@ -1,7 +1,7 @@
-// Pools' objects on disk, as the loop sees them: asks for objects to be written, read back, shown and removed, each a
-// job, and tells what came of it. Which objects, and when, is for Spilling to say.
+// Pools' objects on disk, as the loop sees them: writes, reads back, shows and removes objects, each in a job, and
+// reports the results. Spilling decides which objects, and when.
 //
-// A disk that is full or fails is left alone for a while: objects stay in memory, and whoever waits for room waits on.
+// A full or failing disk is not tried for a while: objects stay in memory, and requests for room keep waiting.
 #pragma once
 
 #include <functional>
@@ -36,10 +36,9 @@ class Disk {
 
   // Numbers grow, in the order of writing.
   [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
-  // Of the record, its number and whose and where it is; the rest is the frame's.
+  // `record` has number, owner and keys; the rest comes from the frame.
   void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
-  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it. Error::protocol:
-  // it is lost here.
+  // Reads a frame that unread() made. Readers of one object share its frame. Error::protocol: it is lost here.
   void read(const FramePtr& unread, Read done, Effects& effects);
   [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
   [[nodiscard]] static RecordPtr record_of(const service::Frame& unread) noexcept;
@@ -48,7 +47,7 @@ class Disk {
   void remove(RecordPtr record);
   void work(Effects& effects);
   [[nodiscard]] bool has_work() const noexcept { return !changes_.empty() && !changing_; }
-  // By a job of this service's.
+  // A job of this service has ended.
   void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
 
   // ---- without jobs: at start and at the end
@@ -57,14 +56,14 @@ class Disk {
   [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const service::Frame& frame);
   void finish_changes();
 
-  // It was full, or failed, a moment ago.
+  // It was full, or failed, a short time ago.
   [[nodiscard]] bool rests(TimeNs now) const noexcept { return now < rests_until_; }
-  // Where there is room for one, several at a time could each take a part of it and all fail: one, until one went well.
+  // With room for one write, several could each take a part and all fail. So only one runs until one succeeds.
   [[nodiscard]] std::uint64_t writing_max() const noexcept { return failure_.empty() ? 4 : 1; }
   [[nodiscard]] TimeNs rests_until() const noexcept { return rests_until_; }
   [[nodiscard]] const std::string& failure() const noexcept {
     return failure_;
-  }  // of the last write; empty: it went well
+  }  // of the last write; empty: it succeeded
   [[nodiscard]] const DiskCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::string described() const { return store_->described(); }
 
@@ -91,7 +90,7 @@ class Disk {
   std::unordered_map<std::uint64_t, Writing> writings_;  // by token, as readings_
   std::unordered_map<std::uint64_t, Reading> readings_;
   std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;         // file -> token
-  std::unordered_map<std::uint64_t, std::weak_ptr<service::Frame>> held_;  // by file: what was read and may be held yet
+  std::unordered_map<std::uint64_t, std::weak_ptr<service::Frame>> held_;  // by file: frames that may still be held
   std::vector<Change> changes_;
   bool changing_ = false;
   std::uint64_t change_token_ = 0;

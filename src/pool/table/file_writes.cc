@@ -38,7 +38,7 @@ void FileWrites::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd
   }
   auto& offers = offers_[channel];
   offers.emplace(number, std::move(fd));
-  // A request names an offered descriptor soon. There are more than one request names, so the oldest was forgotten.
+  // A request names an offered descriptor soon. More were offered than requests named, so the oldest is dropped.
   if (offers.size() > offers_max) offers.erase(offers.begin());
 }
 
@@ -56,7 +56,7 @@ void FileWrites::on_request(ChannelNumber channel, uid_t user, const channel::En
   };
   wire::PoolWrite write{};
   if (auto status = wire::decode(request.payload, write); !status) return refuse(std::move(status).error());
-  // Programs may say a pool's options wherever they name it.
+  // Programs may name a pool with its options anywhere.
   Write asked{channel,     request.ticket,
               user,        std::string(write.pool.substr(0, write.pool.find('?'))),
               write.offer, deadline_after(now, offer_wait_ns_)};
@@ -123,7 +123,7 @@ void FileWrites::on_job(std::uint64_t token, Status status, Effects& effects) {
     job.progress->cancelled = true;
     effects.push_back(FailEffect{job.channel, job.ticket, wire::any_reply, std::move(status).error()});
   }
-  // One that fails at once has begun nothing: the next one's turn, then.
+  // A write that fails at once has not begun, so the next one starts.
   const auto of_user = [&job](const Later& each) { return each.write.user == job.user; };
   for (auto next = later_.begin(); (next = std::find_if(next, later_.end(), of_user)) != later_.end();) {
     const std::size_t before = jobs_.size();

@@ -1,6 +1,5 @@
-// Pools that programs have written into files of theirs. The request comes through the ring and its descriptor over the
-// socket: either may be seen first. A job writes, one of each user at a time: a slow disk, or large pools, leave others
-// a thread.
+// Writes pools into files of programs. The request comes through the ring and its descriptor over the socket, in any
+// order. Jobs write, one for each user at a time, so slow disks and large pools leave a thread for others.
 #pragma once
 
 #include <atomic>
@@ -30,20 +29,20 @@ class FileWrites {
   class Objects {
    public:
     [[nodiscard]] virtual Status may_read(const std::string& pool, uid_t user) const = 0;
-    // Those that readers see, in the order of storing. The pool was there when it was asked for, and may have gone.
+    // The visible objects, in storing order. The pool existed when the write was requested, and may be gone.
     [[nodiscard]] virtual Result<std::vector<QuerySource>> visible(const std::string& pool, uid_t user) const = 0;
 
    protected:
     ~Objects() = default;
   };
-  // `offer_wait_ns`: for the descriptor of a write that was asked for already.
+  // `offer_wait_ns`: how long a request waits for its descriptor.
   FileWrites(const Objects& objects, TimeNs offer_wait_ns) : objects_(objects), offer_wait_ns_(offer_wait_ns) {}
 
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, uid_t user, const channel::Entry& request, TimeNs now, Effects& effects);
-  // Of an open channel. `fd`: or why it was not taken.
+  // A descriptor of a program arrived on an open channel; `fd` may be the error that refused it.
   void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, Effects& effects);
-  // None, if it has not come.
+  // Empty if it has not come.
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);
   void on_job(std::uint64_t token, Status status, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
@@ -85,9 +84,9 @@ class FileWrites {
   TimeNs offer_wait_ns_;
   std::unordered_map<ChannelNumber, std::map<std::uint64_t, Result<Fd>>> offers_;  // by number, which grows
   std::vector<Write> waiting_;                        // for their descriptors, one of each channel
-  std::deque<Later> later_;                           // that wait for another one of their user
+  std::deque<Later> later_;                           // that wait for another write of their user
   std::unordered_map<std::uint64_t, Job> jobs_;       // by token
-  std::map<uid_t, std::weak_ptr<Progress>> hanging_;  // failed by time; their jobs have these until they end
+  std::map<uid_t, std::weak_ptr<Progress>> hanging_;  // timed out; their jobs use these until they end
   std::uint64_t next_token_ = 1;
   std::uint64_t written_bytes_ = 0;
 };

@@ -17,7 +17,7 @@ using wire::EntryKind;
 
 namespace {
 
-// Programs may say a pool's options wherever they name it.
+// Programs may name a pool with its options anywhere.
 std::string_view name_of(std::string_view pool) { return pool.substr(0, pool.find('?')); }
 std::string without_options(std::string_view pool) { return std::string(name_of(pool)); }
 
@@ -55,9 +55,10 @@ void FrameTable::add_waited_for(std::set<std::string_view>& pools) const {
   writes_.add_pools(pools);
 }
 
-Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user) {
+Status FrameTable::define(const std::string& name, const PoolOptions& options, uid_t user, std::uint64_t shares) {
   OFP_ASSIGN(Pool* const pool, index_.open(name, user, Access::write));
   pool->options = options;
+  pool->budget_bytes = options.budget_bytes == 0 ? 0 : std::max<std::uint64_t>(options.budget_bytes / shares, 1);
   if (spilling_.spills(*pool)) spilling_.start(*pool);
   return {};
 }
@@ -83,7 +84,7 @@ void FrameTable::let_go(const std::string& name, const Keys& keys) {
 
 // ---- put
 
-// Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
+// Makes the object visible, as the newest of its pool; the oldest may have to go.
 void FrameTable::show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects) {
   if (at->second.file && at->second.file->hidden) spilling_.disk()->show(at->second.file);
   index_.show(pool, at);
@@ -108,7 +109,7 @@ Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId&
 }
 
 Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const {
-  const std::uint64_t budget = pool.options.budget_bytes;
+  const std::uint64_t budget = pool.budget_bytes;
   if (budget != 0 && bytes > budget)
     return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member",
                 brief(place.row_key), brief(place.column_key), bytes, place.pool, budget);
@@ -155,7 +156,7 @@ Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& 
   return {};
 }
 
-// An object that is there may have been put by one whose file is later.
+// An object in the table may have a later file.
 Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id,
                             const RecordPtr& file) {
   Keys keys{place.row_key, place.column_key};
@@ -175,7 +176,7 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
     spilling_.remove(pool, before);
   }
   // An object without room in memory has left it already.
-  const std::uint64_t budget = pool.options.budget_bytes;
+  const std::uint64_t budget = pool.budget_bytes;
   if (budget != 0 && pool.memory.bytes + frame->bytes > budget) {
     spilling_.lighten_pool(pool, pool.memory.bytes + frame->bytes - budget, now, effects);
     if (pool.memory.bytes + frame->bytes > budget) frame = spilling_.disk()->unread(file);
@@ -186,7 +187,7 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
   return {};
 }
 
-// `before`: which object it comes before.
+// `before`: the object that follows it.
 void FrameTable::add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object, const Place& place, TimeNs now,
                      Effects& effects) {
   ++counters_.puts;
@@ -197,8 +198,8 @@ void FrameTable::add(Pool& pool, Objects::iterator before, Keys&& keys, Object&&
   keep_newest(pool, place.keep);
 }
 
-// In the order of their numbers, which is that of writing. A move may have been written behind a later put: of two
-// objects with versions the later put stays, of others the one that was written last.
+// In the order of writing, which is that of their numbers. A move may have been written after a later put: of two
+// objects with versions the later put stays, of others the last one written.
 void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   Pool& pool = *index_.find(name_of(record->pool));
   Keys keys{record->row, record->column};
@@ -216,7 +217,7 @@ void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   expire_later(pool, added, now);
 }
 
-// ---- what is here
+// ---- objects of this agent
 
 uid_t FrameTable::user_of(const std::string& name) const {
   const Pool* const pool = index_.find(name);
@@ -262,7 +263,7 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
     return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, brief(row_key), brief(column_key));
   if (pool->options.spill != Spill::off)
     return fail(Error::unsupported,
-                "pool \"{}\" has spill: what is on disk is not changed in place; put the object anew", name);
+                "pool \"{}\" has spill: objects on disk are not changed in place; put the object again", name);
   return at->second.frame;
 }
 
@@ -378,7 +379,7 @@ void FrameTable::get(const channel::Entry& request, ChannelNumber number, uid_t 
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
-  // A get of a present object copies no names.
+  // A get of a present object does not copy names.
   if (Pool* const pool = index_.find(name_of(asked.pool));
       pool != nullptr && ObjectIndex::may_use(*pool, user, Access::read)) {
     const auto object = pool->objects.find(KeysView{asked.row_key, asked.column_key});
@@ -459,7 +460,7 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
   hand_overs_.push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
 }
 
-// It waits for the disk, and for memory perhaps, as another get waits for its object.
+// It waits for the disk, and perhaps for memory, as other gets wait for their object.
 void FrameTable::answer_unread(Get get, const FramePtr& frame, Effects& effects) {
   if (Status may = charge(get); !may)
     return effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(may).error()});
@@ -550,7 +551,7 @@ Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, ui
   const bool one_object = one_row && !column_glob.empty() && column_prefix == column_glob;
   if (!one_object) OFP_TRY(check_globs(row_glob, column_glob));
   OFP_ASSIGN(Pool* const pool, index_.existing(name, user, Access::write));
-  if (!one_object && says_all(column_glob)) steps_.drop(name, row_glob);  // they wait for their ranks no more
+  if (!one_object && says_all(column_glob)) steps_.drop(name, row_glob);  // they do not wait for ranks any more
   std::vector<Keys> dropped;
   if (one_object) {
     if (const auto at = pool->objects.find(KeysView{row_glob, column_glob}); at != pool->objects.end())
@@ -558,7 +559,7 @@ Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, ui
     counters_.drops += dropped.size();
     return dropped;
   }
-  // Only rows that begin as the pattern does are looked at: a drop of some objects does not cost a look at all.
+  // Only rows with the pattern's prefix are visited, so a drop of some objects does not visit all.
   for (auto at = pool->objects.lower_bound(KeysView{row_prefix, one_row ? column_prefix : ""});
        at != pool->objects.end();) {
     const auto& [row, column] = at->first;

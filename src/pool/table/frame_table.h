@@ -1,9 +1,9 @@
-// Frames by (pool, row, column): what this agent holds of its pools. Requests for an object that is not there yet wait
-// here until it is stored or their deadline passes. Which rows belong here is not its business (pools.h).
+// This agent's frames by (pool, row, column). Requests for an object that does not exist yet wait here until it is
+// stored or their deadline passes. The owners of rows are decided elsewhere (pools.h).
 //
-// The table puts, shows and finds objects, and serves requests. What it does so with is in parts of its own:
+// The table puts, shows and finds objects, and serves requests. Its parts are:
 //
-//   ObjectIndex   which objects there are, whose, and what they take
+//   ObjectIndex   all objects, their owners and their memory
 //   Steps         which steps wait for which ranks
 //   Spilling      which objects are in memory and which on disk
 //   WaitingGets   requests that wait for objects
@@ -35,6 +35,7 @@
 #include "pool/table/query_source.h"
 #include "pool/table/spilling.h"
 #include "pool/table/steps.h"
+#include "pool/table/table_limits.h"
 #include "pool/table/wait_accounts.h"
 #include "pool/table/waiting_gets.h"
 #include "service/effects.h"
@@ -56,15 +57,7 @@ struct FrameTableCounters {
 
 class FrameTable final : private FileWrites::Objects {
  public:
-  struct Limits {
-    std::size_t waiting_max = 65536, user_waiting_max = 65536;  // requests that wait, here or for other members
-    std::size_t leases_max = 65536;                             // of one channel
-    std::uint64_t key_bytes_max = 1 << 30;                      // of all objects, on disk or not
-    std::uint64_t waiting_key_bytes_max = 64 << 20;             // of them; of one user's steps that wait for ranks
-    std::size_t user_pools_max = 16384;
-    std::size_t user_steps_max = 262144;  // of one user: ends of steps, each rank's counts, that wait for other ranks
-    TimeNs offer_wait_ns = second_ns;     // for the descriptor of a write that was asked for already
-  };
+  using Limits = TableLimits;
   explicit FrameTable(const Limits& limits)
       : limits_(limits),
         waits_(std::make_shared<WaitAccounts>(WaitAccounts::Limits{
@@ -83,14 +76,16 @@ class FrameTable final : private FileWrites::Objects {
   using KeyOrder = ObjectIndex::KeyOrder;
   using Access = ObjectIndex::Access;
   [[nodiscard]] Status may_use(const std::string& pool, uid_t user,
-                               Access access) const;  // of one that is not there: yes
-  // Sets a pool's options for objects here; until then it has the defaults.
-  [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
+                               Access access) const;  // true also for a missing pool
+  // Sets a pool's options for objects here; before that it has the defaults.
+  // `shares`: of the pool's budget, one of which is this process's.
+  [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user,
+                              std::uint64_t shares = 1);
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
   // Error::would_block: the pool's budget is used up, or the memory for keys is. Error::too_large: it never fits.
   // Error::exists: no overwriting.
   [[nodiscard]] Status may_put(const Place& place, std::uint64_t bytes, const PutId& id) const;
-  // `file`: it is on disk already, and will be removed there if it is not taken.
+  // `file`: its file, if it is on disk already; removed if the object is not taken.
   [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {},
                            const RecordPtr& file = nullptr);
   [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key,
@@ -109,14 +104,14 @@ class FrameTable final : private FileWrites::Objects {
   // A request for an object, of a program or of another member.
   using Get = pool::Get;
   void get(Get get, Effects& effects);
-  // Counts a request of that user, and its keys, while it waits: here, or for other members. Error::too_large: it may
+  // Charges a request of that user, and its keys, while it waits here or for other members. Error::too_large: it may
   // not wait.
   [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) {
     return WaitAccounts::charge(waits_, user, bytes);
   }
-  // The same of a get, unless it is counted already, with what it has besides its keys.
+  // The same for a get that is not charged yet, with its bytes besides the keys.
   [[nodiscard]] Status charge(Get& get, std::uint64_t more_bytes = 0);
-  // The object is this one, wherever it was. A program has it leased.
+  // Answers with this object; a program gets a lease.
   void answer(const Get& get, const FramePtr& frame, Effects& effects);
   // Sends an object to a member that has no room prepared for it; answers the get.
   std::function<void(const Get& get, FramePtr frame, Effects& effects)> deliver;
@@ -131,10 +126,10 @@ class FrameTable final : private FileWrites::Objects {
                           Effects& effects);
   [[nodiscard]] Result<std::vector<Keys>> drop(std::string_view pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob);
-  [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
+  [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if the pool does not exist
   [[nodiscard]] bool has(const std::string& pool) const { return index_.find(pool) != nullptr; }
   [[nodiscard]] std::size_t pools_of(uid_t user) const { return index_.pools_of(user); }
-  // Nothing is in the pool, or on its way to its disk.
+  // The pool is empty, and no object is being written to its disk.
   [[nodiscard]] bool is_empty(const std::string& pool) const;
   void forget(const std::string& pool);                          // an empty one
   void add_waited_for(std::set<std::string_view>& pools) const;  // those that requests wait for
@@ -153,19 +148,19 @@ class FrameTable final : private FileWrites::Objects {
   [[nodiscard]] std::optional<Held> held(const std::string& pool, const Keys& keys) const;
   void remove(const std::string& pool, const Keys& keys);
   [[nodiscard]] const PutId* id_of(const std::string& pool, const KeysView& keys) const;  // null: it is not here
-  // The object here knows of that put from now on, as if it had replaced it.
+  // Records that the object here knows of that put, as if it had replaced it.
   void learn(const std::string& pool, const KeysView& keys, const PutId& other);
-  // Takes requests that wait for objects out of the table: those `chosen`, of all; that of a name.
+  // Removes waiting requests from the table: all `chosen` ones, or the one with a name.
   [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
   [[nodiscard]] std::vector<Get> take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name);
   [[nodiscard]] const WaitingGets& waiting() const noexcept { return waiting_; }
   // Why the object cannot be had.
   [[nodiscard]] std::string describe_absence(const Get& get) const;
-  // Grows whenever bytes of a pool become free.
+  // Incremented when bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return index_.freed(); }
-  // Of which pools, since this was asked last.
+  // The pools with freed bytes since the last call.
   [[nodiscard]] std::set<std::string, std::less<>> take_freed() { return index_.take_freed(); }
-  // Whether the keys of all objects leave room for these, whatever the pool's budget says.
+  // Whether the keys of all objects leave room for these, regardless of the pool's budget.
   [[nodiscard]] bool has_room_for_keys(const Place& place) const noexcept {
     return index_.key_bytes() + place.row_key.size() + place.column_key.size() <= limits_.key_bytes_max;
   }
@@ -174,8 +169,7 @@ class FrameTable final : private FileWrites::Objects {
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
 
-  // The object, or all visible ones of its row by column where `column` is empty. Error::not_found says what is
-  // missing.
+  // The object, or all visible ones of its row by column if `column` is empty. Error::not_found names what is missing.
   [[nodiscard]] Result<std::vector<QuerySource>> row(const std::string& pool, const std::string& row,
                                                      const std::string& column, uid_t user);
   [[nodiscard]] bool holds_row(const std::string& pool, const std::string& row) const {
@@ -190,7 +184,7 @@ class FrameTable final : private FileWrites::Objects {
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd,
                 Effects& effects);  // `fd`: or why it was not taken
-  // Of a member, which is of the agent's user. None, if it has not come.
+  // The descriptor that a member offered, charged to the agent's user. Empty if it has not come.
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) {
     return writes_.take_offer(channel, number);
   }
@@ -207,16 +201,16 @@ class FrameTable final : private FileWrites::Objects {
   [[nodiscard]] Disk* disk() noexcept { return spilling_.disk(); }  // null: there is none
   [[nodiscard]] const Disk* disk() const noexcept { return spilling_.disk(); }
   [[nodiscard]] bool is_durable(const std::string& pool) const;
-  // An object of a durable pool goes to disk before it is put. It is not in the table yet. They are told in the order
-  // of asking, though several are written at a time: that of storing is theirs.
+  // Writes an object of a durable pool to disk before it is put into the table. Several are written at a time, but
+  // results are reported in the order of the calls, which is the storing order.
   void keep(const Place& place, const FramePtr& frame, PutId id, Disk::Written done, Effects& effects) {
     spilling_.keep(place, frame, std::move(id), std::move(done), effects);
   }
-  // Of what was found at start. Its pool is there.
+  // Adds an object that was found at start. Its pool exists.
   void recover(const RecordPtr& record, TimeNs now);
-  // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a
-  // second where that is 0. Error::io: it could not, or is lost here, and no object of its pool any more.
-  // Error::would_block: there was no memory.
+  // Reads an unread frame when there is memory for it. A failing read is tried again until `until`, or for a second if
+  // that is 0. Error::io: it failed, or the object is lost here and removed from its pool. Error::would_block: there
+  // was no memory.
   template <class Visit>
   void visit_reads(const Visit& visit) const {  // of gets whose objects are read back from disk
     spilling_.visit_reads([&](const Get& get, std::string why) {
@@ -226,17 +220,17 @@ class FrameTable final : private FileWrites::Objects {
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {  // for a service
     spilling_.read_back({frame, until, 0, std::move(done)}, effects);
   }
-  // Called for an object that was lost here; no object of its pool any more.
+  // Called for an object that was lost here, after its removal from the pool.
   void on_lost(std::function<void(const RecordPtr& record, Effects& effects)> lost) {
     spilling_.lost_here = std::move(lost);
   }
-  // A get whose object could not be read back; without, it fails.
+  // Called for a get whose object could not be read back; without a handler the get fails.
   std::function<void(Get get, Failure why, Effects& effects)> unreadable;
   // The object leaves memory, if it is on disk.
   void let_go(const std::string& pool, const Keys& keys);
-  // Objects leave memory where that is full, the one that was longest unread first.
+  // Moves objects out of full memory, the longest unread first.
   void lighten(TimeNs now, Effects& effects) { spilling_.lighten(now, effects); }
-  // Everything of pools with spill that is in memory alone is written. Blocks: at the end.
+  // Writes all objects of pools with spill that are in memory only. Blocks; called at the end.
   void flush() { spilling_.flush(); }
 
   [[nodiscard]] FrameTableCounters counters() const noexcept;
@@ -245,7 +239,7 @@ class FrameTable final : private FileWrites::Objects {
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
-    std::uint64_t arrow_frames;   // which have the rows
+    std::uint64_t arrow_frames;   // slabs with their rows
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
@@ -256,7 +250,7 @@ class FrameTable final : private FileWrites::Objects {
   struct Expiry {
     std::string pool;
     Keys keys;
-    std::uint64_t sequence;  // of the object that is meant: another may have come under its keys
+    std::uint64_t sequence;  // identifies the object: another may have come under its keys
   };
 
   // The table as FileWrites uses it.

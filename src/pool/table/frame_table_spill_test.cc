@@ -16,7 +16,7 @@ class SpillTest : public ::testing::Test {
  protected:
   SpillTest() { start(); }
 
-  // As after a kill: nothing but what is on disk.
+  // As after a kill: only the objects on disk.
   void start(const FrameTable::Limits& limits = {}) {
     effects_.clear();
     jobs_.clear();
@@ -69,7 +69,7 @@ class SpillTest : public ::testing::Test {
         },
         effects_);
   }
-  // Runs the jobs that were asked for, and those that they cause.
+  // Runs requested jobs, and the jobs they cause.
   void work() {
     for (int rounds = 0; rounds < 100; ++rounds) {
       table_->lighten(now_, effects_);
@@ -272,7 +272,7 @@ TEST_F(SpillTest, AfterAKillTheLaterPutStaysThoughAnEarlierOneWasWrittenBehindIt
     record.row = "row";
     ASSERT_TRUE(store_->write(std::move(record), frame(seed)->buffer.bytes(), true));
   };
-  write(1, {1, 1}, 1);  // of a time before there were versions
+  write(1, {1, 1}, 1);  // stored before puts had versions
   write(2, {.writer = 1, .number = 2, .counter = 20}, 2);
   write(3, {.writer = 1, .number = 3, .counter = 10}, 3);  // brought by a move
   define(Spill::durable);
@@ -352,7 +352,7 @@ TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
   ASSERT_EQ(others_.size(), 1u);
   EXPECT_NE(std::get_if<service::HandOverEffect>(&others_.front()), nullptr);
   EXPECT_LT(failures, 0);
-  // For longer than it is waited for.
+  // Longer than the wait.
   table_->on_channel_closed(reader);
   table_->on_channel_open(reader, owner);
   table_->let_go("local:/p", {"row", ""});

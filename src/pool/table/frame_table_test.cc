@@ -157,7 +157,7 @@ TEST_F(FrameTableTest, AStepShowsWhenItsLastRankHasEndedIt) {
   put("s", "r1", 64, 0, true);
   EXPECT_EQ(rows("", ""), Strings{});
   EXPECT_TRUE(table_.end_step("local:/p", "s", 0, 2, 0, effects_));
-  EXPECT_TRUE(table_.end_step("local:/p", "s", 0, 2, 0, effects_));  // said twice, counted once
+  EXPECT_TRUE(table_.end_step("local:/p", "s", 0, 2, 0, effects_));  // given twice, counted once
   EXPECT_EQ(rows("", ""), Strings{});
   EXPECT_TRUE(table_.end_step("local:/p", "s", 1, 2, 0, effects_));
   EXPECT_EQ(rows("", ""), (Strings{"s", "s"}));
@@ -240,7 +240,8 @@ TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
   EXPECT_EQ(want(100), "waits") << "short ones are bounded by their number";
 }
 
-// Rounds of the loop and puts take as long with tens of thousands that wait, which one user may have, as with a few.
+// Rounds of the loop and puts take as long with tens of thousands of waiting gets, which one user may have, as with a
+// few.
 TEST_F(FrameTableTest, WhoWaitsSlowsNobodyDown) {
   const auto want = [&](int row) {
     table_.get({.channel = reader,
@@ -325,7 +326,7 @@ TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
   EXPECT_TRUE(denied());
   EXPECT_EQ(table_.admit("local:/p", other).error().code, Error::denied);
   EXPECT_TRUE(table_.admit("local:/p", root));
-  // One who waited for a pool before it existed does not get in through the back door.
+  // Waiting for a pool before it exists gives no access to it.
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/new", "a", "b", second_ns}, stranger);
   EXPECT_TRUE(effects_.empty());
   ASSERT_TRUE(table_.put({"local:/new", "a", "b", owner, 0, false}, frame(64), 0, effects_));
@@ -358,7 +359,7 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   write(3, 3);
   write(reader, 4);
   EXPECT_TRUE(effects_.empty());
-  table_.on_channel_closed(3);  // its write waits no more
+  table_.on_channel_closed(3);  // its write does not wait any more
   table_.on_job(first.token, {}, effects_);
   ASSERT_EQ(effects_.size(), 2u);
   EXPECT_NE(std::get_if<service::ReplyEffect>(&effects_[0]), nullptr);
@@ -416,7 +417,7 @@ TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
 TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
   put("a", "b");
   const auto descriptor = [] { return Fd(memfd_create("written", MFD_CLOEXEC)); };
-  const auto end = [this] {  // of a write: another one of its user may begin
+  const auto end = [this] {  // a write's end lets another of its user begin
     const auto* const job = only<service::JobEffect>();
     ASSERT_NE(job, nullptr);
     const std::uint64_t token = job->token;
@@ -434,7 +435,7 @@ TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
   table_.on_offer(reader, 2, descriptor(), effects_);
   end();
   EXPECT_EQ(table_.next_deadline(), never);
-  // One that waits is forgotten with its channel, or its pool may be gone when the descriptor comes.
+  // A waiting write is dropped with its channel, and its pool may be gone when the descriptor comes.
   effects_.clear();
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 3});
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "*", "*"});
@@ -521,7 +522,7 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
   EXPECT_EQ(table_.put({"local:/p", "c", "", other, 0, false}, frame(8), 0, effects_).error().code, Error::denied);
 }
 
-// A drop looks at a range of rows only; what leaves has to be what the patterns say of all.
+// A drop visits a range of rows only; it has to drop the same objects as matching all rows would.
 TEST_F(FrameTableTest, DropsWhatAListingOfTheSamePatternsShows) {
   const Strings rows_there = {"a", "ab", "ab[", "abc", "b", "step1", "step10", "step2"},
                 columns_there = {"", "x", "x1", "y"};

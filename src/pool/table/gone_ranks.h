@@ -1,4 +1,4 @@
-// Ranks whose programs have ended, and the words for what a step waits for: "rank 2 (solver, process 4711 on node7)
+// Ranks whose programs have ended, and the text that explains why a step waits: "rank 2 (solver, process 4711 on node7)
 // ended at 2026-11-26 01:02:03 UTC". Only programs of this agent are known here.
 #pragma once
 
@@ -30,7 +30,7 @@ class GoneRanks {
   void add(const std::string& pool, std::uint32_t rank, GoneRank gone);
   void remove(const std::string& pool, std::uint32_t rank);  // its program is back
   [[nodiscard]] const GoneRank* find(const std::string& pool, std::uint32_t rank) const;
-  // Those of `ranks` ranks that have gone and are not in `ended`, as part of a sentence. Empty: there are none.
+  // The gone ranks of `ranks` ranks that are not in `ended`, as part of a sentence. May be empty.
   [[nodiscard]] std::string describe(const std::string& pool, const std::set<std::uint32_t>& ended,
                                      std::uint32_t ranks) const;
 
@@ -42,7 +42,7 @@ class GoneRanks {
 
 [[nodiscard]] std::string describe(std::uint32_t rank, const GoneRank& gone);
 
-// Those of `ranks` ranks that are not in `ended`, the lowest first, at most `count_max`.
+// The ranks of `ranks` ranks that are not in `ended`, the lowest first, at most `count_max`.
 [[nodiscard]] std::vector<std::uint32_t> missing_ranks(const std::set<std::uint32_t>& ended, std::uint32_t ranks,
                                                        std::size_t count_max);
 

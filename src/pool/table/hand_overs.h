@@ -1,5 +1,5 @@
 // How objects reach programs and members: in the answer, as a leased descriptor, or pushed into memory that they named.
-// A leased frame stays until its program releases it or its channel closes, whatever becomes of the object.
+// A leased frame stays until its program releases it or its channel closes, even if the object is dropped.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class HandOvers {
             std::uint64_t offset, Effects& effects);
   void on_transfer(std::uint64_t token, Status status, Effects& effects);
 
-  // ---- requests: push_lease, of what could not be handed over; release
+  // ---- requests: push_lease, for frames that could not be handed over; release
   void on_push_lease(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void on_release(ChannelNumber channel, const channel::Entry& request);
 

@@ -1,5 +1,5 @@
-// Which objects there are: by pool, row and column, and in the order in which readers came to see them. It knows whose
-// each pool is and what its objects take, and neither disks, channels nor requests.
+// All objects by pool, row and column, and in the order in which they became visible. It knows each pool's owner and
+// the bytes of its objects; it knows no disks, channels or requests.
 //
 // A pool belongs to the user whose stream or request named it first; another user gets Error::denied, unless the pool's
 // options name him as a reader, who may get and list.
@@ -25,7 +25,7 @@ class ObjectIndex {
  public:
   using Keys = std::pair<std::string, std::string>;  // row, column
   using KeysView = std::pair<std::string_view, std::string_view>;
-  // Looked up by views: most requests name keys that lie in their own bytes.
+  // Looked up by views: most requests have their keys in their own bytes.
   struct KeyOrder {
     using is_transparent = void;
     [[nodiscard]] bool operator()(const auto& a, const auto& b) const noexcept {
@@ -42,39 +42,42 @@ class ObjectIndex {
   struct Object {
     FramePtr frame;
     std::uint64_t sequence;  // 0 while hidden
-    std::uint64_t keep;      // as its stream said
+    std::uint64_t keep;      // as its stream declared
     bool hidden;             // until its step has ended on all ranks
     PutId id;
-    RecordPtr file = nullptr;     // it is on disk as well, or there alone: then the frame is unread
-    std::uint64_t writing = 0;    // the number of the file that is being written; 0: none
-    std::uint64_t used = 0;       // its place in by_use; 0: it is not in there
+    RecordPtr file = nullptr;     // its file, if it is on disk; if only there, the frame is unread
+    std::uint64_t writing = 0;    // the number of the file being written, or 0
+    std::uint64_t used = 0;       // its place in by_use, or 0
     bool read_meanwhile = false;  // while it was written
   };
   using Objects = std::map<Keys, Object, KeyOrder>;
-  // The part of a pool that is in memory: written by Spilling alone.
+  // The part of a pool that is in memory; only Spilling changes it.
   struct InMemory {
-    // With spill: objects in memory that are not being written, the one that was longest unread first.
+    // With spill: objects in memory that are not being written, the longest unread first.
     std::map<std::uint64_t, Keys> by_use;
-    std::uint64_t bytes = 0;            // of objects in memory; what the budget is compared with
+    std::uint64_t bytes = 0;            // of objects in memory; compared with the budget
     std::uint64_t writing_bytes = 0;    // of these
-    mutable std::uint64_t lacking = 0;  // bytes that have to leave before the put that was refused last
+    mutable std::uint64_t lacking = 0;  // bytes that have to leave for the last refused put
   };
   struct Pool {
     std::string_view name;
     uid_t user = 0;
     Objects objects{};
-    std::map<std::uint64_t, Objects::iterator> by_sequence{};  // those readers see, in the order in which they came to
+    std::map<std::uint64_t, Objects::iterator> by_sequence{};  // visible objects, in the order in which they became
+                                                               // visible
     std::uint64_t bytes = 0;
     PoolOptions options{};
+    std::uint64_t budget_bytes = 0;  // this process's share of the options'; 0: as much as the agent has
     InMemory memory{};
   };
   using Pools = std::map<std::string, Pool, std::less<>>;
 
   // ---- pools
-  [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);  // makes it, if it is not there
+  [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);  // makes it if it does not
+                                                                                         // exist
   [[nodiscard]] Result<const Pool*> existing(std::string_view name, uid_t user, Access access) const;
   [[nodiscard]] Result<Pool*> existing(std::string_view name, uid_t user, Access access);
-  [[nodiscard]] Pool* find(std::string_view name) {  // null: it is not there
+  [[nodiscard]] Pool* find(std::string_view name) {  // null if it does not exist
     const auto at = pools_.find(name);
     return at != pools_.end() ? &at->second : nullptr;
   }
@@ -93,7 +96,7 @@ class ObjectIndex {
   // Hidden, in front of the object `before`.
   Objects::iterator add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object);
   Keys remove(Pool& pool, Objects::iterator at);  // returns its keys
-  void show(Pool& pool, Objects::iterator at);    // readers see it from now on; it is the newest of its pool
+  void show(Pool& pool, Objects::iterator at);    // makes it visible, as the newest of its pool
   [[nodiscard]] const Objects::value_type* find(const std::string& pool, const KeysView& keys) const;
   [[nodiscard]] Object* find(const std::string& pool, const KeysView& keys);
   [[nodiscard]] bool holds_row(const std::string& pool, std::string_view row) const;
@@ -106,11 +109,11 @@ class ObjectIndex {
   // Those after `after` in the order of storing, about `bytes_max` bytes of them; `more` says whether there are others.
   [[nodiscard]] static std::vector<Item> list(const Pool& pool, std::string_view row_glob, std::string_view column_glob,
                                               std::uint64_t after, std::size_t bytes_max, bool& more);
-  // Those that readers see and whose keys match, in the order of storing.
+  // Visible objects whose keys match, in storing order.
   [[nodiscard]] static std::vector<QuerySource> choose(const Pool& pool, std::string_view row_glob,
                                                        std::string_view column_glob);
 
-  // ---- what became free, and what is there
+  // ---- freed bytes and totals
   void note_freed(const Pool& pool);
   [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
   [[nodiscard]] std::set<std::string, std::less<>> take_freed() { return std::exchange(freed_pools_, {}); }
@@ -119,7 +122,7 @@ class ObjectIndex {
   [[nodiscard]] std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
  private:
-  // Of a user who does not own the pool.
+  // Whether a user who does not own the pool may read it.
   [[nodiscard]] static Status may_read_as(const Pool& pool, uid_t user, Access access);
 
   Pools pools_;

@@ -1,4 +1,4 @@
-// Which objects there are, without a disk, channels or time.
+// The index of objects, without a disk, channels or time.
 #include "pool/table/object_index.h"
 
 #include <gtest/gtest.h>

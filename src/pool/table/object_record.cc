@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view magic = "OFPOBJ1\n";
 constexpr std::uint32_t arrow_flag = 1, version_flag = 2;
 
-// From the object's last byte to its record.
+// The gap between the object's last byte and its record.
 std::uint64_t gap_bytes(std::uint64_t bytes, bool arrow) noexcept {
   return align_up(bytes, 8) - bytes + (arrow ? frame::end_marker_bytes : 0);
 }
@@ -81,14 +81,14 @@ Result<ObjectRecord> decode_end(Bytes last, std::uint64_t file_bytes) {
       return bad("its put's counter is {}, at most {} is possible", record.id.counter, put_counter_max);
     OFP_ASSIGN(record.id.over, decode_over(bytes_of(reader.take_text())));
   }
-  if (!reader.done()) return bad("its record of {} bytes is none", record_bytes);
+  if (!reader.done()) return bad("its record of {} bytes is invalid", record_bytes);
   if ((flags & ~(arrow_flag | version_flag)) != 0)
     return bad("its record has flags {:#x}, which are of another version", flags);
   record.arrow = (flags & arrow_flag) != 0;
   if (record.pool.size() > wire::pool_bytes_max || record.row.size() > wire::key_bytes_max ||
       record.column.size() > wire::key_bytes_max)
     return bad("names of {}, {} and {} bytes", record.pool.size(), record.row.size(), record.column.size());
-  // By subtraction: the record's number of bytes may be anything.
+  // By subtraction, because the record's length is not checked yet.
   const std::uint64_t rest = file_bytes - object_tail_bytes - record_bytes;
   if (record.bytes > rest || rest - record.bytes != gap_bytes(record.bytes, record.arrow))
     return bad("an object of {} bytes, the file has {} in front of its record", record.bytes, rest);

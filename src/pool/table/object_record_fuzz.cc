@@ -1,5 +1,5 @@
-// Any bytes as the end of an object's file: refused by name, or a record that says itself again. With the checksum made
-// right too, so that what is behind it is reached.
+// Any bytes as the end of an object's file: refused, or a record that can be encoded again. Also with a corrected
+// checksum, so that the code behind that check is reached.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < pool::object_tail_bytes) return 0;
   std::byte* const tail = file.data() + size - pool::object_tail_bytes;
   const std::uint64_t body = load<std::uint32_t>(tail) % (size - pool::object_tail_bytes + 1);
-  // the file's bytes in front of what is here
+  // the number of the file's bytes before this end
   const std::uint64_t object = load<std::uint64_t>(tail + 8) % (1ull << 40);
   store(tail, static_cast<std::uint32_t>(body));
   store(tail + 4, crc32c(Bytes(tail - body, body)));

@@ -1,6 +1,5 @@
-// Where objects are kept that are not in memory, or not in memory alone: one file each. All of it blocks and belongs
-// into jobs; all of it may be called from several threads. What is kept is never changed, only put beside it or taken
-// away.
+// The interface of a store of objects on disk, one file each. All calls block and belong into jobs; they may come from
+// several threads. A kept object is never changed, only replaced by another file or removed.
 #pragma once
 
 #include <memory>
@@ -16,23 +15,26 @@ class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
 
-  // Whole, or not at all: Error::no_space, Error::io. `lasting`: when it returns, the object is there after a power cut
-  // too. record.crc32c is not looked at: what was written is returned.
+  // Atomic: Error::no_space and Error::io leave no file. `lasting`: after the return the object survives a power cut.
+  // record.crc32c is ignored; the checksum of the written bytes is returned.
   [[nodiscard]] virtual Result<RecordPtr> write(ObjectRecord record, Bytes object, bool lasting) = 0;
-  // Into memory of record.bytes. Error::protocol: it is not what was written, and has been set aside, or its file is
-  // gone. Whatever else fails says nothing of the object: it stays, and may be read later.
+  // Reads into memory of record.bytes. Error::protocol: the bytes differ from those written and the file was set aside,
+  // or the file is gone. After any other error the object stays, and may be read later.
   [[nodiscard]] virtual Status read(const ObjectRecord& record, MutableBytes into) = 0;
-  // It is hidden no more.
+  // Reads some of its bytes, without checking the checksum.
+  [[nodiscard]] virtual Status read_part(const ObjectRecord& record, std::uint64_t offset, MutableBytes into) = 0;
+  // Makes it visible.
   [[nodiscard]] virtual Status show(const ObjectRecord& record) = 0;
-  // One that is not there is none to be removed.
+  // A missing file is not an error.
   [[nodiscard]] virtual Status remove(const ObjectRecord& record) = 0;
-  // All there are, by number. What is none of them is set aside, and logged. What cannot be read is logged, and stays
-  // for the next scan.
+  // All objects, by number. Other files are set aside and logged. An unreadable file is logged, and stays for the next
+  // scan.
   [[nodiscard]] virtual Result<std::vector<RecordPtr>> scan() = 0;
-  // Of all files that scan() met, those it left out too.
+  // The largest number of any file that scan() met, unreadable ones included.
   [[nodiscard]] virtual std::uint64_t largest_number() const = 0;
-  // For people.
+  // For messages: the store, and the file of one object.
   [[nodiscard]] virtual std::string described() const = 0;
+  [[nodiscard]] virtual std::string described(const ObjectRecord& record) const = 0;
 };
 
 }  // namespace offpath::pool

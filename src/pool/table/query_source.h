@@ -14,7 +14,7 @@ class QueryFeed;  // pool/query/query_run.h
 struct QuerySource {
   FramePtr frame;
   std::string row_key, column_key;    // for errors
-  std::shared_ptr<QueryFeed> feed{};  // instead of a frame; then it is the only source
+  std::shared_ptr<QueryFeed> feed{};  // instead of a frame; it is then the only source
 };
 
 }  // namespace offpath::pool

@@ -1,5 +1,5 @@
-// Memory set aside for objects that other members keep here: nobody else is given it, whether it is in use or not. So a
-// service whose objects have copies gives its own senders credit only for what has room at every member that gets one.
+// Memory reserved for objects that other members keep here, in use or not. So a service whose objects have copies gives
+// its senders credit only for objects that have room at every member with a copy.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Reserve : public std::enable_shared_from_this<Reserve> {
 
   explicit Reserve(std::uint64_t bytes) : bytes_(bytes) {}
 
-  // Null: not so much is left. Asked on the loop alone.
+  // Null: not enough is left. Called on the loop only.
   [[nodiscard]] std::shared_ptr<const void> take(std::uint64_t bytes) {
     if (bytes > left()) return nullptr;
     taken_.fetch_add(bytes, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// All memory set aside in pools for objects that other members keep here: one Reserve per pool, and a bound on their
-// sum. Read reserve.h first.
+// All reserves of pools for objects that other members keep here: one Reserve per pool, and a bound on their sum. Read
+// reserve.h first.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 
 #include "base/files/directory_entries.h"
 #include "base/files/file_bytes.h"
+#include "base/files/own_directory.h"
 #include "base/log.h"
 
 namespace offpath::pool {
@@ -45,19 +46,11 @@ std::optional<ParsedName> parse_name(std::string_view name) {
   return parsed;
 }
 
-// The agent's own and nobody else's: who could put a file in there could put an object into any pool.
+// The directory must be the agent's alone: a user who could put a file there could put an object into any pool.
 Result<Fd> open_directory(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return fail_errno(errno, fmt::format("making the directory {}", path));
-  Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd && (errno == ELOOP || errno == ENOTDIR))
-    return fail(Error::denied, "{} is a symbolic link or no directory: name the directory itself", path);
-  if (!fd) return fail_errno(errno, fmt::format("opening the directory {}", path));
+  OFP_ASSIGN(Fd fd, open_own_directory(path, 0700, Links::refuse));
   struct stat status{};
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat " + path);
-  if (status.st_uid != geteuid())
-    return fail(Error::denied, "directory {} belongs to user {}, and this agent runs as user {}", path, status.st_uid,
-                geteuid());
   if ((status.st_mode & 077) != 0)
     return fail(Error::denied, "directory {} is open to others (mode {:o}): chmod 700", path, status.st_mode & 07777);
   return fd;
@@ -83,7 +76,7 @@ Status SpillDirectory::write_file(const std::string& name, const ObjectRecord& r
   const Fd fd(openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return fail_errno(errno, "open");
   const std::vector<std::byte> end = encode_end(record);
-  // A full disk is found before anything is written, where the file system can say so.
+  // Detects a full disk before writing, if the file system reports its free space.
   if (fallocate(fd.get(), 0, 0, static_cast<off_t>(object.size() + end.size())) != 0 && errno != EOPNOTSUPP &&
       errno != ENOSYS)
     return fail_errno(errno, "fallocate");
@@ -133,9 +126,13 @@ Status SpillDirectory::remove(const ObjectRecord& record) {
   return {};
 }
 
+std::string SpillDirectory::described(const ObjectRecord& record) const {
+  return fmt::format("{}/{}", path_, name_of(record, false));
+}
+
 // ---- reading
 
-// It may be renamed at this moment: whichever name it has.
+// It may be renamed at this moment, so both names are tried.
 Result<Fd> SpillDirectory::open_file(const ObjectRecord& record, std::string& name) const {
   for (const bool hidden : {true, false}) {
     name = name_of(record, hidden);
@@ -168,6 +165,15 @@ Status SpillDirectory::read(const ObjectRecord& record, MutableBytes into) {
               done.error().message);
 }
 
+Status SpillDirectory::read_part(const ObjectRecord& record, std::uint64_t offset, MutableBytes into) {
+  OFP_ASSERT(offset <= record.bytes && into.size() <= record.bytes - offset);
+  std::string name;
+  OFP_ASSIGN(const Fd fd, open_file(record, name));
+  if (Status done = read_all(fd.get(), into, offset); !done)
+    return fail(done.error().code, "{}: file {}/{}: {}", record.described(), path_, name, done.error().message);
+  return {};
+}
+
 void SpillDirectory::set_aside(const std::string& name, const std::string& why) const {
   const bool aside = renameat(directory_.get(), name.c_str(), directory_.get(), (name + ".corrupt").c_str()) == 0;
   log(LogLevel::error, "{}/{} is corrupt{}: {}", path_, name,
@@ -175,12 +181,12 @@ void SpillDirectory::set_aside(const std::string& name, const std::string& why) 
 }
 
 Result<ObjectRecord> SpillDirectory::read_record(const std::string& name) const {
-  // Not blocking: what lies here under a file's name may be no file.
+  // Non-blocking: the entry may not be a regular file.
   const Fd fd(openat(directory_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return fail_errno(errno, "open");
   struct stat status{};
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat");
-  if (!S_ISREG(status.st_mode)) return fail(Error::protocol, "it is no regular file");
+  if (!S_ISREG(status.st_mode)) return fail(Error::protocol, "it is not a regular file");
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
   std::array<std::byte, object_end_bytes_max> room;
   const MutableBytes last = MutableBytes(room).first(std::min<std::uint64_t>(file_bytes, room.size()));

@@ -221,7 +221,7 @@ TEST_F(SpillDirectoryTest, AFullDiskKeepsNothingHalf) {
   directory_.reset();
 }
 
-// The result of `body` if each pread fails with EIO: in a child, because the fault cannot be undone.
+// The result of `body` if each pread fails with EIO; runs in a child, because the fault cannot be undone.
 int while_reads_fail(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -253,7 +253,7 @@ TEST_F(SpillDirectoryTest, WhatCannotBeReadStaysWhereItIs) {
   EXPECT_EQ(names(), before);
   EXPECT_EQ(while_reads_fail([&] {
               const auto all = directory_->scan();
-              // Its number is known all the same, and is not given to another one.
+              // Its number stays known, and is not used again.
               return !all ? 1 : !all->empty() ? 2 : directory_->largest_number() != 7 ? 3 : 0;
             }),
             0);

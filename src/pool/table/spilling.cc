@@ -9,8 +9,9 @@ namespace offpath::pool {
 
 namespace {
 
-constexpr std::size_t looks_max = 64;  // at objects that somebody holds, before the search is given up
-constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // of a budget: from where to where objects leave
+constexpr std::size_t looks_max = 64;                       // held objects visited before the search is given up
+constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // parts of a budget: objects leave from the first down to
+                                                            // the second
 
 }  // namespace
 
@@ -19,7 +20,7 @@ void Spilling::keep_on(std::unique_ptr<Disk> disk, DiskUse use) {
   use_ = std::move(use);
 }
 
-// ---- what is in memory
+// ---- objects in memory
 
 void Spilling::start(Pool& pool) {
   if (!pools_.emplace(pool.name, &pool).second) return;
@@ -67,7 +68,7 @@ void Spilling::lighten(TimeNs now, Effects& effects) {
   stirred_ = false;
   lighten_at_ = never;
   for (const auto& [name, pool] : pools_) {
-    const std::uint64_t budget = pool->options.budget_bytes, lacking = std::exchange(pool->memory.lacking, 0);
+    const std::uint64_t budget = pool->budget_bytes, lacking = std::exchange(pool->memory.lacking, 0);
     if (budget == 0) continue;
     const std::uint64_t high = budget / 8 * high_eighths, low = budget / 8 * low_eighths;
     lighten_pool(*pool, std::max(lacking, pool->memory.bytes > high ? pool->memory.bytes - low : 0), now, effects);
@@ -81,7 +82,7 @@ void Spilling::lighten_pool(Pool& pool, std::uint64_t want, TimeNs now, Effects&
     if (!leave(pool, pool.memory.by_use.begin()->first, want, now, effects)) return;
 }
 
-// Of all pools, the object that was longest unread. One that is held leaves no memory free: those are passed over.
+// The longest unread object of all pools. Held objects are skipped, because removing them frees no memory.
 void Spilling::lighten_all(std::uint64_t want, TimeNs now, Effects& effects) {
   for (const auto& [name, pool] : pools_) want -= std::min(want, pool->memory.writing_bytes);
   std::uint64_t after = 0;
@@ -104,7 +105,7 @@ void Spilling::lighten_all(std::uint64_t want, TimeNs now, Effects& effects) {
   }
 }
 
-// Takes what it leaves, or will, off `want`. False: nothing more can leave now.
+// Subtracts the freed bytes from `want`. False: no further object can leave now.
 bool Spilling::leave(Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now, Effects& effects) {
   const Keys keys = pool.memory.by_use.at(used);
   Object& object = pool.objects.at(keys);
@@ -142,7 +143,7 @@ void Spilling::on_spilled(const std::string& name, const Keys& keys, std::uint64
   pool.memory.writing_bytes -= bytes;
   stirred_ = true;
   const auto at = pool.objects.find(keys);
-  if (at == pool.objects.end() || at->second.writing != number) {  // dropped meanwhile, or another was put
+  if (at == pool.objects.end() || at->second.writing != number) {  // dropped or replaced meanwhile
     if (record) disk_->remove(*record);
   } else {
     Object& object = at->second;
@@ -221,7 +222,7 @@ void Spilling::read_back(WaitingReads::Read read, Effects& effects) {
         } else if (outcome.error().code == Error::protocol) {
           outcome.error().code = Error::io;
           lose(record, then);
-        } else if (outcome.error().code == Error::io) {  // nothing is known of the object: it is tried again
+        } else if (outcome.error().code == Error::io) {  // the object may be intact: tried again
           ++read.failures;
           read.why = std::move(outcome).error().message;
           return reads_waiting_.add(std::move(read));
@@ -257,12 +258,12 @@ std::pair<Spilling::Pool*, Spilling::Objects::iterator> Spilling::unread_object(
   return {pool, object};
 }
 
-// It stays in memory where nothing has to leave for it.
+// It stays in memory if no other object has to leave for it.
 void Spilling::came_back(const RecordPtr& record, const FramePtr& frame) {
   const auto found = unread_object(record);
   if (found.first == nullptr) return;
   Pool& pool = *found.first;
-  const std::uint64_t budget = pool.options.budget_bytes;
+  const std::uint64_t budget = pool.budget_bytes;
   if (budget != 0 ? pool.memory.bytes + frame->bytes > budget / 8 * low_eighths : use_.wanted && use_.wanted() > 0)
     return;
   found.second->second.frame = frame;

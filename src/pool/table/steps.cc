@@ -13,7 +13,7 @@ namespace offpath::pool {
 
 Result<bool> Steps::end(const std::string& name, uid_t user, const std::string& row, std::uint32_t rank,
                         std::uint32_t ranks, TimeNs now) {
-  rank_began(name, rank);  // whatever was known of it: it lives
+  rank_began(name, rank);  // the rank lives
   const auto pool = pools_.find(name);
   auto step = decltype(Pool::steps)::iterator{};
   const bool begun = pool != pools_.end() && (step = pool->second.steps.find(row)) != pool->second.steps.end();

@@ -1,5 +1,5 @@
-// Steps that some ranks have not ended: who has ended them, how many of them each user may have, and the words for what
-// they wait for. Which objects such a step hides is for the table to say.
+// Steps that some ranks have not ended: the ranks that have ended them, the number each user may have, and the texts
+// that explain the wait. The table knows which objects such a step hides.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +26,8 @@ class Steps {
   };
   explicit Steps(const Limits& limits) : limits_(limits) {}
 
-  // True: all ranks have ended the step, and it is forgotten. Error::too_large: the pool's user has too many steps that
-  // wait.
+  // True: all ranks have ended the step, and its entry was removed. Error::too_large: the pool's user has too many
+  // steps that wait.
   [[nodiscard]] Result<bool> end(const std::string& pool, uid_t user, const std::string& row, std::uint32_t rank,
                                  std::uint32_t ranks, TimeNs now);
   void drop(std::string_view pool, std::string_view row_glob);
@@ -39,7 +39,7 @@ class Steps {
   [[nodiscard]] bool waits(std::string_view pool, const std::string& row) const { return find(pool, row) != nullptr; }
   // Empty: the step does not wait.
   [[nodiscard]] std::string describe(const std::string& pool, const std::string& row) const;
-  // Fills in everything but the name and the newest row. The steps that have waited longest come first.
+  // Fills in everything but the name and the newest row. The longest waiting steps come first.
   void list(const std::string& pool, PoolSteps& steps) const;
 
  private:

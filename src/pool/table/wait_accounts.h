@@ -1,5 +1,5 @@
-// The memory of waiting requests, by user: for objects that are not there, for other members, for memory to read an
-// object back into. One account counts all of them, so waiting in several places gives no user more.
+// The memory of waiting requests, by user: requests that wait for objects, for other members, or for memory to read an
+// object back. One account counts all of them, so a user gains nothing by waiting in several places.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ class WaitAccounts {
  public:
   struct Limits {
     std::size_t requests_max, user_requests_max;
-    std::uint64_t bytes_max;        // of keys, patterns and arguments; of them a user has the share it has of requests
+    std::uint64_t bytes_max;        // of keys, patterns and arguments; a user's share is that of requests
     std::uint64_t short_bytes = 0;  // a request of up to so many bytes is bounded by the number of requests alone
   };
 

@@ -1,5 +1,5 @@
-// Requests for objects that are not there. Tens of thousands may wait, of one user: what a put or a round of the loop
-// looks at does not grow with them.
+// Requests for missing objects. One user may have tens of thousands; the work of a put or a round of the loop does not
+// grow with them.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ struct Get {
   std::string pool;
   std::pair<std::string, std::string> keys;  // row, column
   bool of_member = false;
-  wire::BufferRef inbox{};     // of the member; what does not fit is delivered
+  wire::BufferRef inbox{};     // of the member; a larger object is delivered
   std::string reader{};        // the member
   std::uint64_t delivery = 0;  // its number for it
   std::int64_t wait_ns = 0;
   TimeNs deadline = never;
   TimeNs asked_at = 0;
-  WaitCharge charge{};  // while it waits, or is under way to another member
+  WaitCharge charge{};  // while it waits here or at another member
 
-  // By which its channel names it.
+  // The name by which its channel refers to it.
   [[nodiscard]] std::uint64_t name() const noexcept { return of_member ? delivery : ticket; }
 };
 
@@ -49,7 +49,7 @@ class WaitingGets {
   [[nodiscard]] const std::map<std::uint64_t, Get>& all() const noexcept { return gets_; }
   void add_pools(std::set<std::string_view>& names) const;  // that are waited for
 
-  // Each in the order in which they came; the late ones in that of their deadlines.
+  // In the order of arrival; late ones in the order of their deadlines.
   [[nodiscard]] std::vector<Get> take(const std::string& pool, const std::pair<std::string, std::string>& keys);
   [[nodiscard]] std::vector<Get> take_late(TimeNs now);
   [[nodiscard]] std::vector<Get> take(service::ChannelNumber channel, bool of_member, std::uint64_t name);

@@ -8,7 +8,7 @@ namespace offpath::pool {
 
 namespace {
 
-constexpr TimeNs room_wait_ns = second_ns;  // for memory, where nobody says for how long
+constexpr TimeNs room_wait_ns = second_ns;  // for memory, without a deadline of the caller
 constexpr TimeNs again_ns = 10 * millisecond_ns, again_max_ns = second_ns;  // after a failure
 
 }  // namespace

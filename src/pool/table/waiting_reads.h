@@ -1,5 +1,5 @@
-// Reads of objects on disk that wait: for memory, the smallest first, or after a failure for the time of the next
-// attempt. A round looks at those that can go on, however many wait.
+// Reads of objects on disk that wait: for memory, the smallest first, or after a failure for the next attempt. A round
+// visits only those that can continue.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ namespace offpath::pool {
 
 class WaitingReads {
  public:
-  static constexpr unsigned failures_max = 64;  // of one read, however long its get waits
+  static constexpr unsigned failures_max = 64;  // of one read, regardless of its get's deadline
   struct Read {
     FramePtr frame;
     TimeNs until;                        // 0: for a second
     service::ChannelNumber channel = 0;  // that asked; 0: none
     Disk::Read done{};
-    std::shared_ptr<const Get> get{};  // whose object it is; null: a service's
+    std::shared_ptr<const Get> get{};  // the pool of the object; null: a service's
     unsigned failures = 0;
     std::string why{};  // the last one
 
-    // What it waits for.
+    // The reason of the wait.
     [[nodiscard]] std::string describe() const;
   };
 
@@ -49,7 +49,7 @@ class WaitingReads {
 
   // Reads whose time is over, or whose next attempt is due.
   [[nodiscard]] std::vector<Read> take_due(TimeNs now);
-  // The smallest that waits for memory, if it `fits`. If it does not, no other does.
+  // The smallest read that waits for memory, if it `fits`; otherwise no other fits either.
   [[nodiscard]] std::optional<Read> take_smallest(const std::function<bool(std::uint64_t bytes)>& fits);
 
  private:
@@ -57,7 +57,7 @@ class WaitingReads {
   Read extract(Number number);
 
   std::map<Number, Read> reads_;
-  std::vector<Number> fresh_;  // those added since the last look: the next one sets when they are due
+  std::vector<Number> fresh_;  // added since the last look, which sets when they are due
   DueTimes<Number> times_;
   std::set<std::pair<std::uint64_t, Number>> by_bytes_;  // those that wait for memory
   std::set<std::pair<service::ChannelNumber, Number>> by_channel_;

@@ -1,6 +1,6 @@
 // Reads what this agent kept for a sift pool before it restarted: the newest split and the runs of each element, which
-// say which pieces are needed. The pieces themselves come back later, when their stages have room (sift_keep.cc). A
-// read that may succeed later is tried again.
+// say which pieces are needed. The pieces themselves come back later, when their stages have room
+// (elements/restoring.h). A read that may succeed later is tried again.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class FormerLife {
       : options_(options), form_(form), next_token_(next_token) {}
 
   // Asks for the records of the elements that this member (a position) holds. Later records of the elements get larger
-  // numbers, whether these can be read or not.
+  // numbers than these, readable or not.
   void begin(const std::vector<KeptItem>& items, const Geometry& geometry, std::uint32_t self, Elements& elements,
              Effects& effects);
   void on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Effects& effects);
@@ -37,7 +37,7 @@ class FormerLife {
   [[nodiscard]] TimeNs next_deadline() const noexcept { return retries_.empty() ? never : retries_.begin()->first; }
   [[nodiscard]] bool is_complete() const noexcept { return reading_.empty() && opening_.empty(); }
 
-  std::vector<std::pair<KeptName, KeptItem>> pieces;
+  std::vector<std::pair<KeptName, KeptItem>> pieces;  // whose sources are members
   std::map<ElementId, ElementRecord> splits;
   std::map<ElementId, std::vector<Run>> runs;
 
@@ -45,8 +45,10 @@ class FormerLife {
   struct Opening {
     KeptName name;
     std::shared_ptr<Run> run;
+    std::shared_ptr<std::shared_ptr<const TrackForm>> form;  // of the run
   };
 
+  [[nodiscard]] bool is_read_in_parts(const KeptName& name) const noexcept;
   void read_later(std::uint64_t token, const KeptName& name, TimeNs now);
   [[nodiscard]] Status open(const KeptName& name, Result<FramePtr> object, Effects& effects);
   void note_loss(const KeptName& name, const Failure& why) const;

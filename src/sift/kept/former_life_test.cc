@@ -55,6 +55,15 @@ TEST_F(FormerLifeTest, WithoutObjectsItIsComplete) {
   EXPECT_TRUE(effects_.empty());
 }
 
+TEST_F(FormerLifeTest, PiecesOfSourcesThatAreNoMembersAreNone) {
+  const auto piece_of = [](std::uint32_t source) {
+    return KeptName{KeptName::Kind::piece, first, {source, 2, 1}, 0}.text();
+  };
+  begin({piece_of(0), piece_of(1), piece_of(UINT32_MAX)});
+  ASSERT_EQ(life_.pieces.size(), 1u);
+  EXPECT_EQ(life_.pieces[0].second.name, piece_of(0));
+}
+
 TEST_F(FormerLifeTest, ReadsTheNewestSplitAndForgetsOlderOnes) {
   begin({split_name(3), split_name(5), split_name(4)});
   std::vector<std::string> forgotten;
@@ -118,12 +127,12 @@ TEST_F(FormerLifeTest, ARunOfTracksIsOpenedByAJobAndTeachesTheForm) {
   const auto reads = take<ReadEffect>();
   ASSERT_EQ(reads.size(), 1u);
   life_.on_read(reads[0].token, run->object(), 0, effects_);
-  EXPECT_NE(form_.tracks, nullptr);
   EXPECT_FALSE(life_.is_complete());
   const auto jobs = take<JobEffect>();
   ASSERT_EQ(jobs.size(), 1u);
   ASSERT_TRUE(life_.has_job(jobs[0].token));
   life_.on_job(jobs[0].token, jobs[0].run(), 0);
+  EXPECT_NE(form_.tracks, nullptr);
   EXPECT_TRUE(life_.is_complete());
   ASSERT_EQ(life_.runs[first].size(), 1u);
   EXPECT_EQ(life_.runs[first][0].run->rows(), 3u);

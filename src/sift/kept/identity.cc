@@ -35,14 +35,28 @@ Result<Identity> read_identity(const Result<FramePtr>& object, uid_t user) {
   return identity;
 }
 
+namespace {
+
+constexpr std::string_view passing_mark = "passing-";
+
+}  // namespace
+
 std::string own_name(const Settings& settings, std::string_view text, uid_t user) {
-  return fmt::format("{}:{}{}{:08x}", settings.replicas > 1 ? "hash" : "local", settings.pool, pool::kept_mark,
+  return fmt::format("{}:{}{}{}{:08x}", settings.replicas > 1 ? "hash" : "local", settings.pool, pool::kept_mark,
+                     settings.spill_on ? passing_mark : "",
                      pool::hash_of(fmt::format("{} {}", user, text)) & 0xFFFF'FFFF);
 }
 
+bool is_passing(std::string_view own) noexcept {
+  const std::size_t mark = own.find(pool::kept_mark);
+  return mark != std::string_view::npos &&
+         own.substr(mark + std::string_view(pool::kept_mark).size()).starts_with(passing_mark);
+}
+
 bool may_keep(std::string_view own, std::string_view text) {
-  const std::string_view name = own.substr(own.find(':'));
-  return name_in(text).substr(std::string_view("sift").size()) == name.substr(0, name.find(pool::kept_mark));
+  constexpr std::string_view scheme = "sift";
+  const std::string_view name = own.substr(own.find(':')), said = name_in(text);  // perhaps of another scheme
+  return said.starts_with(scheme) && said.substr(scheme.size()) == name.substr(0, name.find(pool::kept_mark));
 }
 
 }  // namespace offpath::sift

@@ -29,6 +29,8 @@ struct Identity {
 
 // The name of the pool that keeps the objects. Pools of one name with other members or users have different ones.
 [[nodiscard]] std::string own_name(const Settings& settings, std::string_view text, uid_t user);
+// Whether its objects were of use only to a former life of this agent.
+[[nodiscard]] bool is_passing(std::string_view own) noexcept;
 // Whether the pool `own` may keep the objects of a sift pool of the name in `text`.
 [[nodiscard]] bool may_keep(std::string_view own, std::string_view text);
 

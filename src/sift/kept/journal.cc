@@ -1,5 +1,6 @@
 #include "sift/kept/journal.h"
 
+#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -12,6 +13,9 @@ namespace {
 constexpr std::uint32_t magic = 0x4B53464F;  // "OFSK"
 constexpr std::uint16_t version = 1;
 constexpr std::uint64_t tail_bytes = 16;
+// In front of the notes of a run with blocks, and of one whose identifiers are long; no run has so many rows.
+constexpr std::uint64_t blocks_mark = UINT64_MAX, long_blocks_mark = UINT64_MAX - 1;
+constexpr std::size_t checked_from = sizeof blocks_mark + sizeof(std::uint32_t);
 constexpr std::string_view kinds[] = {"piece", "split", "run"};
 
 std::optional<std::uint64_t> take_number(std::string_view& text) {
@@ -90,6 +94,18 @@ Result<ElementRecord::Split> take_split(wire::Reader& reader) {
 }
 
 }  // namespace
+
+std::string piece_name(ElementId element, const PieceKey& key) {
+  return KeptName{KeptName::Kind::piece, element, key, 0}.text();
+}
+
+std::string split_name(ElementId element, std::uint64_t number) {
+  return KeptName{KeptName::Kind::split, element, {}, number}.text();
+}
+
+std::string run_name(ElementId element, std::uint64_t number) {
+  return KeptName{KeptName::Kind::run, element, {}, number}.text();
+}
 
 std::string KeptName::text() const {
   const std::string_view name = kinds[static_cast<std::size_t>(kind)];
@@ -188,17 +204,61 @@ Result<ElementRecord> decode_record(Bytes bytes) {
 std::vector<std::byte> encode(const RunNotes& notes) {
   std::vector<std::byte> bytes;
   wire::Writer writer(bytes);
+  if (!notes.blocks.empty()) {
+    writer.put(notes.firsts.empty() ? blocks_mark : long_blocks_mark);
+    writer.put(std::uint32_t{0});  // the checksum of what follows
+    writer.put(static_cast<std::uint32_t>(notes.blocks.size()));
+    for (const RunBlock& block : notes.blocks) {
+      writer.put(block.rows);
+      writer.put(block.keys);
+      writer.put(block.first_key);
+      writer.put(block.last_key);
+      writer.put(block.crc32c);
+      if (!notes.firsts.empty()) writer.put(block.bytes);
+    }
+    for (const std::string& first : notes.firsts) {
+      writer.put(static_cast<std::uint32_t>(first.size()));
+      writer.put_bytes(bytes_of(first));
+    }
+  }
   writer.put(notes.rows);
   writer.put(notes.keys);
   writer.put(static_cast<std::uint32_t>(notes.record.size()));
   writer.put_bytes(notes.record);
   writer.put_bytes(notes.schema);
+  if (!notes.blocks.empty()) store(bytes.data() + sizeof blocks_mark, crc32c(Bytes(bytes).subspan(checked_from)));
   return bytes;
 }
 
 Result<RunNotes> decode_run_notes(Bytes bytes) {
   wire::Reader reader(bytes);
   RunNotes notes;
+  const std::uint64_t mark = bytes.size() > checked_from ? load<std::uint64_t>(bytes.data()) : 0;
+  if (mark == blocks_mark || mark == long_blocks_mark) {
+    const bool is_long = mark == long_blocks_mark;
+    (void)reader.take<std::uint64_t>();
+    const std::uint32_t sum = crc32c(bytes.subspan(checked_from));
+    if (const auto noted = reader.take<std::uint32_t>(); noted != sum)
+      return fail(Error::protocol, "the notes of a run of tracks have checksum {:08x}, {:08x} was written", sum, noted);
+    OFP_ASSIGN(const std::uint32_t blocks, take_count(reader, is_long ? 48 : 36, "blocks"));
+    if (is_long && blocks == 0) return fail(Error::protocol, "the notes of a run of tracks have no block");
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+      RunBlock block;
+      block.rows = reader.take<std::uint64_t>();
+      block.keys = reader.take<std::uint64_t>();
+      block.first_key = reader.take<std::uint64_t>();
+      block.last_key = reader.take<std::uint64_t>();
+      block.crc32c = reader.take<std::uint32_t>();
+      if (is_long) block.bytes = reader.take<std::uint64_t>();
+      notes.blocks.push_back(block);
+    }
+    for (std::uint32_t i = 0; i < blocks && is_long; ++i) {
+      const auto length = reader.take<std::uint32_t>();
+      if (!reader.ok() || length > long_key_bytes_max || length > reader.left())
+        return fail(Error::protocol, "the first identifier of block {} of a run has {} bytes", i, length);
+      notes.firsts.emplace_back(text_of(reader.take_bytes(length)));
+    }
+  }
   notes.rows = reader.take<std::uint64_t>();
   notes.keys = reader.take<std::uint64_t>();
   const Bytes record = reader.take_bytes(reader.take<std::uint32_t>());
@@ -237,6 +297,25 @@ Result<KeptParts> open_kept(Bytes object) {
   if (load<std::uint32_t>(tail + 12) != magic || body > before || align_up(body, 8) + notes != before)
     return fail(Error::protocol, "{} bytes that are not a kept object of a sift pool", object.size());
   return KeptParts{object.first(body), object.subspan(before - notes, notes)};
+}
+
+Result<std::vector<std::byte>> read_kept_notes(const service::Frame& object) {
+  if (!object.unread) {
+    OFP_ASSIGN(const KeptParts parts, open_kept({object.buffer.data(), object.bytes}));
+    return std::vector<std::byte>(parts.notes.begin(), parts.notes.end());
+  }
+  if (object.bytes < tail_bytes)
+    return fail(Error::protocol, "{} bytes, a kept object of a sift pool has more", object.bytes);
+  std::array<std::byte, tail_bytes> tail;
+  const std::uint64_t before = object.bytes - tail_bytes;
+  OFP_TRY(object.unread->read_part(before, tail));
+  const auto body = load<std::uint64_t>(tail.data());
+  const auto bytes = load<std::uint32_t>(tail.data() + 8);
+  if (load<std::uint32_t>(tail.data() + 12) != magic || body > before || align_up(body, 8) + bytes != before)
+    return fail(Error::protocol, "{} bytes that are not a kept object of a sift pool", object.bytes);
+  std::vector<std::byte> notes(bytes);
+  OFP_TRY(object.unread->read_part(before - bytes, notes));
+  return notes;
 }
 
 bool is_lost(Error code) noexcept {

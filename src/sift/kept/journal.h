@@ -14,7 +14,8 @@
 //   body | zeros, up to a multiple of 8 | notes: the piece's header, or the record | body bytes u64 | notes bytes u32
 //   | "OFSK" u32
 //
-// Read this first in src/sift/kept, then kept_store.h (their place), copies.h, former_life.h. sift_keep.cc writes them.
+// Read this first in src/sift/kept, then kept_store.h (their place), copies.h, former_life.h (what is read after a
+// restart); sift/elements/element_records.h writes the records.
 #pragma once
 
 #include <optional>
@@ -46,6 +47,10 @@ struct KeptName {
   [[nodiscard]] static std::optional<KeptName> parse(std::string_view text);
   bool operator==(const KeptName&) const = default;
 };
+
+[[nodiscard]] std::string piece_name(ElementId element, const PieceKey& key);
+[[nodiscard]] std::string split_name(ElementId element, std::uint64_t number);
+[[nodiscard]] std::string run_name(ElementId element, std::uint64_t number);
 
 // The kept objects that were found.
 struct KeptItem {
@@ -83,10 +88,24 @@ struct ElementRecord {
 [[nodiscard]] std::vector<std::byte> encode(const ElementRecord& record);
 [[nodiscard]] Result<ElementRecord> decode_record(Bytes bytes);  // arbitrary bytes
 
-// A run's notes: its record, its shape, and a frame without rows of the pool's schema.
+// A block: some identifiers of a run with all their rows, which can be read from disk without the rest of the run.
+struct RunBlock {
+  std::uint64_t rows = 0, keys = 0, first_key = 0, last_key = 0;
+  std::uint64_t at = 0, bytes = 0;  // in the run's memory; noted only if they do not follow from the others
+  std::uint32_t crc32c = 0;
+
+  bool operator==(const RunBlock&) const = default;
+};
+static_assert(sizeof(RunBlock) == 56);  // charged to a pool for each block (tracks/track_memory.h)
+
+// A run's notes: its record, its shape, and a frame without rows of the pool's schema. Without blocks it is read whole.
+// Where identifiers are long (split/key_form.h), `firsts` has the first one of each block, and the blocks' bytes are
+// noted.
 struct RunNotes {
   std::vector<std::byte> record, schema;
   std::uint64_t rows = 0, keys = 0;
+  std::vector<RunBlock> blocks{};
+  std::vector<std::string> firsts{};
 
   bool operator==(const RunNotes&) const = default;
 };
@@ -99,7 +118,7 @@ struct RunNotes {
 // Error::io once, and is not found afterwards.
 [[nodiscard]] bool is_lost(Error code) noexcept;
 
-// For a piece with as many runs of steps as a split makes: the largest size of a kept piece beside its frame.
+// The largest size of a kept piece beside its frame, for a piece with as many runs of steps as a split makes.
 inline constexpr std::uint64_t kept_notes_bytes_max = 8192;
 
 [[nodiscard]] std::uint64_t kept_bytes(std::uint64_t body_bytes, std::uint64_t notes_bytes) noexcept;
@@ -109,6 +128,8 @@ struct KeptParts {
   Bytes body, notes;
 };
 [[nodiscard]] Result<KeptParts> open_kept(Bytes object);
+// Only the notes, of an object in memory or on disk; for one on disk it blocks.
+[[nodiscard]] Result<std::vector<std::byte>> read_kept_notes(const service::Frame& object);
 
 // The frame and its header in one object. Copies the frame: in a job.
 [[nodiscard]] Result<FramePtr> keep_piece(const FramePtr& frame, const PieceHeader& header, const FrameMemory& memory);

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "sift/split/particles.h"
 #include "sift/tracks/track_run.h"
+#include "testing/pool/memory_unread.h"
 
 namespace offpath::sift {
 namespace {
@@ -107,8 +110,9 @@ TEST(Journal, ARunIsOpenedAsItWasAndNotAsAnotherShape) {
   EXPECT_EQ(found.keys, 3u);
   const auto opened = TrackRun::open(form, made->object(), found);
   ASSERT_TRUE(opened) << opened.error().message;
-  EXPECT_TRUE(std::ranges::equal((*opened)->keys(), made->keys()));
-  EXPECT_EQ((*opened)->find(key_of(*form, 5)).end - (*opened)->find(key_of(*form, 5)).first, 2u);
+  const BlockPtr block = (*opened)->block(0, memory).value(), as_made = made->block(0, memory).value();
+  EXPECT_TRUE(std::ranges::equal(block->keys(), as_made->keys()));
+  EXPECT_EQ(block->find(key_of(*form, 5)).end - block->find(key_of(*form, 5)).first, 2u);
   found.rows = 5;
   EXPECT_FALSE(TrackRun::open(form, made->object(), found));
   found.rows = UINT64_MAX / 2;
@@ -117,8 +121,104 @@ TEST(Journal, ARunIsOpenedAsItWasAndNotAsAnotherShape) {
   found.keys = 4;
   EXPECT_FALSE(TrackRun::open(form, made->object(), found));
   found.keys = 3;
-  const_cast<std::uint64_t&>(made->keys()[1]) = made->keys()[0];
+  const_cast<std::uint64_t&>(as_made->keys()[1]) = as_made->keys()[0];
   EXPECT_THAT(TrackRun::open(form, made->object(), found).error().message, HasSubstr("identifier 1 of a run"));
+}
+
+TEST(Journal, ARunOfBlocksIsOpenedFromDiskByItsNotesAlone) {
+  const FrameMemory memory{BufferCache::make({.huge_pages = false}), 7};
+  const auto form = RowForm::make(particle_schema(), "id").value();
+  std::vector<std::uint64_t> ids(500);
+  std::iota(ids.begin(), ids.end(), 0);
+  const FramePtr frame = particle_frame(*form, ids, 4, memory);
+  const std::vector<Piece> pieces{{frame, form->view({frame->buffer.data(), frame->bytes}).value(), {{4, 500}}}};
+  const RunNotes notes{.record = encode(some_record()), .schema = {std::byte{1}}};
+  const auto made = TrackRun::sort(form, pieces, memory, &notes, 4000).value();
+  std::vector<std::byte> bytes(made->object()->buffer.data(), made->object()->buffer.data() + made->object()->bytes);
+  const FramePtr unread =
+      pool::MemoryUnread::frame(bytes.size(), 500, memory.cache, [&bytes]() -> Result<Bytes> { return Bytes(bytes); });
+  const RunNotes found = decode_run_notes(read_kept_notes(*unread).value()).value();
+  EXPECT_EQ(found.record, notes.record);
+  EXPECT_GT(found.blocks.size(), 4u);
+  const auto opened = TrackRun::open(form, unread, found).value();
+  EXPECT_FALSE(opened->is_in_memory());
+  EXPECT_EQ(opened->blocks().size(), made->blocks().size());
+  for (std::size_t i = 0; i < found.blocks.size(); ++i)
+    EXPECT_TRUE(std::ranges::equal(opened->block(i, memory).value()->keys(), made->block(i, memory).value()->keys()));
+  RunNotes other = found;
+  std::swap(other.blocks[0], other.blocks[1]);
+  EXPECT_THAT(TrackRun::open(form, unread, other).error().message, HasSubstr("a block of a run of 500 rows"));
+  other = found;
+  other.blocks.pop_back();
+  EXPECT_FALSE(TrackRun::open(form, unread, other));
+  bytes[bytes.size() - 40] ^= std::byte{1};
+  EXPECT_THAT(decode_run_notes(read_kept_notes(*unread).value()).error().message, HasSubstr("checksum"));
+}
+
+// Of one block, read whole; and of several, from disk by its notes.
+TEST(Journal, RunsOfLongIdentifiersAreOpenedAsTheyWere) {
+  const FrameMemory memory{BufferCache::make({.huge_pages = false}), 7};
+  for (const frame::Type type : {frame::Type::fixed_binary, frame::Type::decimal128, frame::Type::utf8}) {
+    frame::Schema schema = particle_schema();
+    schema.fields[0].type = type;
+    schema.fields[0].width = type == frame::Type::fixed_binary ? 20 : 0;
+    schema.fields[0].precision = type == frame::Type::decimal128 ? 38 : 0;
+    const auto form = RowForm::make(schema, {std::string("id"), KeyBy::hash}).value();
+    std::vector<std::uint64_t> ids(500);
+    std::iota(ids.begin(), ids.end(), 0);
+    const FramePtr frame = particle_frame(*form, ids, 4, memory);
+    const std::vector<Piece> pieces{{frame, form->view({frame->buffer.data(), frame->bytes}).value(), {{4, 500}}}};
+    const RunNotes notes{.record = encode(some_record()), .schema = {std::byte{1}}};
+    const auto is_same = [&](const TrackBlock& one, const TrackBlock& other) {
+      bool same = one.keys().size() == other.keys().size();
+      for (std::size_t i = 0; same && i < one.keys().size(); ++i) same = one.long_key(i) == other.long_key(i);
+      return same;
+    };
+    const auto whole = TrackRun::sort(form, pieces, memory, &notes).value();
+    const KeptParts parts = open_kept({whole->object()->buffer.data(), whole->object()->bytes}).value();
+    RunNotes found = decode_run_notes(parts.notes).value();
+    const auto again = TrackRun::open(form, whole->object(), found);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_TRUE(is_same(**(*again)->block(0, memory), **whole->block(0, memory)));
+    found.keys = 501;
+    EXPECT_FALSE(TrackRun::open(form, whole->object(), found));
+    found.keys = 499;
+    EXPECT_FALSE(TrackRun::open(form, whole->object(), found));
+
+    const auto made = TrackRun::sort(form, pieces, memory, &notes, 4000).value();
+    std::vector<std::byte> bytes(made->object()->buffer.data(), made->object()->buffer.data() + made->object()->bytes);
+    const FramePtr unread = pool::MemoryUnread::frame(bytes.size(), 500, memory.cache,
+                                                      [&bytes]() -> Result<Bytes> { return Bytes(bytes); });
+    found = decode_run_notes(read_kept_notes(*unread).value()).value();
+    ASSERT_GT(found.blocks.size(), 4u);
+    EXPECT_EQ(found.firsts.size(), found.blocks.size());
+    const auto opened = TrackRun::open(form, unread, found).value();
+    EXPECT_EQ(opened->list_bytes(), made->list_bytes());
+    EXPECT_LE(opened->list_bytes(), found.blocks.size() * TrackRun::list_bytes_max(form->key()));
+    for (std::size_t i = 0; i < found.blocks.size(); ++i)
+      EXPECT_TRUE(is_same(**opened->block(i, memory), **made->block(i, memory)));
+    for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{77}, std::uint64_t{499}}) {
+      const std::string key = ordered_id(*form, id);
+      const auto number = opened->find_block(LongKey::of(bytes_of(key)));
+      ASSERT_TRUE(number);
+      EXPECT_EQ((*opened->block(*number, memory))->find(LongKey::of(bytes_of(key))).end -
+                    (*opened->block(*number, memory))->find(LongKey::of(bytes_of(key))).first,
+                1u);
+    }
+    RunNotes other = found;
+    std::swap(other.firsts[1], other.firsts[2]);
+    EXPECT_FALSE(TrackRun::open(form, unread, other));
+    other = found;
+    other.firsts.clear();
+    EXPECT_FALSE(TrackRun::open(form, unread, other));
+    other = found;
+    other.blocks[1].bytes = UINT64_MAX - 63;
+    EXPECT_FALSE(TrackRun::open(form, unread, other));
+    other = found;
+    other.blocks[1].bytes += 64;
+    EXPECT_FALSE(TrackRun::open(form, made->object(), other));
+    EXPECT_FALSE(TrackRun::open(RowForm::make(particle_schema(), "id").value(), unread, found)) << "another column";
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "sift/kept/copies.h"
+#include "wire/limits.h"
 
 namespace offpath::sift {
 
@@ -43,13 +44,20 @@ Status KeptStore::open(TimeNs now, service::Effects& effects) {
   std::vector<std::string> options;
   if (copies)
     options.push_back(fmt::format("members={}&replicas={}", fmt::join(members, ","), options_.settings.replicas));
-  if (options_.settings.durable) options.emplace_back("spill=durable");
+  if (options_.settings.durable || options_.settings.spill_on) options.emplace_back("spill=durable");
+  const std::string full = fmt::format("{}?{}", own_, fmt::join(options, "&"));
+  if (full.size() > wire::pool_bytes_max)
+    return fail(Error::too_large,
+                "pool \"{}\": its copies are placed by the names of its {} members, which have {} bytes with its own, "
+                "at most {} are allowed; name fewer members=, or keep it by spill=durable without replicas=",
+                options_.name, members.size(), full.size(), wire::pool_bytes_max);
   OFP_TRY(reserve());
-  if (Status opened = pools_.open(fmt::format("{}?{}", own_, fmt::join(options, "&")), options_.user, now, effects);
-      !opened) {
+  if (Status opened = pools_.open(full, options_.user, now, effects); !opened) {
     pools_.unreserve(own_);
     return opened;
   }
+  if (options_.settings.spill_on)
+    for (const pool::FrameTable::Held& held : pools_.table().held(own_)) pools_.forget(own_, held.keys, now, effects);
   const bool on_disk = options_.settings.durable && pools_.table().holds(own_, {row_, std::string(identity_column)});
   if (copies && !on_disk)
     for (const std::string& member : members)
@@ -178,6 +186,8 @@ void KeptStore::keep(KeepEffect effect, TimeNs now, service::Effects& effects) {
 }
 
 void KeptStore::read(const ReadEffect& effect, TimeNs now, service::Effects& effects) {
+  const auto held = pools_.table().held(own_, {row_, effect.name});
+  if (effect.unread && held && held->frame->unread) return events_.read(effect.token, held->frame, now, effects);
   ++under_way_;
   const std::string member = member_with(effect.name);
   pools_.read(
@@ -188,6 +198,19 @@ void KeptStore::read(const ReadEffect& effect, TimeNs now, service::Effects& eff
             !object && remote && object.error().code == Error::not_found && then < opened_at_ + options_.moves_ns;
         if (moves) object = fail(Error::would_block, "{}", object.error().message);
         events_.read(token, std::move(object), then, more);
+        ended();
+      },
+      now, effects);
+}
+
+void KeptStore::spill(SpillEffect effect, TimeNs now, service::Effects& effects) {
+  if (auto unread = pools_.let_go(own_, {row_, effect.name}))
+    return events_.spilled(effect.token, std::move(unread), now, effects);
+  ++under_way_;
+  pools_.keep(
+      place_of(effect.name), std::move(effect.object),
+      [this, token = effect.token, name = effect.name](const Status& status, TimeNs then, service::Effects& more) {
+        events_.spilled(token, status ? pools_.let_go(own_, {row_, name}) : tl::unexpected(status.error()), then, more);
         ended();
       },
       now, effects);

@@ -6,6 +6,9 @@
 // Before anything of the pool is taken, every member reserves memory for the others' copies. Otherwise the credit of a
 // stage, which depends on copies, could wait for memory of another stage or of a program.
 //
+// A pool with spill=on keeps runs of tracks that left memory there, for as long as the agent lives: it has no identity,
+// and objects of a former life are removed.
+//
 // At its start an agent finds its row on its disk. Without a disk it asks all other members for it, and waits until all
 // have answered, because a member that does not may be the only one that has it. Requests to the pool wait until then.
 #pragma once
@@ -37,12 +40,13 @@ class KeptStore {
     std::uint64_t process = 0;  // the source as which a new pool's member publishes
     TimeNs moves_ns = 0;        // after members have changed, a row may be on its way here for this long
   };
-  // Calls to the owner, which must not destroy this object within them.
+  // Calls to the owner, which must not destroy this object during them.
   struct Events {
     // The objects from before a restart, and the source under which the member publishes.
     std::function<void(std::uint64_t incarnation, const std::vector<KeptItem>&, TimeNs now, service::Effects&)> found;
     std::function<void(std::uint64_t token, const Status&, TimeNs now, service::Effects&)> kept;
     std::function<void(std::uint64_t token, Result<FramePtr>, TimeNs now, service::Effects&)> read;
+    std::function<void(std::uint64_t token, Result<FramePtr>, TimeNs now, service::Effects&)> spilled;
     std::function<void()> changed;  // next_deadline() or is_idle()
   };
 
@@ -52,12 +56,15 @@ class KeptStore {
   // Makes the pool of the objects, with memory for the other members' copies.
   [[nodiscard]] Status open(TimeNs now, service::Effects& effects);
   // The members have agreed on the sift pool: from now on this looks for objects from before a restart, until `found`.
-  void begin(TimeNs now) { set_due(now); }
+  void begin(TimeNs now) {
+    if (options_.settings.kept()) set_due(now);
+  }
   void work(TimeNs now, service::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept { return due_; }
 
   void keep(KeepEffect effect, TimeNs now, service::Effects& effects);  // then `kept`
   void read(const ReadEffect& effect, TimeNs now, service::Effects& effects);
+  void spill(SpillEffect effect, TimeNs now, service::Effects& effects);  // then `spilled`
   void forget(std::string name, TimeNs now, service::Effects& effects);
   // The sift pool was dropped: `found` is not called any more.
   void drop(TimeNs now, service::Effects& effects);

@@ -1,4 +1,4 @@
-// The kept objects of one sift pool on an agent alone, over a disk in memory, and what its next life finds.
+// The kept objects of one sift pool on an agent alone, over a disk in memory, before and after a restart.
 #include "sift/kept/kept_store.h"
 
 #include <gmock/gmock.h>
@@ -16,19 +16,20 @@ using ::testing::Pair;
 
 constexpr uid_t user = 1000;
 constexpr const char* text = "sift:/t?key=id&spill=durable&members=a";
+constexpr const char* passing = "sift:/t?key=id&spill=on&members=a";
 
 // An agent with one pool, which is kept on this disk.
 class Agent {
  public:
-  explicit Agent(const std::shared_ptr<pool::MemoryStore>& disk, std::uint64_t process)
+  explicit Agent(const std::shared_ptr<pool::MemoryStore>& disk, std::uint64_t process, const char* name = text)
       : pools(options(disk), buffers, [](std::uint64_t) { return true; }) {
     pools.set_self("a", process);
     EXPECT_TRUE(pools.recover(now, effects));
     store = std::make_unique<KeptStore>(
         KeptStore::Options{.name = "sift:/t",
-                           .text = text,
+                           .text = name,
                            .user = user,
-                           .settings = parse_settings(text).value(),
+                           .settings = parse_settings(name).value(),
                            .memory = {buffers, user},
                            .self = "a",
                            .process = process,
@@ -44,6 +45,8 @@ class Agent {
                            service::Effects&) { kept.emplace_back(token, status.has_value()); },
             .read = [this](std::uint64_t token, const Result<FramePtr>& object, TimeNs,
                            service::Effects&) { read.emplace_back(token, object ? (*object)->bytes : 0); },
+            .spilled = [this](std::uint64_t token, const Result<FramePtr>& unread, TimeNs,
+                              service::Effects&) { spilled.emplace_back(token, unread && (*unread)->unread); },
             .changed = [] {}});
   }
   static pool::PoolsOptions options(const std::shared_ptr<pool::MemoryStore>& disk) {
@@ -77,7 +80,7 @@ class Agent {
   Geometry geometry = Geometry::make(parse_settings(text).value(), {"a"}).value();
   service::Effects effects;
   std::vector<std::pair<std::uint64_t, std::size_t>> found, read;
-  std::vector<std::pair<std::uint64_t, bool>> kept;
+  std::vector<std::pair<std::uint64_t, bool>> kept, spilled;
   std::unique_ptr<KeptStore> store;
 };
 
@@ -127,6 +130,53 @@ TEST(KeptStore, AfterADropNothingIsFound) {
   agent.store->drop(agent.now, agent.effects);
   agent.run_for(second_ns);
   EXPECT_THAT(agent.found, IsEmpty());
+  EXPECT_TRUE(disk->files.empty());
+}
+
+TEST(KeptStore, WhatIsKeptLeavesMemoryWithoutBeingWrittenAgain) {
+  const auto disk = std::make_shared<pool::MemoryStore>();
+  Agent agent(disk, 11);
+  ASSERT_TRUE(agent.store->open(agent.now, agent.effects));
+  agent.store->begin(agent.now);
+  agent.run_for(second_ns);
+  agent.store->keep({1, "one", agent.object(5000)}, agent.now, agent.effects);
+  agent.run_for(second_ns);
+  const std::uint64_t writes = disk->writes;
+  agent.store->spill({2, "one", agent.object(5000)}, agent.now, agent.effects);
+  EXPECT_THAT(agent.spilled, ElementsAre(Pair(2, true)));
+  agent.store->read({3, "one", true}, agent.now, agent.effects);
+  EXPECT_THAT(agent.read, ElementsAre(Pair(3, 5000)));
+  EXPECT_EQ(disk->writes, writes);
+  EXPECT_EQ(disk->reads, 0u);
+}
+
+TEST(KeptStore, WhatLeavesMemoryForThisLifeAloneIsGoneInTheNext) {
+  const auto disk = std::make_shared<pool::MemoryStore>();
+  {
+    Agent before(disk, 11, passing);
+    ASSERT_TRUE(before.store->open(before.now, before.effects));
+    before.store->begin(before.now);
+    before.store->spill({1, "run.2.0.1", before.object(5000)}, before.now, before.effects);
+    before.store->spill({2, "run.2.0.2", before.object(5000)}, before.now, before.effects);
+    before.run_for(second_ns);
+    EXPECT_THAT(before.spilled, ElementsAre(Pair(1, true), Pair(2, true)));
+    before.store->forget("run.2.0.1", before.now, before.effects);
+    before.run_for(second_ns);
+    EXPECT_EQ(disk->files.size(), 1u);
+    disk->bytes_max = 100;
+    before.store->spill({3, "run.2.0.3", before.object(5000)}, before.now, before.effects);
+    before.run_for(60 * second_ns);
+    EXPECT_EQ(before.spilled.back(), std::pair(std::uint64_t{3}, false));
+    disk->bytes_max = UINT64_MAX;
+    EXPECT_TRUE(before.store->is_idle());
+  }
+  Agent after(disk, 12, passing);
+  EXPECT_TRUE(is_passing(after.store->own()));
+  UnreadPools unread(after.pools, [](const std::string&, uid_t, const Result<Identity>&, TimeNs, service::Effects&) {});
+  unread.find("a", after.now);
+  EXPECT_FALSE(unread.may_have("sift:/t"));
+  ASSERT_TRUE(after.store->open(after.now, after.effects));
+  after.run_for(second_ns);
   EXPECT_TRUE(disk->files.empty());
 }
 

@@ -11,7 +11,7 @@ namespace offpath::sift {
 
 void UnreadPools::find(std::string_view self, TimeNs now) {
   for (const pool::FrameTable::PoolStatus& each : pools_.table().pools()) {
-    if (!pool::is_reserved(each.name)) continue;
+    if (!pool::is_reserved(each.name) || is_passing(each.name)) continue;
     for (const pool::FrameTable::Held& held : pools_.table().held(each.name)) {
       const auto& [row, column] = held.keys;
       if (column == identity_column && row.substr(0, row.find('#')) == self)

@@ -37,7 +37,7 @@ class PiecePulls {
   // Its offer was answered in another way: a pull that waits is dropped, and one under way ends without an outcome.
   void abandon(std::uint64_t number);
 
-  // nullopt: it waits, is under way, or is unknown.
+  // Empty: it waits, is under way, or is unknown.
   [[nodiscard]] std::optional<Ended> begin(std::uint64_t number, TimeNs now, service::Effects& effects);
   // Tries the pull that has waited longest. If it still has to wait, it goes to the end of the queue.
   [[nodiscard]] std::optional<Ended> begin_waiting(TimeNs now, service::Effects& effects);

@@ -75,7 +75,7 @@ void Geometry::mark_reached(std::uint32_t stage) {
   const auto count = static_cast<std::uint32_t>(members_.size());
   for (std::uint32_t index = 0; index < settings_.elements(stage); ++index) {
     const ElementId element{stage, index};
-    if (placed.lanes == 1) {  // each element before has somebody
+    if (placed.lanes == 1) {  // each element before has a sender
       placed.reached[index] = true;
     } else if (settings_.mapped()) {
       for (std::size_t place = 0, places = places_before(element).size(); place < places; ++place)
@@ -164,8 +164,8 @@ std::uint32_t Geometry::place_of(ElementId element) const noexcept {
   return place;
 }
 
-// The lane of each member that sends to an element: its own, or one of its rack, or any. Those of one rack take turns
-// in their order, and so do those that have none of their rack; lanes that nobody else has come first.
+// The lane of each member that sends to an element: its own, or one of its rack, or any. Senders of one rack take its
+// lanes in turn, and senders without a lane in their rack take any in turn, unused lanes first.
 Status Geometry::map_lanes(std::uint32_t stage) {
   Stage& placed = stages_[stage - 1];
   const std::uint64_t elements = settings_.elements(stage), places = places_before({stage, 0}).size();

@@ -1,18 +1,18 @@
 // The placement of elements on agents.
 //
 // An element is (stage, index); its index is the bits of the identifier that are matched when it is reached. Stage 1
-// has one element, and every member holds one of its own: what a program puts stays on its agent until it is split. The
+// has one element, and every member holds its own: rows stay on the agent that took them until they are split. The
 // other stages' elements are placed by rendezvous hashing, with a bound on how many of a stage one member gets, so that
 // none is flooded. Where a stage has fewer elements than there are members, each is held by several (lanes), and a
 // source always uses the same one of them; otherwise most agents would be idle in the middle stages. The owners of an
-// element divide the lanes of the next stage in their order, so that all are used. Tracks have one lane: all rows of
-// an identifier are in one place.
+// element divide the lanes of the next stage in their order, so that all are used. Tracks have one lane: all rows of an
+// identifier are in one place.
 //
-// Where the user maps stages (stage_places.h), elements are not spread by hashes, but those that follow each other are
-// close together. Elements are put in the order of their bits, those matched first counting most: so the parts that an
-// element splits into follow each other, and have about the same place among the elements of their stage as it has
-// among those of its own. Members are in the order of racks and names, and take equal runs of elements. With rack:*
-// each rack holds the whole stage, in lanes of its own. A source sends to itself if it can, else within its rack.
+// Where the user maps stages (stage_places.h), elements are not spread by hashes: consecutive elements are placed close
+// together. They are ordered by their bits, the first matched bits being the most significant. So the parts of an
+// element are consecutive, at about the same fraction of their stage as the element in its own. Members are in the
+// order of racks and names, and take equal runs of elements. With rack:* each rack holds the whole stage, in lanes of
+// its own. A source sends to itself if it can, otherwise within its rack.
 //
 // All agents compute the same placement from the settings and the members' names.
 //
@@ -42,7 +42,7 @@ struct ElementId {
 // ceil(elements / members) so far.
 [[nodiscard]] std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements,
                                                         std::span<const std::string> members);
-// Of a mapped stage, over all elements.
+// A bound for a mapped stage, over all elements.
 inline constexpr std::uint64_t mapped_lanes_max = 1 << 18, mapped_senders_max = 1 << 20;
 
 class Geometry {
@@ -51,7 +51,7 @@ class Geometry {
   [[nodiscard]] static Result<Geometry> make(const Settings& settings, std::vector<std::string> members);
 
   [[nodiscard]] std::span<const std::string> members() const noexcept { return members_; }
-  // Position of a member; the number of members if it is not one.
+  // Position of a member; the number of members if the name is not a member.
   [[nodiscard]] std::uint32_t position_of(std::string_view member) const noexcept;
 
   // The member that `source` (a position) sends pieces for this element to.
@@ -73,9 +73,9 @@ class Geometry {
   [[nodiscard]] std::vector<std::uint32_t> elements_of(std::uint32_t member, std::uint32_t stage) const;
 
   [[nodiscard]] std::uint32_t lanes(std::uint32_t stage) const noexcept { return stages_[stage - 1].lanes; }
-  // Elements of stage 2 or later that one member holds at most, or about that, as lanes.
+  // About the largest number of elements of stage 2 or later, as lanes, that one member holds.
   [[nodiscard]] std::uint64_t held_max(std::uint32_t stage) const noexcept;
-  // Where an identifier's tracks are, and what an element's rows go to next.
+  // The element of an identifier's tracks, and the next element of an element's rows.
   [[nodiscard]] ElementId track_element(std::uint64_t identifier) const noexcept;
   [[nodiscard]] ElementId next(ElementId element, std::uint32_t part) const noexcept;
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
@@ -98,11 +98,11 @@ class Geometry {
     return {stage.owners.data() + std::size_t{element.index} * stage.lanes, stage.lanes};
   }
   [[nodiscard]] std::uint32_t lane_of(ElementId element, std::uint32_t source) const noexcept;
-  // Who may send to an element of stage 2 or later, in the order of the lanes of the element before.
+  // The possible senders to an element of stage 2 or later, in the order of the lanes of the element before.
   [[nodiscard]] std::span<const std::uint32_t> places_before(ElementId element) const noexcept {
     return element.stage == 2 ? std::span<const std::uint32_t>(takers_) : owners_of(before(element));
   }
-  // Whether the one at this place does. A member that has several lanes of the element before uses the first.
+  // Whether the sender at this place sends. A member with several lanes of the element before uses the first.
   [[nodiscard]] bool sends(ElementId element, std::size_t place) const noexcept {
     if (element.stage == 2) return true;
     const Stage& stage = stages_[element.stage - 2];
@@ -118,10 +118,10 @@ class Geometry {
   Settings settings_;
   std::vector<std::string> members_;
   std::vector<Stage> stages_;  // 1 to stages + 1; the first has no owners
-  // By position; of a pool whose stages are mapped, otherwise empty.
+  // By position; empty without mapped stages.
   std::vector<std::uint32_t> racks_;   // numbered
   std::vector<bool> takes_puts_;       // it holds stage 1
-  std::vector<std::uint32_t> takers_;  // those that do, by rack
+  std::vector<std::uint32_t> takers_;  // members that hold stage 1, by rack
 };
 
 }  // namespace offpath::sift

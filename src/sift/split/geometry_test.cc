@@ -91,7 +91,7 @@ TEST(Geometry, AMemberThatLeavesMovesLittleMoreThanWhatItHeld) {
             200u);  // of 1,000; without the bound it would be about 20, modulo the number of members it would be 980
 }
 
-// Members of other versions place elements, too.
+// Fixed values: members of other versions place elements too.
 TEST(Geometry, ElementsArePlacedAlikeEverywhere) {
   EXPECT_EQ(place_elements(7, 12, std::vector<std::string>{"dpu0", "dpu1", "dpu2"}),
             (std::vector<std::uint32_t>{2, 2, 0, 2, 2, 0, 1, 1, 0, 0, 1, 1}));
@@ -120,8 +120,8 @@ struct Machines {
   std::map<std::string, MemberPlace> places;
 };
 
-// Of all pieces from a stage to the next one, if rows are spread evenly: those that stay with their member, and in
-// their rack.
+// The shares of all pieces from a stage to the next one that stay with their member, and in their rack, if rows are
+// spread evenly.
 struct Near {
   std::uint32_t all = 0, same_member = 0, same_rack = 0;
 };
@@ -157,7 +157,7 @@ TEST(Geometry, StagesAreHeldByTheMembersThatTheUserSelects) {
     EXPECT_TRUE(geometry.holds(geometry.owner({3, index}), {3, index}));
 }
 
-// As in figure 5 of the paper: what leaves the first stage stays in the rack, and parts of an element are with it.
+// As in figure 5 of the paper: pieces of the first stage stay in the rack, and parts of an element stay with it.
 TEST(Geometry, NeighbouringElementsAreClose) {
   const Machines machines(4, 4);
   constexpr const char* shape = "stages=3&fanout=4";
@@ -195,7 +195,7 @@ TEST(Geometry, MappedStagesShareTheWork) {
       const auto [least, most] = std::minmax_element(
           tracks.begin(), tracks.end(), [](const auto& one, const auto& other) { return one.second < other.second; });
       EXPECT_LE(most->second, least->second + 1) << options;
-      // Whoever sends is expected, and nobody else: a flush ends.
+      // The expected senders are exactly the actual ones, so a flush ends.
       for (std::uint32_t stage = 1; stage < last; ++stage)
         for (std::uint32_t source = 0; source < count; ++source)
           for (const std::uint32_t index : geometry.elements_of(source, stage))
@@ -211,7 +211,7 @@ TEST(Geometry, MappedStagesShareTheWork) {
     }
 }
 
-// Where there are as many senders as there are members to hold an element, each of these gets some of it.
+// With as many senders as holders of an element, each holder gets a part.
 TEST(Geometry, EverySelectedMemberGetsRowsIfThereAreEnoughSenders) {
   for (const char* options :
        {"stages=2&fanout=2&stage1=rack:r0&stage2=rack:r1", "stages=2&fanout=4&stage1=hosts&stage2=dpus",
@@ -228,7 +228,7 @@ TEST(Geometry, EverySelectedMemberGetsRowsIfThereAreEnoughSenders) {
   }
 }
 
-// With as many members, racks and places as a name has room for: the loop makes it.
+// With as many members, racks and places as fit into a name: made on the loop.
 TEST(Geometry, WhatIsMadeOnTheLoopIsBounded) {
   Settings settings = parse_settings("sift:/t?key=id&stages=3&fanout=32&stage2=rack:*&stage3=rack:*").value();
   std::vector<std::string> names;

@@ -44,8 +44,8 @@ void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t cou
     part_numbers<std::uint32_t>(values, count, bits, parts);
 }
 
-// Rows of a block: enough for runs of this many rows, or as many as fit while a column of the block stays in a cache of
-// the core, because the ends of runs cost most; those of streamed runs cost more, as lines there are written in parts.
+// Rows of a block: enough for runs of this many rows, or as many as keep a column of the block in a cache of the core,
+// because the ends of runs cost most. Ends of streamed runs cost more, because their lines are written in parts.
 constexpr std::uint32_t block_rows_max = 32768;
 
 std::uint32_t block_rows_of(SplitBits bits, bool streamed) noexcept {
@@ -56,7 +56,7 @@ std::uint32_t block_rows_of(SplitBits bits, bool streamed) noexcept {
 
 constexpr std::uint32_t line_bytes = 64;
 
-// A column's values of the next block, fetched while this one is gathered: a line for each that is written. More at
+// Prefetches a column's values of the next block while this one is gathered, one line for each written line. More at
 // once would wait for each other.
 class Ahead {
  public:
@@ -212,7 +212,7 @@ template <class Id>
 void count_parts_of(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t> counts) noexcept {
   // Four tables in turn: otherwise neighbouring rows of one part would wait for each other's store.
   constexpr std::uint32_t tables = 4;
-  constexpr std::uint64_t stretch_rows = std::uint64_t{1} << 32;  // before 32 bits overflow
+  constexpr std::uint64_t stretch_rows = std::uint64_t{1} << 32;  // before its 32 bits overflow
   std::array<std::uint32_t, tables << split_bits_max> counted;
   const std::uint32_t width = bits.parts();
   const PartOf<Id> part_of(bits);
@@ -280,7 +280,8 @@ std::atomic<const SplitWay*>& Partition::fastest_way(std::uint32_t bits) noexcep
 }
 
 std::uint64_t Partition::try_ways(const Rows& rows, std::uint64_t stretch_rows, std::atomic<const SplitWay*>& fastest) {
-  constexpr std::size_t turns = 4 * split_ways.size();  // each way's best counts: the core may be taken away in any
+  constexpr std::size_t turns = 4 * split_ways.size();  // the best time of each way counts: the core may be preempted
+                                                        // in any attempt
   if (rows.ids.rows < turns * stretch_rows) return 0;
   std::array<TimeNs, split_ways.size()> best;
   best.fill(never);

@@ -7,9 +7,10 @@
 //                                   cache, stored to one place for each part)
 //
 // Rows keep their order within a part. Output larger than a core's cache can bypass it, a cache line at a time
-// (AVX-512): a line that is stored in full need not be read first, which saves a third of all memory traffic. And each
-// block's values can be fetched while the block before is gathered: no processor foresees reads in the order of parts.
-// What is faster depends on the processor and on the number of parts: the first large split tries it.
+// (AVX-512): a line that is stored in full need not be read first, which saves a third of all memory traffic. Each
+// block's values can also be prefetched while the block before is gathered, because processors do not predict reads in
+// the order of parts. The fastest way depends on the processor and on the number of parts: the first large split tries
+// all.
 #pragma once
 
 #include <array>
@@ -54,8 +55,8 @@ enum class Gather { scalar, avx2, avx512 };
 [[nodiscard]] Gather best_gather() noexcept;
 
 struct SplitWay {
-  bool streamed;       // what is written bypasses the cache
-  bool fetches_ahead;  // the next block's values
+  bool streamed;       // stores bypass the cache
+  bool fetches_ahead;  // prefetches the next block's values
 };
 inline constexpr std::array<SplitWay, 3> split_ways = {{{true, true}, {false, true}, {true, false}}};
 
@@ -63,8 +64,8 @@ class Partition {
  public:
   explicit Partition(SplitBits bits, Gather gather = best_gather());
 
-  // `targets[column * parts + part]` points to the part's next row of that column, and is advanced by what was written.
-  // Each has room for the counts of count_parts. Columns have ids.rows rows.
+  // `targets[column * parts + part]` points to the part's next row of that column, and is advanced. Each has room for
+  // the counts of count_parts. Columns have ids.rows rows.
   void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets);
   void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets, SplitWay way);
 
@@ -75,12 +76,12 @@ class Partition {
     std::span<std::byte*> targets;
   };
 
-  // Splits stretches of so many rows in all ways, by turns, and notes the fastest. Returns how many rows it has split:
-  // none if there are too few.
+  // Splits stretches of so many rows in all ways, by turns, and notes the fastest. Returns the number of rows that it
+  // has split; 0 if there are too few.
   std::uint64_t try_ways(const Rows& rows, std::uint64_t stretch_rows, std::atomic<const SplitWay*>& fastest);
   void split_rows(const Rows& rows, std::uint64_t first, std::uint64_t last, SplitWay way);
 
-  // Of large splits by so many bits in this process; null until one of them has tried.
+  // The fastest way for large splits by so many bits in this process; null until one of them has tried.
   static std::atomic<const SplitWay*>& fastest_way(std::uint32_t bits) noexcept;
 
   SplitBits bits_;

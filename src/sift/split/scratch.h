@@ -1,7 +1,7 @@
 // Memory for a running job: in huge pages if the kernel provides them, and kept for the thread's next job.
 //
 // A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these
-// accesses miss the TLB. And the first touch of a page costs as much as the work on it.
+// accesses miss the TLB. The first touch of a page costs as much as the work on it.
 #pragma once
 
 #include <cstddef>

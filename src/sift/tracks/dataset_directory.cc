@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/files/directory_entries.h"
+#include "base/files/own_directory.h"
 #include "loop/job_pool.h"
 
 namespace offpath::sift {
@@ -19,7 +20,7 @@ namespace {
 constexpr std::string_view file_prefix = "part-", file_suffix = ".parquet";
 constexpr const char* claim_name = ".offpath-write";
 
-// Other characters than these have their number instead, so that names differ if members do.
+// Other characters are replaced by their number, so that different members have different names.
 std::string as_file_name(std::string_view member) {
   std::string name;
   for (const char each : member) {
@@ -51,16 +52,8 @@ DatasetDirectory::~DatasetDirectory() {
 }
 
 Result<DatasetDirectory> DatasetDirectory::open(const std::string& path, Writer writer) {
-  if (!path.starts_with('/')) return fail(Error::invalid, "the directory \"{}\" is no absolute path", path);
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    return fail_errno(errno, fmt::format("making the directory {}", path));
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return fail_errno(errno, fmt::format("opening the directory {}", path));
-  struct stat status{};
-  if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat " + path);
-  if (status.st_uid != geteuid())
-    return fail(Error::denied, "directory {} belongs to user {}, and this agent runs as user {}", path, status.st_uid,
-                geteuid());
+  if (!path.starts_with('/')) return fail(Error::invalid, "the directory \"{}\" is not an absolute path", path);
+  OFP_ASSIGN(Fd fd, open_own_directory(path, 0777, Links::follow));
   DatasetDirectory directory(path, std::move(fd), std::move(writer));
   OFP_TRY(directory.claim());
   OFP_ASSIGN(const std::vector<std::string> names, directory.names());
@@ -90,7 +83,7 @@ Result<bool> DatasetDirectory::is_stale() const {
   return directory.st_mtim.tv_sec - claim.st_mtim.tv_sec > claim_stale_s;
 }
 
-// Of two writes that replace a stale claim at once, `confirm` fails in one.
+// If two writes replace a stale claim at once, `confirm` fails in one.
 Status DatasetDirectory::claim() {
   for (int tries = 0; tries < 3; ++tries) {
     if (symlinkat(own_.c_str(), directory_.get(), claim_name) == 0) return {};
@@ -106,7 +99,8 @@ Status DatasetDirectory::claim() {
               claimed_by());
 }
 
-// The first member that fails removes the claim, and says why: no other one is to say that it is gone.
+// The first member that fails removes the claim and reports its reason, before another one could report the missing
+// claim.
 Status DatasetDirectory::confirm() const {
   std::string holder = claimed_by();
   if (holder.empty() && symlinkat(own_.c_str(), directory_.get(), claim_name) == 0) return {};
@@ -135,7 +129,7 @@ std::string DatasetDirectory::unfinished_name(std::size_t file) const {
   return fmt::format(".{}.{}", final_name(file), own_);
 }
 
-// An unfinished file of this member and of another write, which does not have the directory any more.
+// An unfinished file of this member from another write, which does not have the directory any more.
 bool DatasetDirectory::is_left_over(std::string_view name) const {
   const std::string own = fmt::format(".{}{}-", file_prefix, member_);
   if (!name.starts_with(own)) return false;

@@ -5,11 +5,11 @@
 //   .part-a-0001.parquet.00000000000000f3.7   one that is being written: the asker's process, the number of its write
 //   .offpath-write -> 00000000000000f3.7      the write that has the directory, while it is under way
 //
-// A link, as one call makes it with its text. Whoever cannot make it, and finds another write's, fails; a write marks
-// it again and again, so one that nobody has marked for minutes is of a process that was killed, and is replaced.
+// The claim is a link, because one call makes it with its text. A write that finds another write's claim fails. A write
+// refreshes its claim, so one that was not refreshed for minutes belongs to a killed process, and is replaced.
 //
-// An agent writes for its own user alone, so the kernel decides where that user may write; the directory itself has to
-// be the user's, because whoever owns it could exchange the files. Blocks: used by jobs, one at a time.
+// An agent writes for its own user alone, so the kernel decides where that user may write. The directory has to belong
+// to the user, because its owner could exchange the files. Blocks: used by jobs, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,24 @@ namespace offpath::sift {
 
 class DatasetDirectory {
  public:
-  static constexpr std::int64_t claim_stale_s = 120;  // nobody has marked it
+  static constexpr std::int64_t claim_stale_s = 120;  // without being refreshed
 
-  // Who writes: all members of a write have the same `process`, of the agent that asked them, and `number`.
+  // The identity of a write: all its members have the same `process`, of the asking agent, and `number`.
   struct Writer {
     std::string member;
     std::uint64_t process = 0, number = 0;
   };
 
-  // Makes the directory if its parent is there, and claims it. Removes what this member left unfinished in other
-  // writes.
+  // Makes the directory if its parent exists, and claims it. Removes this member's unfinished files of other writes.
   // Error::denied: it belongs to another user. Error::exists: files are in it, or another write has it.
   [[nodiscard]] static Result<DatasetDirectory> open(const std::string& path, Writer writer);
   DatasetDirectory(DatasetDirectory&&) noexcept = default;
   DatasetDirectory& operator=(DatasetDirectory&&) noexcept = default;
-  ~DatasetDirectory();  // removes what is not published
+  ~DatasetDirectory();  // removes unpublished files
 
   // The next file of this member, empty.
   [[nodiscard]] Result<Fd> begin_file();
-  [[nodiscard]] Status confirm() const;  // that the directory is this write's; marks it
+  [[nodiscard]] Status confirm() const;  // checks that the directory is this write's; refreshes the claim
   [[nodiscard]] Status publish();        // gives all files their names
   void finish();                         // the write is over: another one may claim the directory
   void abandon();                        // removes all files of this member, and finishes
@@ -54,7 +53,7 @@ class DatasetDirectory {
   DatasetDirectory(std::string path, Fd directory, Writer writer);
   [[nodiscard]] Result<std::vector<std::string>> names() const;
   [[nodiscard]] Status claim();
-  [[nodiscard]] std::string claimed_by() const;  // empty: nobody
+  [[nodiscard]] std::string claimed_by() const;  // empty: none
   [[nodiscard]] Result<bool> is_stale() const;
   [[nodiscard]] bool is_file(const std::string& name, const File& file) const;
   [[nodiscard]] Status give_name(std::size_t file) const;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/files/file_bytes.h"
@@ -25,7 +24,9 @@ Status TrackFiles::open() {
   OFP_ASSIGN(directory_, DatasetDirectory::open(target_.path, target_.writer));
   if (snapshot_.form() == nullptr) return {};
   const RowForm& answers = *snapshot_.form()->answers;
-  OFP_ASSIGN(form_, frame::ParquetForm::make(answers.schema(), {answers.key_column(), 0}));  // column 0: the step
+  std::vector<std::uint32_t> ordered{answers.key_column(), 0};  // column 0: the step
+  if (!is_integer(answers.schema().fields[answers.key_column()].type)) ordered.clear();
+  OFP_ASSIGN(form_, frame::ParquetForm::make(answers.schema(), std::move(ordered)));
   const std::uint64_t rows_max = std::max<std::uint64_t>(target_.step_bytes / answers.row_bytes(), 1);
   reader_.emplace(snapshot_, TrackQuery{}, rows_max);
   return {};
@@ -105,9 +106,7 @@ Status TrackFiles::write_some() {
   std::uint64_t first = 0;
   if (file_ && file_->bytes() >= target_.file_bytes_max) {
     // The rest of the identifier that the file ended with.
-    while (first < view.rows &&
-           std::memcmp(view.ids.values + first * view.ids.value_bytes, last_.data(), last_.size()) == 0)
-      ++first;
+    while (first < view.rows && compare(view.value_of_id(first), last_) == 0) ++first;
     if (first > 0) OFP_TRY(add_rows(view, 0, first));
     if (first < view.rows) OFP_TRY(end_file());
   }
@@ -132,7 +131,7 @@ Status TrackFiles::end_file() {
   return {};
 }
 
-// At each step, so that none waits for more than it has written.
+// At each step, so that no step waits for more than its own bytes.
 Status TrackFiles::sync() {
   if (fdatasync(fd_.get()) != 0) return fail_errno(errno, fmt::format("fdatasync in {}", target_.path));
   loop::JobPool::note_progress();
@@ -156,11 +155,12 @@ Status TrackFiles::put(Bytes bytes) {
 }
 
 Status TrackFiles::add_rows(const RowsView& view, std::uint64_t first, std::uint64_t end) {
-  std::vector<const std::byte*> columns;
-  for (const Column& column : view.columns) columns.push_back(column.values + first * column.value_bytes);
+  std::vector<frame::ParquetFile::Values> columns;
+  for (const Column& column : view.columns)  // only identifiers are text
+    columns.push_back({column.values + first * column.value_bytes, view.text});
   OFP_TRY(file_->add_group(end - first, columns));
-  const std::byte* const last = view.ids.values + (end - 1) * view.ids.value_bytes;
-  last_.assign(last, last + view.ids.value_bytes);
+  const Bytes last = view.value_of_id(end - 1);
+  last_.assign(last.begin(), last.end());
   written_.rows += end - first;
   return {};
 }

@@ -2,7 +2,8 @@
 // identifier are in one file, and a file's rows are ordered by identifier and step. Used by jobs, one at a time; each
 // step writes some megabytes to the disk, so that other jobs have their turn between them.
 //
-// A job whose disk hangs is given up and its thread still has the files: `cancel` then leaves their removal to it.
+// If a disk hangs, the job is given up while its thread still has the files: `cancel` leaves their removal to that
+// thread.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,7 @@ class TrackFiles {
   TrackFiles(TrackSnapshot snapshot, Target target, FrameMemory memory);
   TrackFiles(const TrackFiles&) = delete;
 
-  // Writes some more; afterwards `written` has changed. After a failure nothing is left in the directory.
+  // Writes some more, and updates `written`. After a failure no file is left in the directory.
   [[nodiscard]] Status write_more();
   // As DatasetDirectory; all is written.
   [[nodiscard]] Status confirm();

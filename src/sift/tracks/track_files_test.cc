@@ -17,7 +17,7 @@
 
 #include "sift/split/particles.h"
 
-// What a file system can do. These take the place of the C library's.
+// The abilities of a file system. These functions replace the C library's.
 static bool renames_without_replacing = true, links = true;
 static std::function<void()> during_link;
 extern "C" int renameat2(int from_at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
@@ -109,6 +109,33 @@ TEST_F(TrackFilesTest, AFileThatIsLargeEnoughEndsWithItsIdentifier) {
   EXPECT_GT(part.written().files, 10u);
   ASSERT_TRUE(part.publish());
   EXPECT_EQ(names().size(), part.written().files);
+}
+
+// The footer's Statistics: no nulls, then the largest and the least value. Readers leave out groups by these.
+TEST_F(TrackFilesTest, IdentifiersOfAnyIntegersWidthHaveTheirBoundsInTheFile) {
+  using frame::Type;
+  const auto number = [](std::int64_t value, std::size_t bytes) {
+    std::string text(reinterpret_cast<const char*>(&value), sizeof value);
+    text.resize(bytes);  // the lowest come first
+    return text;
+  };
+  for (const Type type :
+       {Type::int8, Type::int16, Type::int32, Type::int64, Type::uint8, Type::uint16, Type::uint32, Type::uint64}) {
+    SCOPED_TRACE(static_cast<int>(type));
+    frame::Schema schema = particle_schema();
+    schema.fields[0].type = type;
+    form_ = TrackForm::make(schema, "id").value();
+    directory_ += "_";
+    TrackFiles part(rows(100), target(), memory_);
+    ASSERT_TRUE(write_all_of(part));
+    ASSERT_TRUE(part.publish());
+    std::ifstream file(directory_ + "/part-a-0000.parquet", std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    const std::size_t stored = std::max(form_->rows->key_bytes(), 4u);
+    const std::string length(1, static_cast<char>(stored));
+    EXPECT_THAT(bytes, HasSubstr(std::string("\x36\x00\x28", 3) + length + number(99, stored) + "\x18" + length +
+                                 number(0, stored) + std::string(1, 0)));
+  }
 }
 
 TEST_F(TrackFilesTest, AMemberWithoutRowsHasNoFile) {
@@ -263,7 +290,7 @@ TEST_F(TrackFilesTest, WrongDirectoriesAreNamed) {
     EXPECT_FALSE(status);
     return status ? std::string() : status.error().message;
   };
-  EXPECT_THAT(why("tracks"), HasSubstr("no absolute path"));
+  EXPECT_THAT(why("tracks"), HasSubstr("not an absolute path"));
   EXPECT_THAT(why(root_ + "/none/tracks"), HasSubstr(root_ + "/none/tracks"));
   EXPECT_THAT(why("/dev/null"), HasSubstr("/dev/null"));
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
@@ -277,7 +304,7 @@ TEST_F(TrackFilesTest, AFileThatCannotBeWrittenIsNamedAndRemoved) {
   small.step_bytes = 20 * form_->answers->row_bytes();
   TrackFiles part(rows(100), small, memory_);
   ASSERT_TRUE(part.write_more());  // the buffer that it read into is used again
-  // The kernel refuses what would make the file larger, and sends SIGXFSZ, which is ignored here.
+  // The kernel refuses writes beyond the limit, and sends SIGXFSZ, which is ignored here.
   struct rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto former = signal(SIGXFSZ, SIG_IGN);

@@ -90,7 +90,7 @@ void TrackParts::abandon(const Asker& from, TimeNs now, service::Effects& effect
   if (const auto at = parts_.find({from.channel, from.write}); at != parts_.end()) end(at, now, effects);
 }
 
-// By the job that has them, or by one of its own.
+// Removed by the running job, or by one of its own.
 bool TrackParts::remove_files(const Key& key, const Part& part, service::Effects& effects) {
   if (part.files->cancel()) return false;
   const auto remove = [files = part.files]() -> Status {
@@ -109,7 +109,7 @@ TrackParts::Parts::iterator TrackParts::end(Parts::iterator at, TimeNs now, serv
   return parts_.erase(at);
 }
 
-// Published files stay: those of others may have been seen.
+// Published files stay: other members' files may have been seen.
 TrackParts::Parts::iterator TrackParts::asker_gone(Parts::iterator at, TimeNs now, service::Effects& effects) {
   Part& part = at->second;
   part.waiting.reset();

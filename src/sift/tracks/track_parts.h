@@ -1,6 +1,6 @@
-// This agent's parts of writes of tracks (track_writes.h asks for them): which jobs are under way, who waits for them,
-// and when a part whose asker is gone ends. A part has at most one job at a time, and all its files are removed unless
-// it is published. A job that hangs holds a thread of the pool for programs' files (service/token.h).
+// This agent's parts of writes of tracks (track_writes.h asks for them): the jobs under way, the waiting askers, and
+// the end of a part whose asker is gone. A part has at most one job at a time, and all its files are removed unless it
+// is published. A job that hangs holds a thread of the pool for programs' files (service/token.h).
 #pragma once
 
 #include <sys/types.h>
@@ -22,23 +22,23 @@ namespace offpath::sift {
 
 class TrackParts {
  public:
-  // Where an answer goes: to a member's channel, or to the write of this agent.
+  // The receiver of an answer: a member's channel, or the write of this agent.
   struct Asker {
-    std::optional<service::ChannelNumber> channel{};  // none: this agent itself
+    std::optional<service::ChannelNumber> channel{};  // empty: this agent itself
     std::uint64_t ticket = 0;
     std::uint64_t write = 0;  // its number at the asker
   };
   using Answer = std::function<void(const Asker&, Result<wire::Written>, TimeNs now, service::Effects&)>;
 
-  static constexpr std::size_t user_parts_max = 8;         // that are not published, and jobs of parts that have ended
-  static constexpr TimeNs asker_gone_ns = 60 * second_ns;  // without a request of its
+  static constexpr std::size_t user_parts_max = 8;         // unpublished parts, and jobs of parts that have ended
+  static constexpr TimeNs asker_gone_ns = 60 * second_ns;  // without a request of its asker
 
   // `next` numbers jobs of the sift service.
   TrackParts(std::function<std::uint64_t()> next, Answer answer) : next_(std::move(next)), answer_(std::move(answer)) {}
   void set_self(std::string name) { self_ = std::move(name); }
 
-  // `until`: an answer says by then how far it is. The others are answered when they are done. `more` of a part that is
-  // written confirms that the directory is still the write's.
+  // `until`: the time of an answer with the progress so far. The other calls are answered when they are done. `more` on
+  // a written part confirms that the directory is still the write's.
   void begin(const Asker& from, uid_t user, TrackSnapshot tracks, TrackFiles::Target target, const FrameMemory& memory,
              TimeNs until, TimeNs now, service::Effects& effects);
   void more(const Asker& from, TimeNs until, TimeNs now, service::Effects& effects);
@@ -66,7 +66,7 @@ class TrackParts {
     TimeNs heard;
     State state = State::writing;
     TrackFiles::Written written{};
-    Status status{};  // a failure that is still to be told
+    Status status{};  // a failure that was not reported yet
     std::optional<std::pair<Asker, TimeNs>> waiting{};
     std::uint64_t job = 0;  // that is under way
   };
@@ -80,7 +80,7 @@ class TrackParts {
   std::uint64_t start(const Key& key, const Part& part, std::function<Status()> run, service::Effects& effects);
   [[nodiscard]] std::size_t under_way(uid_t user);
   void tell(Part& part, TimeNs now, service::Effects& effects);
-  // False: a thread that was given up has them, which removes them when it comes back.
+  // False: an abandoned thread has the files, and removes them when it returns.
   bool remove_files(const Key& key, const Part& part, service::Effects& effects);
   Parts::iterator end(Parts::iterator at, TimeNs now, service::Effects& effects);
   Parts::iterator asker_gone(Parts::iterator at, TimeNs now, service::Effects& effects);
@@ -90,7 +90,7 @@ class TrackParts {
   std::string self_;
   Parts parts_;
   std::map<std::uint64_t, Job> jobs_;
-  std::vector<std::pair<uid_t, std::weak_ptr<TrackFiles>>> given_up_;  // a thread has each until it comes back
+  std::vector<std::pair<uid_t, std::weak_ptr<TrackFiles>>> given_up_;  // each belongs to a thread until that returns
   Counters counters_;
 };
 

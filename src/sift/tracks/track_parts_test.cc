@@ -12,7 +12,7 @@
 
 #include "sift/tracks/particle_tracks.h"
 
-// A file server that hangs. It takes the place of the C library's.
+// A hanging file server. This function replaces the C library's.
 static std::atomic<bool> server_hangs = false;
 static std::atomic<int> hanging_calls = 0;
 extern "C" int fdatasync(int fd) {
@@ -51,7 +51,7 @@ class TrackPartsTest : public ::testing::Test {
       if (auto* job = std::get_if<service::JobEffect>(&effects[i])) {
         const service::JobEffect taken = std::move(*job);
         effects.erase(effects.begin() + static_cast<std::ptrdiff_t>(i));
-        EXPECT_TRUE(service::is_of_files(taken.token));
+        EXPECT_TRUE(service::is_file_job(taken.token));
         const Status status = runs ? taken.run() : fail(Error::no_memory, "out of memory");
         if (const std::uint64_t number = service::number_of(taken.token); parts.has(number))
           parts.on_job(number, status, now, effects);
@@ -63,7 +63,7 @@ class TrackPartsTest : public ::testing::Test {
     while (run_job()) {
     }
   }
-  // In a thread of its own, which the pool of threads has given up: the file server hangs.
+  // Runs in a thread that the pool of threads has abandoned: the file server hangs.
   std::thread run_job_in_vain() {
     for (std::size_t i = 0; i < effects.size(); ++i) {
       auto* const job = std::get_if<service::JobEffect>(&effects[i]);
@@ -88,7 +88,7 @@ class TrackPartsTest : public ::testing::Test {
   }
 
   TimeNs now = second_ns;
-  bool runs = true;  // jobs; false: there is no memory for them
+  bool runs = true;  // runs jobs; false: there is no memory for them
   std::uint64_t next = 1;
   std::vector<std::pair<std::uint64_t, Result<wire::Written>>> told;  // by ticket
   service::Effects effects;

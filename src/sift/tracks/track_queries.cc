@@ -1,7 +1,9 @@
 #include "sift/tracks/track_queries.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <type_traits>
 
 #include "pool/query/query_run.h"
 
@@ -9,13 +11,14 @@ namespace offpath::sift {
 
 using pool::Expression;
 using pool::Function;
+using pool::Literal;
 using pool::Query;
 using pool::QuerySource;
 using pool::ValueType;
 
 namespace {
 
-constexpr std::string_view step_name = "step";
+constexpr std::string_view step_name = TrackForm::step_name;
 constexpr std::uint64_t frame_bytes = 16ull << 20;  // read at a time
 
 // A whole number as written in the query; the ranges of int64 and uint64 overlap.
@@ -24,24 +27,77 @@ struct Whole {
   std::uint64_t magnitude_or_bits = 0;  // bits of an int64 if negative
 };
 
-std::optional<Whole> whole_of(const Expression& expression) {
-  if (expression.kind != Expression::Kind::literal) return std::nullopt;
-  if (expression.literal.type == ValueType::uint64)
-    return Whole{false, std::get<std::uint64_t>(expression.literal.value)};
-  if (expression.literal.type != ValueType::int64) return std::nullopt;
-  const auto value = std::get<std::int64_t>(expression.literal.value);
+std::optional<Whole> whole_of(const Literal& literal) {
+  if (literal.type == ValueType::uint64) return Whole{false, std::get<std::uint64_t>(literal.value)};
+  if (literal.type != ValueType::int64) return std::nullopt;
+  const auto value = std::get<std::int64_t>(literal.value);
   return Whole{value < 0, static_cast<std::uint64_t>(value)};
 }
 
-// The identifier for a number, if the column can hold it.
-std::optional<std::uint64_t> identifier_of(const RowForm& rows, Whole number) {
-  const bool is_signed = rows.key_is_signed();
+std::optional<std::uint64_t> integer_identifier(const RowForm& rows, Whole number) {
+  const bool is_signed = rows.key().kind() == KeyForm::Kind::signed_number;
+  const std::uint32_t unused_bits = 64 - 8 * rows.key_bytes();
   if (number.negative && !is_signed) return std::nullopt;
-  const std::uint64_t largest = std::uint64_t{is_signed ? INT64_MAX : UINT64_MAX} >> (rows.key_bytes() == 4 ? 32 : 0);
+  const std::uint64_t largest = std::uint64_t{is_signed ? INT64_MAX : UINT64_MAX} >> unused_bits;
   if (!number.negative)
     return number.magnitude_or_bits <= largest ? std::optional(number.magnitude_or_bits) : std::nullopt;
-  const bool fits = rows.key_bytes() == 8 || static_cast<std::int64_t>(number.magnitude_or_bits) >= INT32_MIN;
+  const bool fits = static_cast<std::int64_t>(number.magnitude_or_bits) >= INT64_MIN >> unused_bits;
   return fits ? std::optional(number.magnitude_or_bits) : std::nullopt;
+}
+
+std::optional<double> number_in(const Literal& literal) {
+  constexpr std::int64_t exact = std::int64_t{1} << std::numeric_limits<double>::digits;
+  if (literal.type == ValueType::float64) return std::get<double>(literal.value);
+  if (literal.type == ValueType::float32) return std::get<float>(literal.value);
+  if (literal.type != ValueType::int64) return std::nullopt;
+  const auto number = std::get<std::int64_t>(literal.value);
+  return number >= -exact && number <= exact ? std::optional(static_cast<double>(number)) : std::nullopt;
+}
+
+std::optional<std::uint64_t> floating_identifier(const RowForm& rows, const Literal& literal) {
+  const auto number = number_in(literal);
+  if (!number) return std::nullopt;
+  if (rows.key_bytes() == sizeof(double)) return std::bit_cast<std::uint64_t>(*number);
+  if (rows.key_bytes() != sizeof(float)) return std::nullopt;
+  const auto single = static_cast<float>(*number);
+  return double{single} == *number ? std::optional<std::uint64_t>(std::bit_cast<std::uint32_t>(single)) : std::nullopt;
+}
+
+// The identifier that a literal means, if the column can hold it. Other literals give no bound.
+std::optional<std::uint64_t> identifier_of(const RowForm& rows, const Literal& literal) {
+  const frame::Field& field = rows.schema().fields[rows.key_column()];
+  switch (field.type) {
+    case frame::Type::float32:
+    case frame::Type::float64:
+      return floating_identifier(rows, literal);
+    case frame::Type::timestamp: {
+      const auto* const time = std::get_if<wire::Timestamp>(&literal.value);
+      if (literal.type != ValueType::timestamp || time->unit != static_cast<std::uint8_t>(field.unit))
+        return std::nullopt;
+      return static_cast<std::uint64_t>(time->value);
+    }
+    case frame::Type::date32:
+      if (literal.type != ValueType::date32) return std::nullopt;
+      return static_cast<std::uint64_t>(std::int64_t{std::get<std::int32_t>(literal.value)});
+    case frame::Type::fixed_binary: {
+      const auto* const bytes = std::get_if<std::string>(&literal.value);
+      if (literal.type != ValueType::binary || bytes->size() != rows.key_bytes()) return std::nullopt;
+      return rows.key().identifier_of(reinterpret_cast<const std::byte*>(bytes->data()));
+    }
+    case frame::Type::int8:
+    case frame::Type::int16:
+    case frame::Type::int32:
+    case frame::Type::int64:
+    case frame::Type::uint8:
+    case frame::Type::uint16:
+    case frame::Type::uint32:
+    case frame::Type::uint64: {
+      const auto number = whole_of(literal);
+      return number ? integer_identifier(rows, *number) : std::nullopt;
+    }
+    default:
+      return std::nullopt;
+  }
 }
 
 bool is_field(const Expression& expression, std::string_view name) {
@@ -77,16 +133,31 @@ void bound_steps(Function function, Whole number, TrackQuery& bounds) {
   if (is_lower) bounds.first_step = std::max(bounds.first_step, value);
 }
 
+// The same for long identifiers, in the form that is compared.
+std::optional<std::string> long_identifier_of(const RowForm& rows, const Literal& literal) {
+  const auto* const bytes = std::get_if<std::string>(&literal.value);
+  if (bytes == nullptr || (literal.type != ValueType::binary && literal.type != ValueType::text)) return std::nullopt;
+  const KeyForm& key = rows.key();
+  const bool fits = key.is_text() || (key.kind() == KeyForm::Kind::long_bytes && bytes->size() == key.value_bytes());
+  return fits ? std::optional(*bytes) : std::nullopt;
+}
+
 void bound_identifiers(const RowForm& rows, std::span<const Expression> values, TrackQuery& bounds) {
-  if (bounds.identifiers) return;  // by another part of the filter: one bound is enough
-  std::vector<std::uint64_t> identifiers;
-  for (const Expression& value : values) {
-    const auto number = whole_of(value);
-    const auto identifier = number ? identifier_of(rows, *number) : std::nullopt;
-    if (!identifier) return;
-    identifiers.push_back(*identifier);
-  }
-  bounds.identifiers = std::move(identifiers);
+  if (bounds.identifiers || bounds.long_identifiers) return;  // by another part of the filter: one bound is enough
+  const auto all_of = [&](const auto& identifier_in, auto& bound) {
+    typename std::remove_reference_t<decltype(bound)>::value_type identifiers;
+    for (const Expression& value : values) {
+      if (value.kind != Expression::Kind::literal) return;
+      const auto identifier = identifier_in(rows, value.literal);
+      if (!identifier) return;
+      identifiers.push_back(*identifier);
+    }
+    bound = std::move(identifiers);
+  };
+  if (rows.key().is_long())
+    all_of(long_identifier_of, bounds.long_identifiers);
+  else
+    all_of(identifier_of, bounds.identifiers);
 }
 
 void bound(const Expression& filter, const RowForm& rows, TrackQuery& bounds) {
@@ -108,15 +179,15 @@ void bound(const Expression& filter, const RowForm& rows, TrackQuery& bounds) {
   const Expression& column = filter.arguments[swapped ? 1 : 0];
   const Expression& value = filter.arguments[swapped ? 0 : 1];
   const Function function = swapped ? turned(filter.function) : filter.function;
-  const auto number = whole_of(value);
-  if (!number) return;
-  if (is_field(column, step_name))
-    bound_steps(function, *number, bounds);
-  else if (is_field(column, rows.key_name()) && function == Function::equal)
+  if (value.kind != Expression::Kind::literal) return;
+  if (is_field(column, step_name)) {
+    if (const auto number = whole_of(value.literal)) bound_steps(function, *number, bounds);
+  } else if (is_field(column, rows.key_name()) && function == Function::equal) {
     bound_identifiers(rows, std::span(&value, 1), bounds);
+  }
 }
 
-// Columns that a query reads. All, if it names none, or one that does not exist: binding reports that.
+// Columns that a query reads. All columns if it names none, or a missing one, which binding reports.
 std::optional<std::vector<std::uint32_t>> columns_of(const Query& query, const RowForm& rows) {
   if (query.projections.empty() && query.aggregates.empty()) return std::nullopt;
   std::vector<std::string> names;
@@ -198,10 +269,9 @@ Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, s
 
 Result<std::optional<TrackQueries::Spread>> TrackQueries::spread(const std::string& pool) {
   if (!SiftService::is_own(pool)) return pools_.spread(pool);
-  OFP_ASSIGN(auto members, sifts_.members_of(pool));
-  if (members.second.size() <= 1) return std::nullopt;
-  OFP_ASSIGN(const Settings settings, parse_settings(members.first));
-  return Spread{members.first, 0, std::move(members.second), 1, {std::string(settings.key), std::string(step_name)}};
+  OFP_ASSIGN(SiftService::Members members, sifts_.members_of(pool));
+  if (members.names.size() <= 1) return std::nullopt;
+  return Spread{members.reference, 0, std::move(members.names), 1, {members.key, std::string(step_name)}};
 }
 
 Result<std::vector<QuerySource>> TrackQueries::choose_part(const Part& part, service::Effects& effects) {

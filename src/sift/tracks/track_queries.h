@@ -30,7 +30,7 @@ class TrackQueries final : public pool::QueryMembers {
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<pool::QuerySource>> choose_part(const Part& part,
                                                                    service::Effects& effects) override;
-  // Tracks are on members that are asked whether they live or not.
+  // Members with tracks are asked even if they seem dead.
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
     return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
   }
@@ -50,7 +50,7 @@ class TrackQueries final : public pool::QueryMembers {
   }
 
  private:
-  // None: the pool had no pieces.
+  // Empty: the pool had no pieces.
   [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob,
                                                                std::string_view column_glob, uid_t user,
                                                                service::Effects& effects);

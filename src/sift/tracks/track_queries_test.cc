@@ -25,7 +25,9 @@ Expression both(Expression a, Expression b) { return call(Function::logical_and,
 std::shared_ptr<const TrackForm> form_of(Type type) {
   frame::Schema schema = particle_schema();
   schema.fields[0].type = type;
-  return TrackForm::make(schema, "id").value();
+  if (type == Type::fixed_binary) schema.fields[0].width = 16;
+  if (type == Type::decimal128) schema.fields[0].precision = 38;
+  return TrackForm::make(schema, {std::string("id"), is_integer(type) ? KeyBy::bits : KeyBy::hash}).value();
 }
 
 TrackQuery bounds(Expression filter, Type type = Type::uint64) {
@@ -73,6 +75,33 @@ TEST(TrackBounds, IdentifiersAreThoseOfOnePartThatTheColumnCanHold) {
   EXPECT_EQ(bounds(is(whole(-(INT64_C(1) << 32))), Type::int32).identifiers, std::nullopt);
   EXPECT_EQ(bounds(call(Function::is_in, {field("id"), whole(INT64_C(5)), literal(9.5)})).identifiers, std::nullopt);
   EXPECT_EQ(bounds(call(Function::is_in, {field("x"), whole(INT64_C(5))})).identifiers, std::nullopt);
+}
+
+TEST(TrackBounds, LongIdentifiersAreBytesOfTheColumnsWidthOrOfAny) {
+  const auto bytes = [](std::string value) {
+    Expression made;
+    made.literal = {pool::ValueType::binary, std::move(value)};
+    return made;
+  };
+  const auto text = [](std::string value) {
+    Expression made;
+    made.literal = {pool::ValueType::text, std::move(value)};
+    return made;
+  };
+  const auto is = [](Expression value) { return call(Function::equal, {field("id"), std::move(value)}); };
+  const auto any = [](Expression one, Expression other) {
+    return call(Function::is_in, {field("id"), std::move(one), std::move(other)});
+  };
+  using Ids = std::vector<std::string>;
+  const std::string uuid(16, 'u');
+  EXPECT_EQ(bounds(is(bytes(uuid)), Type::fixed_binary).long_identifiers, Ids{uuid});
+  EXPECT_EQ(bounds(is(bytes(uuid + "u")), Type::fixed_binary).long_identifiers, std::nullopt);
+  EXPECT_EQ(bounds(is(text("")), Type::utf8).long_identifiers, Ids{""});
+  EXPECT_EQ(bounds(any(text("b"), text("a")), Type::utf8).long_identifiers, (Ids{"b", "a"}));
+  EXPECT_EQ(bounds(any(text("b"), whole(INT64_C(5))), Type::utf8).long_identifiers, std::nullopt);
+  EXPECT_EQ(bounds(is(whole(INT64_C(5))), Type::decimal128).long_identifiers, std::nullopt);
+  const TrackQuery found = bounds(is(whole(INT64_C(5))), Type::utf8);
+  EXPECT_EQ(found.identifiers, std::nullopt) << "numbers are none of them";
 }
 
 TEST(TrackBounds, OnlyColumnsThatAreNamedAreRead) {

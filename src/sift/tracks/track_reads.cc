@@ -20,7 +20,7 @@ constexpr std::uint64_t rows_at_once_max = 1024;
 Status TrackReads::read(std::uint64_t number, pool::Get get, Wanted wanted, TrackSnapshot tracks,
                         const FrameMemory& memory, TimeNs now, service::Effects& effects) {
   const bool at_once = !wanted.all && wanted.identifiers.size() <= identifiers_at_once_max &&
-                       tracks.rows_of(wanted.identifiers) <= rows_at_once_max;
+                       tracks.rows_of(wanted.identifiers).value_or(UINT64_MAX) <= rows_at_once_max;
   TrackQuery query{.identifiers = {}, .first_step = wanted.first_step, .last_step = wanted.last_step};
   if (!wanted.all) query.identifiers = std::move(wanted.identifiers);
   const std::uint64_t row_bytes = tracks.form() ? tracks.form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
@@ -33,8 +33,9 @@ Status TrackReads::read(std::uint64_t number, pool::Get get, Wanted wanted, Trac
     if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
     OFP_ASSIGN(const service::FramePtr more, reader.next(memory));
     if (more != nullptr)
-      return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name,
-                  rows_max);
+      return fail(Error::too_large,
+                  "pool \"{}\": these tracks have more than the {} rows of an answer; ask for fewer steps", name,
+                  (*frame)->rows);
     return {};
   };
   if (at_once) {

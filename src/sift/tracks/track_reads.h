@@ -21,12 +21,7 @@ class TrackReads {
     std::uint32_t element;
     bool all;
     std::int64_t first_step, last_step;
-    std::vector<std::uint64_t> identifiers;
-
-    // An element's number is the low bits of its identifiers, so it stands for one of them.
-    [[nodiscard]] std::vector<std::uint64_t> of_elements() const {
-      return all ? std::vector<std::uint64_t>{element} : identifiers;
-    }
+    std::vector<std::uint64_t> identifiers;  // of this element
   };
   using Answer = std::function<void(const pool::Get&, const service::FramePtr&, TimeNs now, service::Effects&)>;
 

@@ -1,19 +1,30 @@
 #include "sift/tracks/track_run.h"
 
-#include <array>
-#include <bit>
-#include <numeric>
+#include <algorithm>
 
-#include "sift/split/scratch.h"
+#include "base/log.h"
+#include "sift/tracks/track_layout.h"
 
 namespace offpath::sift {
 
-Result<std::shared_ptr<const TrackForm>> TrackForm::make(const frame::Schema& schema, std::string_view key) {
+Status TrackForm::check_names(const frame::Schema& schema) {
+  for (std::size_t i = 0; i < schema.fields.size(); ++i)
+    if (schema.fields[i].name == step_name)
+      return fail(Error::schema,
+                  "column {} is called '{}', the name of the column with the steps of rows that tracks have: give it "
+                  "another name",
+                  i, step_name);
+  return {};
+}
+
+Result<std::shared_ptr<const TrackForm>> TrackForm::make(const frame::Schema& schema, const KeyRule& key) {
+  if (key.column == step_name) OFP_TRY(check_names(schema));
   auto made = std::make_shared<TrackForm>();
   OFP_ASSIGN(made->rows, RowForm::make(schema, key));
   frame::Schema answers = schema;
-  answers.fields.insert(answers.fields.begin(), {.name = "step", .type = frame::Type::int64, .nullable = false});
-  OFP_ASSIGN(made->answers, RowForm::make(answers, key));
+  answers.fields.insert(answers.fields.begin(),
+                        {.name = std::string(step_name), .type = frame::Type::int64, .nullable = false});
+  OFP_ASSIGN(made->answers, RowForm::make(answers, KeyRule(key.column, KeyBy::hash)));  // whose rows are never split
   return made;
 }
 
@@ -21,383 +32,343 @@ Result<std::shared_ptr<const RowForm>> TrackForm::answers_of(const std::vector<s
   frame::Schema some = answers->schema();
   some.fields.erase(some.fields.begin() + 1, some.fields.end());
   for (const std::uint32_t column : columns) some.fields.push_back(rows->schema().fields[column]);
-  return RowForm::make(some, rows->key_name());
+  return RowForm::make(some, KeyRule(std::string(rows->key_name()), KeyBy::hash));
 }
 
-Result<std::shared_ptr<const TrackForm>> TrackForm::of_frame(Bytes bytes, std::string_view key) {
+Result<std::shared_ptr<const TrackForm>> TrackForm::of_frame(Bytes bytes, const KeyRule& key) {
   OFP_ASSIGN(const frame::FrameView parsed, frame::parse_frame(bytes));
   OFP_ASSIGN(const frame::Schema schema, frame::read_schema(bytes, parsed));
   return make(schema, key);
 }
 
-// ---- identifiers in order
-
-namespace {
-constexpr std::uint64_t sign_bit = 1ull << 63;
-}
-
-std::uint64_t key_of(const RowForm& form, std::uint64_t identifier) noexcept {
-  if (form.key_bytes() == 4) {
-    const auto low = static_cast<std::uint32_t>(identifier);
-    identifier = form.key_is_signed() ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(low)}) : low;
-  }
-  return form.key_is_signed() ? identifier ^ sign_bit : identifier;
-}
-
-std::uint64_t key_of(const RowForm& form, const std::byte* value) noexcept {
-  return key_of(form, form.key_bytes() == 4 ? load<std::uint32_t>(value) : load<std::uint64_t>(value));
-}
-
-void store_key(const RowForm& form, std::uint64_t key, std::byte* value) noexcept {
-  const std::uint64_t identifier = form.key_is_signed() ? key ^ sign_bit : key;
-  std::memcpy(value, &identifier, form.key_bytes());
-}
-
 // ---- memory
 
-namespace {
-
-// The offsets of a run's arrays in its memory.
-struct RunLayout {
-  std::uint64_t keys_at, begins_at, steps_at, bytes = 0;
-  std::vector<std::uint64_t> columns_at;
-
-  RunLayout(const RowForm& form, std::uint64_t rows, std::uint64_t keys) {
-    constexpr std::uint64_t alignment = 64;
-    const auto place = [&](std::uint64_t length) {
-      const std::uint64_t at = bytes;
-      bytes = align_up(bytes + length, alignment);
-      return at;
-    };
-    keys_at = place(keys * 8);
-    begins_at = place((keys + 1) * 8);
-    steps_at = place(rows * 8);
-    for (std::size_t i = 0; i < form.widths().size(); ++i)
-      columns_at.push_back(i == form.key_column() ? 0 : place(rows * form.widths()[i]));
-  }
-};
-
-}  // namespace
-
-void TrackRun::lie_in(FramePtr object, std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys) {
-  const RunLayout layout(*form, rows, keys);
-  std::byte* const base = object->buffer.data();
-  rows_ = rows;
-  keys_count_ = keys;
+TrackBlock::TrackBlock(FramePtr object, std::byte* base, const RowForm& form, const RunBlock& block, bool is_copy)
+    : object_(std::move(object)), is_copy_(is_copy), rows_(block.rows), keys_count_(block.keys), bytes_(block.bytes) {
+  const BlockLayout layout(form, rows_, keys_count_, 0);
   keys_ = reinterpret_cast<std::uint64_t*>(base + layout.keys_at);
   begins_ = reinterpret_cast<std::uint64_t*>(base + layout.begins_at);
   steps_ = reinterpret_cast<std::int64_t*>(base + layout.steps_at);
   for (std::size_t i = 0; i < layout.columns_at.size(); ++i)
-    columns_.push_back(i == form->key_column() ? nullptr : base + layout.columns_at[i]);
-  object_ = std::move(object);
-  form_ = std::move(form);
+    columns_.push_back(i == form.key_column() ? nullptr : base + layout.columns_at[i]);
+  if (!form.key().is_long()) return;
+  long_begins_ = reinterpret_cast<std::uint64_t*>(base + layout.long_begins_at);
+  long_bytes_ = base + layout.long_bytes_at;
+  long_room_ = bytes_ - layout.long_bytes_at;
+  if (!form.key().is_text()) long_width_ = form.key().value_bytes();
 }
 
-Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows,
-                                                 std::uint64_t keys, const FrameMemory& memory, const RunNotes* notes) {
-  const std::uint64_t body_bytes = RunLayout(*form, rows, keys).bytes;
-  std::vector<std::byte> behind;
+std::uint64_t TrackRun::bytes_max(const RowForm& form, std::uint64_t rows, std::uint64_t long_bytes) noexcept {
+  const std::uint64_t key_bytes =
+      form.key().is_long() ? key_bytes_in_run(LongKey{}) : key_bytes_in_run(std::uint64_t{});
+  return rows * (row_bytes_in_run(form) + key_bytes) + long_bytes;
+}
+
+std::uint64_t TrackRun::list_bytes_max(const KeyForm& key) noexcept {
+  if (!key.is_long()) return sizeof(RunBlock);
+  return sizeof(RunBlock) + sizeof(std::size_t) + (key.is_text() ? long_key_bytes_max : key.value_bytes());
+}
+
+Result<FramePtr> take_object(std::uint64_t bytes, std::uint64_t rows, const FrameMemory& memory) {
+  auto object = std::make_shared<service::Frame>();
+  object->bytes = bytes;
+  object->rows = rows;
+  OFP_ASSIGN(object->buffer, memory.cache->take(bytes, memory.user));
+  return object;
+}
+
+void TrackRun::lie_in(FramePtr object) {
+  for (const RunBlock& block : blocks_)
+    in_memory_.push_back(
+        std::make_shared<const TrackBlock>(object, object->buffer.data() + block.at, *form_, block, false));
+  bytes_ = object->buffer.capacity();
+  object_ = std::move(object);
+}
+
+Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, Layout layout,
+                                                 const FrameMemory& memory, const RunNotes* notes, bool may_leave) {
+  auto made = std::make_shared<TrackRun>();
+  const std::uint64_t body_bytes = layout.place();
+  made->blocks_ = std::move(layout.blocks);
+  if (may_leave) made->firsts_ = std::move(layout.firsts);
+  made->form_ = std::move(form);
+  made->may_leave_ = may_leave;
+  for (const RunBlock& block : made->blocks_) made->rows_ += block.rows;
+  std::uint64_t bytes = body_bytes;
   if (notes != nullptr) {
     RunNotes whole = *notes;
-    whole.rows = rows;
-    whole.keys = keys;
-    behind = encode(whole);
+    made->note_blocks(whole);
+    bytes = kept_bytes(body_bytes, encode(whole).size());
   }
-  auto object = std::make_shared<service::Frame>();
-  object->bytes = notes == nullptr ? body_bytes : kept_bytes(body_bytes, behind.size());
-  object->rows = rows;
-  OFP_ASSIGN(object->buffer, memory.cache->take(object->bytes, memory.user));
-  if (notes != nullptr) write_notes(object->buffer.bytes(), body_bytes, behind);
-  auto made = std::make_shared<TrackRun>();
-  made->lie_in(std::move(object), std::move(form), rows, keys);
+  OFP_ASSIGN(FramePtr object, take_object(bytes, made->rows_, memory));
+  made->lie_in(std::move(object));
   return made;
+}
+
+void TrackRun::note_blocks(RunNotes& notes) const {
+  if (!may_leave_) return;
+  notes.blocks = blocks_;
+  for (std::size_t i = 0; i < firsts_.size(); ++i) notes.firsts.emplace_back(text_of(firsts_[i]));
+}
+
+void TrackRun::finish(const RunNotes* notes) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    RunBlock& block = blocks_[i];
+    const std::span<const std::uint64_t> keys = in_memory_[i]->keys();
+    if (!keys.empty()) {
+      block.first_key = keys.front();
+      block.last_key = keys.back();
+    }
+    if (!may_leave_) continue;
+    // The gaps between the arrays are written as well; they have no meaning.
+    block.crc32c = crc32c({object_->buffer.data() + block.at, block.bytes});
+  }
+  if (notes == nullptr) return;
+  RunNotes whole = *notes;
+  whole.rows = rows_;
+  whole.keys = 0;
+  for (const RunBlock& block : blocks_) whole.keys += block.keys;
+  note_blocks(whole);
+  const std::uint64_t body_bytes = blocks_.back().at + blocks_.back().bytes;
+  write_notes(object_->buffer.bytes(), body_bytes, encode(whole));
+}
+
+Status TrackRun::check_blocks(const RunNotes& notes, std::uint64_t bytes) const {
+  const bool is_long = form_->key().is_long();
+  if (notes.firsts.size() != (is_long ? notes.blocks.size() : 0))
+    return fail(Error::protocol, "{} first identifiers are noted for the {} blocks of a run", notes.firsts.size(),
+                notes.blocks.size());
+  std::uint64_t rows = 0, keys = 0;
+  for (std::size_t i = 0; i < notes.blocks.size(); ++i) {
+    const RunBlock& block = notes.blocks[i];
+    bool is_after = i == 0 || block.first_key > notes.blocks[i - 1].last_key;
+    if (is_long) {
+      const std::size_t length = notes.firsts[i].size();
+      if (length > long_key_bytes_max || (!form_->key().is_text() && length != form_->key().value_bytes()))
+        return fail(Error::protocol, "the first identifier of block {} of a run has {} bytes", i, length);
+      const LongKey first = LongKey::of(bytes_of(notes.firsts[i]));
+      is_after = first.head == block.first_key &&
+                 (i == 0 || (block.first_key >= notes.blocks[i - 1].last_key && notes.firsts[i - 1] < notes.firsts[i]));
+    }
+    // Such numbers can be listed: each row takes its step and its values.
+    if (block.rows > bytes / row_bytes_in_run(*form_) || block.keys > block.rows || block.keys == 0 ||
+        block.first_key > block.last_key || !is_after)
+      return fail(Error::protocol, "a block of a run of {} rows has {} rows and {} identifiers, {} to {}", notes.rows,
+                  block.rows, block.keys, block.first_key, block.last_key);
+    rows += block.rows;
+    keys += block.keys;
+  }
+  if (rows != notes.rows || keys != notes.keys)
+    return fail(Error::protocol, "the blocks of a run have {} rows and {} identifiers, the run has {} and {}", rows,
+                keys, notes.rows, notes.keys);
+  return {};
+}
+
+Status TrackBlock::check() const {
+  std::uint64_t before = 0;
+  for (std::uint64_t key = 0; key < keys_count_; ++key) {
+    const std::uint64_t begin = begins_[key];
+    if ((key == 0 ? begin != 0 : begin <= before) || begin >= rows_)
+      return fail(Error::protocol, "identifier {} of a run of {} rows begins at {}", key, rows_, begin);
+    before = begin;
+    if (long_begins_ == nullptr && key > 0 && keys_[key] <= keys_[key - 1])
+      return fail(Error::protocol, "identifier {} of a run of {} rows is not more than the one before it", key, rows_);
+  }
+  if (const std::uint64_t end = keys_count_ == 0 ? 0 : begins_[keys_count_]; end != rows_)
+    return fail(Error::protocol, "a run of {} rows ends at {}", rows_, end);
+  if (long_begins_ == nullptr) return {};
+  for (std::uint64_t key = 0; key < keys_count_; ++key) {
+    const std::uint64_t begin = long_begins_[key], end = long_begins_[key + 1];
+    if (begin > end || end > long_room_ || end - begin > long_key_bytes_max || (key == 0 && begin != 0) ||
+        (long_width_ != 0 && end - begin != long_width_))
+      return fail(Error::protocol, "long identifier {} of a run has bytes {} to {} of {}", key, begin, end, long_room_);
+    if (keys_[key] != head_of(long_bytes(key)) || (key > 0 && long_key(key) <= long_key(key - 1)))
+      return fail(Error::protocol, "long identifier {} of a run is not more than the one before it", key);
+  }
+  return {};
 }
 
 Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const RowForm> form, FramePtr object,
                                                        const RunNotes& notes) {
-  OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
-  const std::uint64_t bytes = parts.body.size();
-  // Such numbers can be listed: each row takes its step and its values.
-  if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows ||
-      RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
-    return fail(Error::protocol, "a run of {} rows and {} identifiers cannot have {} bytes", notes.rows, notes.keys,
-                bytes);
-  auto made = std::make_shared<TrackRun>();
-  made->lie_in(std::move(object), std::move(form), notes.rows, notes.keys);
-  std::uint64_t before = 0;
-  for (std::uint64_t key = 0; key < notes.keys; ++key) {
-    const std::uint64_t begin = made->begins_[key];
-    if ((key == 0 ? begin != 0 : begin <= before || made->keys_[key] <= made->keys_[key - 1]) || begin >= notes.rows)
-      return fail(Error::protocol, "identifier {} of a run of {} rows begins at {}", key, notes.rows, begin);
-    before = begin;
+  if (object->unread && notes.blocks.empty()) {
+    OFP_ASSIGN(object, object->unread->read());
   }
-  if (made->begins_[notes.keys] != notes.rows)
-    return fail(Error::protocol, "a run of {} rows ends at {}", notes.rows, made->begins_[notes.keys]);
+  // Such numbers can be listed: each row takes its step and its values.
+  if (notes.rows > object->bytes / row_bytes_in_run(*form) || notes.keys > notes.rows)
+    return fail(Error::protocol, "a run of {} rows and {} identifiers cannot have {} bytes", notes.rows, notes.keys,
+                object->bytes);
+  auto made = std::make_shared<TrackRun>();
+  made->form_ = form;
+  Layout layout(*form, one_block);
+  layout.blocks = notes.blocks;
+  for (const std::string& first : notes.firsts) layout.firsts.add(bytes_of(first));
+  made->may_leave_ = !notes.blocks.empty();
+  if (made->may_leave_) OFP_TRY(made->check_blocks(notes, object->bytes));
+  if (!made->may_leave_) layout.blocks.push_back({.rows = notes.rows, .keys = notes.keys});
+  std::uint64_t body_bytes = 0;
+  if (form->key().is_long()) {
+    if (!made->may_leave_) {
+      OFP_ASSIGN(const KeptParts whole, open_kept({object->buffer.data(), object->bytes}));
+      layout.blocks.back().bytes = whole.body.size();
+    }
+    OFP_ASSIGN(body_bytes, layout.place_known());
+  } else {
+    body_bytes = layout.place();
+  }
+  made->blocks_ = std::move(layout.blocks);
+  made->firsts_ = std::move(layout.firsts);
+  made->rows_ = notes.rows;
+  made->bytes_ = BufferCache::class_bytes(object->bytes);
+  if (object->unread) {
+    if (body_bytes > object->bytes)
+      return fail(Error::protocol, "a run of {} rows and {} identifiers cannot have {} bytes", notes.rows, notes.keys,
+                  object->bytes);
+    made->object_ = std::move(object);
+    return made;
+  }
+  OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
+  if (body_bytes != parts.body.size())
+    return fail(Error::protocol, "a run of {} rows and {} identifiers cannot have {} bytes", notes.rows, notes.keys,
+                parts.body.size());
+  made->lie_in(std::move(object));
+  for (std::size_t i = 0; i < made->blocks_.size(); ++i) {
+    OFP_TRY(made->in_memory_[i]->check());
+    if (const auto keys = made->in_memory_[i]->keys(); !keys.empty()) {
+      made->blocks_[i].first_key = keys.front();
+      made->blocks_[i].last_key = keys.back();
+    }
+  }
   return made;
 }
 
-RowRange TrackRun::find(std::uint64_t key) const noexcept {
+// ---- blocks
+
+RowRange TrackBlock::find(std::uint64_t key) const noexcept {
   const std::span<const std::uint64_t> all = keys();
   const auto found = std::ranges::lower_bound(all, key);
   if (found == all.end() || *found != key) return {};
   return rows_of(static_cast<std::size_t>(found - all.begin()));
 }
 
-// ---- sort
-
 namespace {
 
-struct Entry {
-  std::uint64_t key;
-  std::uint32_t row;  // counted over all segments
-};
-static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
-
-// The bits by which keys differ, from the lowest to the highest. Other bits are ignored.
-struct KeyBits {
-  std::uint64_t first = 0;  // some key
-  std::uint32_t low = 0, count = 0;
-};
-
-KeyBits bits_of(std::span<const std::uint64_t> keys) noexcept {
-  std::uint64_t differ = 0;
-  for (const std::uint64_t key : keys) differ |= key ^ keys[0];
-  if (differ == 0) return {keys[0], 0, 0};
-  const auto low = static_cast<std::uint32_t>(std::countr_zero(differ));
-  return {keys[0], low, static_cast<std::uint32_t>(std::bit_width(differ)) - low};
-}
-
-// Sorts `entries` by the bits of `number_of(entry)` from `low` on, stably. Entries move between `entries` and `other`,
-// which has the same size; the result is in the returned one. Digits have at most eleven bits.
-template <class Each, class NumberOf>
-std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, std::uint32_t low, std::uint32_t count,
-                               const NumberOf& number_of) {
-  constexpr std::uint32_t digit_bits_max = 11;
-  constexpr std::size_t few = 1024;
-  if (count == 0) return entries;
-  if (entries.size() < few) {
-    std::ranges::stable_sort(entries, {}, number_of);
-    return entries;
-  }
-  const std::uint32_t passes = (count + digit_bits_max - 1) / digit_bits_max,
-                      digit_bits = (count + passes - 1) / passes;
-  const std::uint64_t mask = (1u << digit_bits) - 1;
-  for (std::uint32_t pass = 0; pass < passes; ++pass) {
-    const std::uint32_t shift = low + pass * digit_bits;
-    std::array<std::uint32_t, 1u << digit_bits_max> at{};
-    for (const Each& entry : entries) ++at[(number_of(entry) >> shift) & mask];
-    std::exclusive_scan(at.begin(), at.end(), at.begin(), std::uint32_t{0});
-    for (const Each& entry : entries) other[at[(number_of(entry) >> shift) & mask]++] = entry;
-    std::swap(entries, other);
-  }
-  return entries;
-}
-
-struct SortedKeys {
-  std::span<std::uint64_t> keys;
-  std::span<std::uint32_t> order;  // the original position of each
-};
-
-// `keys`, for which there are `other` and `order`, sorted. Equal ones keep their order.
-Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> other,
-                             std::span<std::uint32_t> order) {
-  const KeyBits bits = bits_of(keys);
-  if (bits.count <= 32) {  // the usual case: an entry is half as long if it has only the differing bits
-    constexpr std::uint32_t key_at = 32;
-    const std::uint64_t differing = bits.count == 0 ? 0 : ~0ull >> (64 - bits.count);
-    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = (keys[i] >> bits.low & differing) << key_at | i;
-    keys = sort_by_digits(keys, other, key_at, bits.count, [](std::uint64_t entry) { return entry; });
-    const std::uint64_t same = bits.first & ~(differing << bits.low);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      order[i] = static_cast<std::uint32_t>(keys[i]);
-      keys[i] = keys[i] >> key_at << bits.low | same;
+// How many of the first `count` are less than the key, or not more; `at` gives each, ascending.
+template <class At>
+std::size_t count_before(std::size_t count, const LongKey& key, bool or_equal, const At& at) noexcept {
+  std::size_t first = 0;
+  while (count > 0) {
+    const std::size_t half = count / 2;
+    const auto order = at(first + half) <=> key;
+    if (order < 0 || (or_equal && order == 0)) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
     }
-    return SortedKeys{keys, order};
   }
-  OFP_ASSIGN(Scratch scratch, Scratch::take(Scratch::bytes_of<Entry>(keys.size()) * 2));
-  std::span<Entry> entries = scratch.next<Entry>(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) entries[i] = {keys[i], static_cast<std::uint32_t>(i)};
-  entries = sort_by_digits(entries, scratch.next<Entry>(keys.size()), bits.low, bits.count,
-                           [](const Entry& entry) { return entry.key; });
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    order[i] = entries[i].row;
-    keys[i] = entries[i].key;
-  }
-  return SortedKeys{keys, order};
-}
-
-template <class Value>
-void gather(std::span<const std::uint32_t> order, const std::byte* from, std::byte* to) noexcept {
-  for (std::size_t i = 0; i < order.size(); ++i)
-    std::memcpy(to + i * sizeof(Value), from + std::size_t{order[i]} * sizeof(Value), sizeof(Value));
-}
-
-void gather(std::span<const std::uint32_t> order, const std::byte* from, std::uint32_t width, std::byte* to) noexcept {
-  switch (width) {
-    case 1:
-      return gather<std::uint8_t>(order, from, to);
-    case 2:
-      return gather<std::uint16_t>(order, from, to);
-    case 4:
-      return gather<std::uint32_t>(order, from, to);
-    case 8:
-      return gather<std::uint64_t>(order, from, to);
-    default:
-      for (std::size_t i = 0; i < order.size(); ++i)
-        std::memcpy(to + i * width, from + std::size_t{order[i]} * width, width);
-  }
-}
-
-// All segments' values of a column, one after the other: in place if there is one segment; else in `scratch`.
-const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column,
-                             std::uint32_t width, std::span<std::byte> scratch) {
-  std::size_t bytes = 0;
-  for (const Segment& segment : segments) {
-    const std::byte* const from = pieces[segment.piece].view.columns[column].values + segment.first_row * width;
-    if (segments.size() == 1) return from;
-    std::memcpy(scratch.data() + bytes, from, segment.rows * width);
-    bytes += segment.rows * width;
-  }
-  return scratch.data();
+  return first;
 }
 
 }  // namespace
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form,
-                                                       const std::vector<Piece>& pieces, const FrameMemory& memory,
-                                                       const RunNotes* notes) {
-  // Segments are ordered by steps, and the sort keeps the order of equal keys: the result is ordered by (identifier,
-  // step).
-  const std::vector<Segment> segments = segments_of(pieces);
-  std::uint64_t rows = 0;
-  for (const Segment& segment : segments) rows += segment.rows;
-  if (rows > UINT32_MAX)
-    return fail(Error::too_large, "{} rows would be sorted at once, at most {} can be", rows, UINT32_MAX);
-  std::uint32_t widest = sizeof(std::int64_t);
-  for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
-  OFP_ASSIGN(Scratch scratch,
-             Scratch::take(2 * Scratch::bytes_of<std::uint64_t>(rows) + Scratch::bytes_of<std::uint32_t>(rows) +
-                           Scratch::bytes_of<std::byte>(segments.size() == 1 ? 0 : rows * widest)));
-  const std::span<std::uint64_t> unsorted = scratch.next<std::uint64_t>(rows);
-  std::uint64_t* next = unsorted.data();
-  for (const Segment& segment : segments) {
-    const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
-    for (std::uint64_t row = 0; row < segment.rows; ++row) *next++ = key_of(*form, ids + row * form->key_bytes());
-  }
-  OFP_ASSIGN(const SortedKeys all,
-             sort_keys(unsorted, scratch.next<std::uint64_t>(rows), scratch.next<std::uint32_t>(rows)));
-  const auto [sorted, order] = all;
-
-  std::uint64_t keys = rows == 0 ? 0 : 1;
-  for (std::size_t i = 1; i < rows; ++i) keys += sorted[i] != sorted[i - 1] ? 1 : 0;
-  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys, memory, notes));
-  std::uint64_t key = 0;
-  for (std::size_t i = 0; i < rows; ++i) {
-    if (i > 0 && sorted[i] == sorted[i - 1]) continue;
-    made->keys_[key] = sorted[i];
-    made->begins_[key++] = i;
-  }
-  made->begins_[keys] = rows;
-  const std::span<std::byte> joined = scratch.next<std::byte>(segments.size() == 1 ? 0 : rows * widest);
-  if (!segments.empty() && segments.front().step == segments.back().step) {
-    std::fill_n(made->steps_, rows, segments.front().step);
-  } else {
-    std::byte* to = joined.data();
-    for (const Segment& segment : segments)
-      for (std::uint64_t row = 0; row < segment.rows; ++row, to += sizeof segment.step)
-        std::memcpy(to, &segment.step, sizeof segment.step);
-    gather(order, joined.data(), sizeof(std::int64_t), reinterpret_cast<std::byte*>(made->steps_));
-  }
-  for (std::size_t column = 0; column < form->widths().size(); ++column) {
-    if (column == form->key_column()) continue;
-    const std::uint32_t width = form->widths()[column];
-    gather(order, join_column(segments, pieces, column, width, joined), width, made->columns_[column]);
-  }
-  return made;
+RowRange TrackBlock::find(const LongKey& key) const noexcept {
+  const std::size_t number = count_before(keys_count_, key, false, [this](std::size_t i) { return long_key(i); });
+  if (number == keys_count_ || long_key(number) != key) return {};
+  return rows_of(number);
 }
 
-// ---- merge
-
-void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges,
-                    std::vector<Stretch>& stretches) {
-  std::erase_if(ranges, [](const auto& each) { return each.second.first == each.second.end; });
-  // The range with the smallest next step gives all its rows up to the next range's step; usually that is all of them,
-  // because pieces of later steps arrive later.
-  while (!ranges.empty()) {
-    const auto step_of_range = [](const auto& each) { return each.first->steps()[each.second.first]; };
-    const auto least = std::ranges::min_element(ranges, {}, step_of_range);
-    std::int64_t next = INT64_MAX;
-    bool before_next = true;  // rows of step `next` itself come first too, because this range precedes the one that has
-                              // it
-    for (auto each = ranges.begin(); each != ranges.end(); ++each) {
-      if (each == least || step_of_range(*each) > next) continue;
-      if (step_of_range(*each) < next) before_next = least < each;
-      next = step_of_range(*each);
-    }
-    auto& [run, range] = *least;
-    const std::span<const std::int64_t> steps = run->steps().subspan(range.first, range.end - range.first);
-    std::uint64_t rows = steps.size();
-    if (ranges.size() > 1) {
-      const auto end = before_next ? std::ranges::upper_bound(steps, next) : std::ranges::lower_bound(steps, next);
-      rows = static_cast<std::uint64_t>(end - steps.begin());
-    }
-    stretches.push_back({run, key, range.first, rows});
-    range.first += rows;
-    if (range.first == range.end) ranges.erase(least);
+std::optional<std::size_t> TrackRun::find_block(const LongKey& key) const noexcept {
+  std::size_t number = 0;
+  if (firsts_.size() > 0) {
+    number = count_before(firsts_.size(), key, true, [this](std::size_t i) { return LongKey::of(firsts_[i]); });
+    if (number-- == 0) return std::nullopt;
   }
+  const RunBlock& block = blocks_[number];
+  if (block.keys == 0 || key.head < block.first_key || key.head > block.last_key) return std::nullopt;
+  return number;
 }
 
-void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes,
-                 std::byte* to) noexcept {
-  for (const Stretch& stretch : stretches) {
-    const std::size_t bytes = stretch.rows * value_bytes;
-    std::memcpy(to, stretch.run->column(column) + stretch.first * value_bytes, bytes);
-    to += bytes;
-  }
+std::optional<std::size_t> TrackRun::find_block(std::uint64_t key) const noexcept {
+  const auto found = std::ranges::lower_bound(blocks_, key, {}, &RunBlock::last_key);
+  if (found == blocks_.end() || found->first_key > key || found->keys == 0) return std::nullopt;
+  return static_cast<std::size_t>(found - blocks_.begin());
 }
 
-void copy_steps(std::span<const Stretch> stretches, std::byte* to) noexcept {
-  for (const Stretch& stretch : stretches) {
-    const std::size_t bytes = stretch.rows * sizeof(std::int64_t);
-    std::memcpy(to, stretch.run->steps().data() + stretch.first, bytes);
-    to += bytes;
-  }
+FramePtr TrackRun::object() const {
+  const std::lock_guard lock(mutex_);
+  return object_;
 }
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs,
-                                                        const FrameMemory& memory, const RunNotes* notes) {
-  OFP_ASSERT(!runs.empty());
-  std::vector<std::size_t> at(runs.size());  // next key of each run
-  std::vector<Stretch> stretches;
-  std::vector<std::uint64_t> keys, begins;
-  std::vector<std::pair<const TrackRun*, RowRange>> ranges;
-  std::uint64_t rows = 0;
-  for (;;) {
-    bool any = false;
-    std::uint64_t key = UINT64_MAX;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      if (at[i] == runs[i]->keys_count_) continue;
-      any = true;
-      key = std::min(key, runs[i]->keys_[at[i]]);
-    }
-    if (!any) break;
-    for (std::size_t i = 0; i < runs.size(); ++i)
-      if (at[i] < runs[i]->keys_count_ && runs[i]->keys_[at[i]] == key)
-        ranges.emplace_back(runs[i].get(), runs[i]->rows_of(at[i]++));
-    keys.push_back(key);
-    begins.push_back(rows);
-    for (const auto& [run, range] : ranges) rows += range.end - range.first;
-    append_by_step(key, ranges, stretches);
+bool TrackRun::is_in_memory() const {
+  const std::lock_guard lock(mutex_);
+  return !in_memory_.empty();
+}
+
+void TrackRun::leave_memory(FramePtr unread) const {
+  OFP_ASSERT(may_leave_);
+  std::vector<BlockPtr> left;  // freed without the lock
+  const std::lock_guard lock(mutex_);
+  left.swap(in_memory_);
+  object_.swap(unread);
+}
+
+Result<BlockPtr> TrackRun::block(std::size_t number, const FrameMemory& memory) const {
+  FramePtr unread;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!in_memory_.empty()) return in_memory_[number];
+    unread = object_;
   }
-  const std::shared_ptr<const RowForm>& form = runs[0]->form_;
-  OFP_ASSIGN(const std::shared_ptr<TrackRun> made, make(form, rows, keys.size(), memory, notes));
-  std::ranges::copy(keys, made->keys_);
-  std::ranges::copy(begins, made->begins_);
-  made->begins_[keys.size()] = rows;
-  copy_steps(stretches, reinterpret_cast<std::byte*>(made->steps_));
-  for (std::size_t column = 0; column < form->widths().size(); ++column)
-    if (column != form->key_column()) copy_column(stretches, column, form->widths()[column], made->columns_[column]);
-  return made;
+  return read_block(number, *unread->unread, memory);
+}
+
+Result<BlockPtr> TrackRun::read_block(std::size_t number, const service::Unread& from,
+                                      const FrameMemory& memory) const {
+  constexpr int tries = 2;  // the bytes on disk may be correct although one read was wrong
+  const RunBlock& place = blocks_[number];
+  OFP_ASSIGN(const FramePtr copy, take_object(place.bytes, place.rows, memory));
+  std::uint32_t sum = ~place.crc32c;
+  for (int i = 0; i < tries && sum != place.crc32c; ++i) {
+    const Status read = from.read_part(place.at, copy->buffer.bytes());
+    if (!read && read.error().code == Error::protocol) return damaged(number, from, read.error().message);
+    if (!read)
+      return fail(read.error().code, "block {} of {} of a run of tracks cannot be read: {}", number, blocks_.size(),
+                  read.error().message);
+    sum = crc32c(copy->buffer.bytes());
+  }
+  if (sum != place.crc32c)
+    return damaged(number, from, fmt::format("its checksum is {:08x}, {:08x} was written", sum, place.crc32c));
+  auto block = std::make_shared<const TrackBlock>(copy, copy->buffer.data(), *form_, place, true);
+  if (const Status checked = block->check(); !checked) return damaged(number, from, checked.error().message);
+  return block;
+}
+
+// Logs it once for the run, whoever meets it first.
+tl::unexpected<Failure> TrackRun::damaged(std::size_t number, const service::Unread& in, std::string_view why) const {
+  const RunBlock& block = blocks_[number];
+  const std::string what =
+      fmt::format("block {} of {} of a run of tracks, in {}, is corrupt: {}; its {} rows of {} identifiers are lost",
+                  number, blocks_.size(), in.described(), why, block.rows, block.keys);
+  if (!damaged_.exchange(true))
+    log(LogLevel::error,
+        "{}. All other rows are read as before, and this run is not merged any more. Check the disk; write the "
+        "readable "
+        "rows with a query that leaves these identifiers out, or put the lost rows into another pool",
+        what);
+  return fail(Error::io, "{}", what);
+}
+
+Status RunCursor::open(const FrameMemory& memory) {
+  if (block_ != nullptr || at_end()) return {};
+  OFP_ASSIGN(block_, run_->block(number_, memory));
+  return {};
+}
+
+BlockPtr RunCursor::next() {
+  if (++key_ < block_->keys().size()) return nullptr;
+  key_ = 0;
+  ++number_;
+  return std::exchange(block_, nullptr);
 }
 
 }  // namespace offpath::sift

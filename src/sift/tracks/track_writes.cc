@@ -8,7 +8,7 @@ void TrackWrites::ask(std::uint64_t number, Write& write, std::size_t member, Wh
                       service::Effects& effects) {
   Member& asked = write.members[member];
   const std::uint64_t question = next_();
-  // Nobody waits for the answer of a member that is told to abandon its part.
+  // Answers of members that are told to abandon their part are not awaited.
   asked.asked = what != What::abandon;
   if (asked.asked) asks_.emplace(question, Asked{number, member});
   const TimeNs wait_ns = write.state == State::writing && !asked.over ? tell_ns : publish_ns;
@@ -26,7 +26,7 @@ void TrackWrites::ask_all(std::uint64_t number, Write& write, State state, What 
 Result<std::uint64_t> TrackWrites::begin(service::ChannelNumber channel, Wanted wanted,
                                          std::vector<std::string> members, TimeNs now, service::Effects& effects) {
   std::size_t own = 0;
-  auto known = writes_.end();  // an end that the program has heard, the oldest
+  auto known = writes_.end();  // the oldest end that the program has received
   for (auto at = writes_.begin(); at != writes_.end(); ++at) {
     const Write& other = at->second;
     own += other.channel == channel ? 1 : 0;
@@ -56,7 +56,7 @@ void TrackWrites::on_answer(std::uint64_t number, const Result<wire::Written>& a
   Write& write = at->second;
   Member& member = write.members[asked.member];
   member.asked = false;
-  // All files have their names when members finish: whatever one answers, the write has succeeded.
+  // All files have their names when members finish: the write has succeeded, even if one answers with an error.
   const bool finishes = write.state == State::finishing;
   if (!answer && !finishes) return end(asked.write, write, tl::unexpected(answer.error()), now, effects);
   if (answer && !finishes) member.written = *answer;
@@ -84,7 +84,7 @@ void TrackWrites::next_state(std::uint64_t number, Write& write, TimeNs now, ser
 }
 
 void TrackWrites::end(std::uint64_t number, Write& write, Status status, TimeNs now, service::Effects& effects) {
-  if (write.state == State::finishing) status = {};  // all files have their names: it has succeeded, whatever comes
+  if (write.state == State::finishing) status = {};  // all files have their names: it has succeeded
   write.state = State::over;
   // To its program would_block means that this agent is slow.
   if (!status && status.error().code == Error::would_block) status = fail(Error::timeout, "{}", status.error().message);
@@ -148,7 +148,7 @@ void TrackWrites::on_members(std::span<const std::string> alive, std::span<const
     if (lost != write.members.end())
       end(number, write,
           fail(Error::peer_lost, "member {} {} while tracks of pool \"{}\" were written to {}", lost->name,
-               is_among(anew, *lost) ? "was started anew" : "died", write.wanted.name, write.wanted.directory),
+               is_among(anew, *lost) ? "was restarted" : "died", write.wanted.name, write.wanted.directory),
           now, effects);
   }
 }

@@ -1,14 +1,14 @@
-// Writes of tracks that programs of this agent have asked for. All members that keep tracks of the pool write their
+// Writes of tracks that programs of this agent have requested. All members that keep tracks of the pool write their
 // parts of it (track_parts.h), to the same directory, at the same time:
 //
-//   begin, more   each member, again and again until its part is written; its answers say how far it is
-//   more          a member whose part is written, from time to time, so that it keeps it; and all once more at the end
+//   begin, more   each member, again and again until its part is written; its answers have its progress
+//   more          a member whose part is written, from time to time, so that it keeps it; all once more at the end
 //   publish       all members, when all have confirmed that they have their part
 //   finish        all members, when all are published
 //   abandon       all members, after the first failure, at the deadline, or when the program is gone
 //
-// So a directory has no file under its name before every member has written its part. No row passes through this agent
-// but those that it keeps.
+// So no file has its final name before every member has written its part. Only rows that this agent keeps pass through
+// it.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,8 @@ class TrackWrites {
   static constexpr TimeNs tell_ns = 250 * millisecond_ns;  // how often members say how far they are
   static constexpr TimeNs publish_ns = 60 * second_ns;     // for a disk that is slow
   static constexpr TimeNs keep_ns = 15 * second_ns;        // how often members that wait for others are asked
-  static constexpr std::size_t channel_writes_max = 16;    // of one program, with those whose end it has not heard
+  static constexpr std::size_t channel_writes_max = 16;    // of one program, including those whose end it has not
+                                                           // received
 
   // A question for a member; its answer comes by on_answer with the number.
   struct Ask {
@@ -58,16 +59,15 @@ class TrackWrites {
   // `members` keep the tracks. The result is the write's number.
   [[nodiscard]] Result<std::uint64_t> begin(service::ChannelNumber channel, Wanted wanted,
                                             std::vector<std::string> members, TimeNs now, service::Effects& effects);
-  // Answers the program when the write is over, or after a wait; or cancels it. The end may be asked for again, in case
-  // an answer came too late for the program: it is forgotten when it is cancelled, when the program has too many,
-  // and with the program.
+  // Answers the program when the write is over, or after a wait; or cancels it. A result can be requested again, in
+  // case an answer came too late. It is removed on cancellation, when the program has too many, and with the program.
   [[nodiscard]] Status serve(service::ChannelNumber channel, std::uint64_t ticket, const wire::SiftWritten& asked,
                              TimeNs now, service::Effects& effects);
 
   [[nodiscard]] bool has(std::uint64_t number) const { return asks_.contains(number); }
   void on_answer(std::uint64_t number, const Result<wire::Written>& answer, TimeNs now, service::Effects& effects);
-  // A member that is not among `alive`, or is there anew, has lost its part. Without this a write would hear of the
-  // death of a member that waits for others only when it asks it again.
+  // A member that is not among `alive`, or has restarted, has lost its part. Without this call a write would notice the
+  // death of a waiting member only at its next question.
   void on_members(std::span<const std::string> alive, std::span<const std::string> anew, TimeNs now,
                   service::Effects& effects);
   void on_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
@@ -81,7 +81,7 @@ class TrackWrites {
     std::string name;
     wire::Written written{};
     bool over = false, asked = false;  // with the state; it has not answered
-    TimeNs again = never;              // when it is asked next
+    TimeNs again = never;              // the time of the next question
   };
   struct Waiting {
     std::uint64_t ticket;

@@ -34,7 +34,7 @@ class TrackWritesTest : public ::testing::Test {
   void all_write() {
     for (const char* member : {"a", "b", "c"}) answer(member, rows(5, true));
   }
-  // What members are asked and have not answered.
+  // Unanswered questions to members.
   std::map<std::string, What> asked() const {
     std::map<std::string, What> all;
     for (const auto& [member, ask] : open) all.emplace(member, ask.what);
@@ -64,7 +64,7 @@ class TrackWritesTest : public ::testing::Test {
                      }};
 };
 
-// Members that have finished keep their files, so the others have to, too.
+// Members that have finished keep their files, so all others have to.
 TEST_F(TrackWritesTest, AWriteWhoseMembersFinishIsNotCancelled) {
   for (const bool closes : {true, false}) {
     const std::uint64_t number = begin();
@@ -144,7 +144,7 @@ TEST_F(TrackWritesTest, NoQuestionIsLeftOfWritesThatFail) {
     for (const auto& [member, ask] : std::map(open))
       writes.on_answer(ask.number, fail(Error::io, "full"), now, effects);
     EXPECT_TRUE(ask_written(number, never));
-    open.clear();  // nobody answers to abandon
+    open.clear();  // no member answers to abandon
   }
   EXPECT_EQ(writes.asks(), 0u);
 }
@@ -197,7 +197,7 @@ TEST_F(TrackWritesTest, AMemberThatDiesOrStartsAnewEndsItThoughItsPartIsWritten)
     else
       writes.on_members(two, {}, now, effects);
     ASSERT_TRUE(told());
-    EXPECT_THAT(told()->error().message, HasSubstr(restarts ? "member c was started anew" : "member c died"));
+    EXPECT_THAT(told()->error().message, HasSubstr(restarts ? "member c was restarted" : "member c died"));
     EXPECT_EQ(asked().at("a"), What::abandon);
   }
 }

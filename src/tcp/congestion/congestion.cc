@@ -1,6 +1,7 @@
 #include "tcp/congestion/congestion.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tcp/congestion/congestion_algorithms.h"
 #include "tcp/congestion/hystart.h"
@@ -11,6 +12,11 @@ void CongestionControl::begin(Congestion& congestion, std::uint32_t mss, TimeNs)
   congestion = {};
   congestion.window = initial_window_segments * mss;
   congestion.threshold = congestion_window_max;
+}
+
+void CongestionControl::take_over(Congestion& congestion) const noexcept {
+  congestion.rate = 0;
+  congestion.own = {};
 }
 
 void CongestionControl::on_timeout(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, bool first,
@@ -24,7 +30,8 @@ void CongestionControl::on_timeout(Congestion& congestion, std::uint32_t in_flig
 void CongestionControl::on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns,
                                 TimeNs timeout_ns) const noexcept {
   const std::uint32_t restart = initial_window_segments * mss;
-  if (idle_ns < timeout_ns || congestion.rate != 0 || congestion.window <= restart) return;  // a rate sends no burst
+  if (idle_ns < timeout_ns || congestion.rate != 0 || congestion.window <= restart) return;  // paced flows send no
+                                                                                             // burst
   if (!is_first_start(congestion))
     congestion.threshold = std::max(congestion.threshold, congestion.window - congestion.window / 4);
   congestion.window = restart;
@@ -69,6 +76,15 @@ Result<std::unique_ptr<const CongestionControl>> congestion_control(std::string_
   if (name == "timely") return std::make_unique<Timely>();
   return fail(Error::invalid, "unknown congestion control '{}'; known are new_reno, cubic, dctcp and timely",
               brief(name));
+}
+
+const CongestionControl& congestion_control(wire::TcpCongestion kind) noexcept {
+  static const NewReno new_reno;
+  static const Cubic cubic;
+  static const Dctcp dctcp;
+  static const Timely timely;
+  static const std::array<const CongestionControl*, 4> all{&new_reno, &cubic, &dctcp, &timely};
+  return *all[static_cast<std::size_t>(kind) - 1];
 }
 
 }  // namespace offpath::tcp

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "wire/areas/tcp_congestion.h"
 
 namespace offpath::tcp {
 
@@ -27,7 +28,7 @@ struct StartState {
 
 struct CubicState {
   TimeNs epoch_at;            // when the window began to grow; 0: not yet
-  TimeNs unused_since;        // the window has not been the limit since; 0: it is
+  TimeNs unused_since;        // since when the window has not been the limit; 0: it is the limit
   std::uint32_t window_most;  // bytes, at the last loss
   std::uint32_t origin;       // bytes, at the curve's plateau
   std::uint32_t reno_window;  // bytes that Reno would allow by now
@@ -76,8 +77,11 @@ class CongestionControl {
  public:
   virtual ~CongestionControl() = default;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  [[nodiscard]] virtual wire::TcpCongestion kind() const noexcept = 0;
   [[nodiscard]] virtual bool wants_ecn() const noexcept { return false; }
   virtual void begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const noexcept;
+  // A connection changes to this algorithm. Its window and threshold stay.
+  virtual void take_over(Congestion& congestion) const noexcept;
   // Not called while a loss is being repaired, except after a timeout.
   virtual void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept = 0;
   // Called once for each window of data in which a loss was detected.
@@ -88,8 +92,8 @@ class CongestionControl {
                           TimeNs now) const noexcept;
   // Nothing was sent for `idle_ns`: the path may carry less by now. `timeout_ns`: of a retransmission.
   virtual void on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns, TimeNs timeout_ns) const noexcept;
-  // A loss was none. `before`: as it was then, `ago_ns` ago. What is not in flight comes back by slow start, so that no
-  // burst leaves (RFC 4015, 5).
+  // A declared loss was wrong. `before`: the state then, `ago_ns` ago. The part of the window that is not in flight
+  // returns by slow start, so that no burst leaves (RFC 4015, 5).
   virtual void undo(Congestion& congestion, const Congestion& before, std::uint32_t in_flight, std::uint32_t mss,
                     TimeNs ago_ns) const noexcept;
 };
@@ -99,6 +103,8 @@ inline constexpr std::uint32_t congestion_window_max = 1u << 30;
 
 // `name`: new_reno, cubic, dctcp or timely.
 [[nodiscard]] Result<std::unique_ptr<const CongestionControl>> congestion_control(std::string_view name);
+// Not of `agents`.
+[[nodiscard]] const CongestionControl& congestion_control(wire::TcpCongestion kind) noexcept;
 
 [[nodiscard]] inline bool is_first_start(const Congestion& congestion) noexcept {
   return congestion.threshold == congestion_window_max;

@@ -9,6 +9,7 @@ namespace offpath::tcp {
 class NewReno final : public CongestionControl {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "new_reno"; }
+  [[nodiscard]] wire::TcpCongestion kind() const noexcept override { return wire::TcpCongestion::new_reno; }
   void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept override;
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
 };
@@ -17,6 +18,7 @@ class NewReno final : public CongestionControl {
 class Cubic final : public CongestionControl {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "cubic"; }
+  [[nodiscard]] wire::TcpCongestion kind() const noexcept override { return wire::TcpCongestion::cubic; }
   void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept override;
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
   void on_idle(Congestion& congestion, std::uint32_t mss, TimeNs idle_ns, TimeNs timeout_ns) const noexcept override;
@@ -28,8 +30,10 @@ class Cubic final : public CongestionControl {
 class Dctcp final : public CongestionControl {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "dctcp"; }
+  [[nodiscard]] wire::TcpCongestion kind() const noexcept override { return wire::TcpCongestion::dctcp; }
   [[nodiscard]] bool wants_ecn() const noexcept override { return true; }
   void begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const noexcept override;
+  void take_over(Congestion& congestion) const noexcept override;
   void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept override;
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
 };
@@ -38,6 +42,7 @@ class Dctcp final : public CongestionControl {
 class Timely final : public CongestionControl {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "timely"; }
+  [[nodiscard]] wire::TcpCongestion kind() const noexcept override { return wire::TcpCongestion::timely; }
   void on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept override;
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
 };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace offpath::tcp {
 namespace {
 
@@ -98,6 +100,21 @@ TEST(Congestion, CubicIsBackAfterTheTimeOfItsCurve) {
   EXPECT_GT(congestion.window, 1005 * mss);
 }
 
+// After a repair little is in flight, unlike a window that has not been the limit for a while.
+TEST(Congestion, CubicReducesTheWindowThatWasInUse) {
+  const auto control = congestion_control("cubic").value();
+  Congestion congestion{20 * mss, 10 * mss};
+  TimeNs now = second_ns;
+  round_trip(*control, congestion, now);
+  const std::uint32_t used = congestion.window;
+  control->on_loss(congestion, 5 * mss, mss, now);
+  EXPECT_NEAR(congestion.window, used * 0.7, mss);
+  control->on_acknowledged(congestion,
+                           {.bytes = mss, .in_flight = 2 * mss, .mss = mss, .smoothed_rtt_ns = rtt, .now = now});
+  control->on_loss(congestion, 4 * mss, mss, now + second_ns);
+  EXPECT_NEAR(congestion.window, 4 * mss * 0.7, mss);
+}
+
 // HyStart++: round trips that grow by more than an eighth, and by 4 ms at least, end the first slow start.
 TEST(Congestion, TheFirstSlowStartEndsBeforeTheQueueOverflows) {
   for (const char* name : {"new_reno", "cubic"}) {
@@ -138,7 +155,7 @@ TEST(Congestion, TheFirstSlowStartContinuesAfterNoise) {
   EXPECT_NEAR(congestion.window, 2 * window, mss);
 }
 
-// RFC 9438, 5.8: the curve is one of time in which the window was used.
+// RFC 9438, 5.8: the curve counts only time in which the window was used.
 TEST(Congestion, CubicDoesNotGrowForTimeInWhichItsWindowWasNotUsed) {
   const auto control = congestion_control("cubic").value();
   for (const bool idle : {false, true}) {
@@ -161,7 +178,7 @@ TEST(Congestion, CubicDoesNotGrowForTimeInWhichItsWindowWasNotUsed) {
   }
 }
 
-// RFC 4015: what was in flight may be again, and the rest comes back by slow start.
+// RFC 4015: the former bytes in flight are allowed again, and the rest returns by slow start.
 TEST(Congestion, AnUndoneLossLeavesNoTraceAndNoBurst) {
   for (const char* name : {"new_reno", "cubic"}) {
     const auto control = congestion_control(name).value();
@@ -179,7 +196,8 @@ TEST(Congestion, AnUndoneLossLeavesNoTraceAndNoBurst) {
   }
 }
 
-// Its curve leaves out the time of an undone loss, and time in which the window was not used; not twice what is both.
+// Its curve leaves out the time of an undone loss and time in which the window was not used, without counting overlaps
+// twice.
 TEST(Congestion, CubicLeavesOutEachTimeOnce) {
   const auto control = congestion_control("cubic").value();
   Congestion congestion;
@@ -228,6 +246,30 @@ TEST(Congestion, TimelyGoesByDelay) {
   const std::uint64_t before = congestion.rate;
   for (int i = 0; i < 5; ++i) round_trip(*control, congestion, now, 10 * rtt);
   EXPECT_LT(congestion.rate, before / 4);
+}
+
+// Any window of another algorithm, in slow start or after it, stays, and is continued.
+TEST(Congestion, TakesOverFromAnother) {
+  constexpr std::array names{"new_reno", "cubic", "dctcp", "timely"};
+  for (const char* before : names)
+    for (const char* after : names)
+      for (const bool lost : {false, true}) {
+        const auto one = congestion_control(before).value(), two = congestion_control(after).value();
+        EXPECT_EQ(congestion_control(two->kind()).name(), two->name());
+        Congestion congestion;
+        TimeNs now = second_ns;
+        one->begin(congestion, mss, now);
+        for (int i = 0; i < 3; ++i) round_trip(*one, congestion, now);
+        if (lost) one->on_loss(congestion, congestion.window, mss, now);
+        const std::uint32_t window = congestion.window;
+        two->take_over(congestion);
+        EXPECT_EQ(congestion.window, window);
+        EXPECT_EQ(congestion.rate, 0u);
+        for (int i = 0; i < 10; ++i) round_trip(*two, congestion, now);
+        EXPECT_GT(congestion.window, window) << before << " " << after;
+        two->on_loss(congestion, congestion.window, mss, now);
+        EXPECT_GE(congestion.window, 2 * mss);
+      }
 }
 
 TEST(Congestion, NamesWhatThereIs) {

@@ -19,7 +19,7 @@ void begin_epoch(Congestion& congestion, const Acknowledged& what) noexcept {
   own.seconds_to_origin = static_cast<float>(std::cbrt((own.origin - congestion.window) / double(what.mss) / scaling));
 }
 
-// The curve is one of the time in which the window was the limit (RFC 9438, 5.8).
+// The curve counts only time in which the window was the limit (RFC 9438, 5.8).
 void leave_out_unused(CubicState& own, TimeNs now) noexcept {
   if (own.unused_since == 0) return;
   if (own.epoch_at != 0) own.epoch_at += now - own.unused_since;
@@ -29,7 +29,7 @@ void leave_out_unused(CubicState& own, TimeNs now) noexcept {
 }  // namespace
 
 void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept {
-  const bool first = is_first_start(congestion);  // its state is another one
+  const bool first = is_first_start(congestion);  // the state is another algorithm's
   if (!window_was_used(congestion, what)) {
     if (CubicState& own = congestion.own.cubic; !first && own.unused_since == 0) own.unused_since = what.now;
     return;
@@ -53,11 +53,14 @@ void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) co
 void Cubic::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {
   if (is_first_start(congestion)) congestion.own = {};
   CubicState& own = congestion.own.cubic;
-  // A window that did not reach the one before the last loss gives way sooner to other flows (4.7, fast convergence).
+  // A window below the one before the last loss yields to other flows sooner (4.7, fast convergence).
   const bool less = congestion.window < own.window_most;
   own.window_most = less ? static_cast<std::uint32_t>(congestion.window * (1 + kept) / 2) : congestion.window;
+  // A window that was the limit counts in full: after a repair little is in flight, and a second loss may be detected
+  // before the window is filled again (4.6; RFC 7661).
+  const std::uint32_t used =
+      own.unused_since == 0 ? congestion.window : std::min(congestion.window, std::max(in_flight, mss));
   own.epoch_at = own.unused_since = 0;
-  const std::uint32_t used = std::min(congestion.window, std::max(in_flight, mss));
   congestion.threshold = std::max(static_cast<std::uint32_t>(used * kept), 2 * mss);
   congestion.window = congestion.threshold;
 }

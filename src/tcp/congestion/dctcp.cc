@@ -23,6 +23,11 @@ void Dctcp::begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const n
   congestion.own.dctcp = {0, 0, 0, 1};
 }
 
+void Dctcp::take_over(Congestion& congestion) const noexcept {
+  CongestionControl::take_over(congestion);
+  congestion.own.dctcp = {0, 0, 0, 1};
+}
+
 // Once in a round trip: updates the smoothed share of marked bytes, and lowers the rate by half of that share, or
 // raises it. The rate doubles until the first mark, up to four times the arrival rate, which is the sending rate of a
 // round trip ago: the doubling stops where a queue begins to fill.

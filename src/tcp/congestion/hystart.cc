@@ -12,25 +12,14 @@ constexpr std::uint8_t samples_least = 8, conservative_rounds = 5;
 
 }  // namespace
 
-StartPhase hystart(StartState& state, const Acknowledged& what) noexcept {
-  // A round is over when what was in flight at its beginning is acknowledged.
-  if (state.round_bytes <= what.bytes) {
-    state.round_bytes = what.in_flight > what.bytes ? what.in_flight - what.bytes : 0;
-    state.previous_us = state.samples > 0 ? state.shortest_us : 0;
-    state.samples = 0;
-    if (state.is_conservative && ++state.rounds >= conservative_rounds) return StartPhase::over;
-  } else {
-    state.round_bytes -= what.bytes;
-  }
-  if (what.delay_ns > 0) {
-    const auto us = static_cast<std::uint32_t>(std::min<TimeNs>(what.delay_ns / microsecond_ns, 600'000'000));
-    state.shortest_us = state.samples == 0 ? us : std::min(state.shortest_us, us);
-    if (state.samples < samples_least) ++state.samples;
-  }
+namespace {
+
+// With the sample of this acknowledgement.
+StartPhase judge(StartState& state) noexcept {
   if (state.samples < samples_least) return state.is_conservative ? StartPhase::conservative : StartPhase::slow_start;
   if (state.is_conservative) {
     if (state.shortest_us >= state.baseline_us) return StartPhase::conservative;
-    state.is_conservative = false;  // it was no queue
+    state.is_conservative = false;  // the delay was not a queue
     return StartPhase::slow_start;
   }
   if (state.previous_us == 0) return StartPhase::slow_start;
@@ -40,6 +29,28 @@ StartPhase hystart(StartState& state, const Acknowledged& what) noexcept {
   state.rounds = 0;
   state.baseline_us = state.shortest_us;
   return StartPhase::conservative;
+}
+
+}  // namespace
+
+StartPhase hystart(StartState& state, const Acknowledged& what) noexcept {
+  if (state.round_bytes == 0) state.round_bytes = what.in_flight;
+  if (what.delay_ns > 0) {
+    const auto us = static_cast<std::uint32_t>(std::min<TimeNs>(what.delay_ns / microsecond_ns, 600'000'000));
+    state.shortest_us = state.samples == 0 ? us : std::min(state.shortest_us, us);
+    if (state.samples < samples_least) ++state.samples;
+  }
+  const StartPhase phase = judge(state);
+  if (state.round_bytes > what.bytes) {
+    state.round_bytes -= what.bytes;
+    return phase;
+  }
+  // All data in flight at the round's beginning is acknowledged. Its last segment has measured a round trip of that
+  // round.
+  state.round_bytes = what.in_flight > what.bytes ? what.in_flight - what.bytes : 0;
+  state.previous_us = state.samples > 0 ? state.shortest_us : 0;
+  state.samples = 0;
+  return state.is_conservative && ++state.rounds >= conservative_rounds ? StartPhase::over : phase;
 }
 
 }  // namespace offpath::tcp

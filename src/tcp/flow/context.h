@@ -1,5 +1,5 @@
-// State that all parts of one stack share: its options, the device's capabilities, counters, and the stack it shares
-// its work with. Each part of a stack holds a reference to these.
+// State that all parts of one stack share: its options, the device's capabilities, counters, and the other stack if two
+// share the work. Each part of a stack holds a reference to it.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +31,10 @@ struct StackContext {
         sequence_key(derived_key(options.secret, 1)),
         timestamp_key(derived_key(options.secret, 2)) {}
 
+  [[nodiscard]] const CongestionControl& control(wire::TcpCongestion chosen) const noexcept {
+    return chosen == wire::TcpCongestion::agents ? congestion : congestion_control(chosen);
+  }
+  [[nodiscard]] const CongestionControl& control(const Flow& flow) const noexcept { return control(flow.algorithm); }
   void drop(Drop reason) noexcept { ++counters.drops[static_cast<std::size_t>(reason)]; }
   [[nodiscard]] static std::uint32_t timestamp(std::uint32_t offset, TimeNs now) noexcept {
     return offset + static_cast<std::uint32_t>(now / millisecond_ns);
@@ -68,26 +72,26 @@ struct StackContext {
 
   StackOptions options;
   PortCapabilities port;
-  const CongestionControl& congestion;
-  IpAddress router{};         // of IPv6, that advertised itself; unspecified: none
-  bool is_duplicate = false;  // somebody else has the IPv6 address
+  const CongestionControl& congestion;  // the default of flows without a choice: control()
+  IpAddress router{};                   // the IPv6 router that advertised itself; unspecified: none
+  bool is_duplicate = false;            // another node has the IPv6 address
   HashKey sequence_key, timestamp_key;
   StackCounters counters{};
   LatencyHistogram acknowledged{};  // from a segment's departure to its acknowledgement, one for each round trip
 };
 
-// The other stack, if two share the work (slow_path.h), and the frame being received, which may have to go there.
+// The other stack, if two share the work (slow_path.h), and the frame being received, which may have to go to it.
 struct OtherStack {
   SlowPath* slow = nullptr;              // the stack that does handshakes for this one; null: this one does them
   FastPath* fast = nullptr;              // the stack that this one does handshakes for; null: it has flows of its own
   const ReceivedFrame* frame = nullptr;  // being received
-  bool is_returned = false;              // that frame comes back from the slow path
+  bool is_returned = false;              // the frame being received was returned by the slow path
 
-  // The user who is charged for asking for the neighbour of `flow`.
+  // The user who is charged for resolving the neighbour of `flow`.
   [[nodiscard]] std::uint64_t asker(const Flow& flow) const noexcept {
     return fast != nullptr ? Neighbours::other_stack : flow.slow->share.user;
   }
-  // A flow has ended here that the other stack still has, or waits for.
+  // A flow that the other stack still has, or waits for, has ended here.
   void ended(Flow& flow, FlowError error) const {
     const bool opening = flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received;
     if (fast != nullptr) {

@@ -13,6 +13,7 @@
 #include "tcp/flow/repair.h"
 #include "tcp/flow/rtt.h"
 #include "tcp/flow/scoreboard.h"
+#include "tcp/flow/sent_packets.h"
 #include "tcp/flow/timer_wheel.h"
 #include "tcp/segment/keyed_hash.h"
 
@@ -48,6 +49,53 @@ TEST(Reassembly, RefusesMoreRangesThanItHolds) {
   EXPECT_FALSE(reassembly.add(range(5000, 5001)));
   EXPECT_TRUE(reassembly.add(range(15, 20)));  // joins two
   EXPECT_TRUE(reassembly.add(range(5000, 5001)));
+}
+
+TEST(SentPackets, KnowsWhatAPlainModelKnows) {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    std::mt19937 random(seed);
+    const auto begin = static_cast<std::uint32_t>(random());
+    SentPackets sent;
+    std::set<std::uint32_t> ends;  // of packets in flight, from `begin`
+    std::uint32_t next = 0, una = 0, sizes = 0;
+    for (int step = 0; step < 300; ++step) {
+      if (sizes < SentPackets::entries_max / 2) {  // each super-segment takes two entries at most
+        const std::uint32_t size = 1 + static_cast<std::uint32_t>(random() % 1500),
+                            bytes = 1 + static_cast<std::uint32_t>(random() % 20'000);
+        sent.sent({Sequence(begin + next), Sequence(begin + next + bytes)}, size);
+        for (std::uint32_t at = size; at < bytes; at += size) ends.insert(next + at);
+        ends.insert(next += bytes);
+        ++sizes;
+      }
+      if (const std::uint32_t a = una + static_cast<std::uint32_t>(random() % (next - una + 1)),
+          b = a + static_cast<std::uint32_t>(random() % (next - a + 1));
+          random() % 2 == 0) {
+        const auto within = static_cast<std::uint32_t>(std::distance(ends.upper_bound(a), ends.upper_bound(b)));
+        ASSERT_EQ(sent.within({Sequence(begin + a), Sequence(begin + b)}), within) << seed;
+      }
+      if (random() % 2 != 0) continue;
+      una += static_cast<std::uint32_t>(random() % (next - una + 1));
+      const auto gone = ends.upper_bound(una);
+      const auto arrived = static_cast<std::uint32_t>(std::distance(ends.begin(), gone));
+      ASSERT_EQ(sent.arrived(Sequence(begin + una), 0), arrived) << seed;
+      ends.erase(ends.begin(), gone);
+      if (una == next) sizes = 0;
+    }
+  }
+}
+
+TEST(SentPackets, TellsEachOnceAndRemembersFewSizes) {
+  SentPackets sent;
+  sent.sent(range(0, 5000), 1000);
+  EXPECT_EQ(sent.arrived(Sequence(1000), 2), 3u);
+  EXPECT_EQ(sent.arrived(Sequence(1000), 2), 0u);
+  EXPECT_EQ(sent.arrived(Sequence(4000), 0), 1u);
+  std::uint32_t at = 5000, packets = 1;
+  for (std::uint32_t i = 0; i < 4 * SentPackets::entries_max; ++i, ++packets) {
+    sent.sent(range(at, at + 10 + i), 10 + i);
+    at += 10 + i;
+  }
+  EXPECT_EQ(sent.arrived(Sequence(at), 0), packets) << "as many, wherever they end";
 }
 
 TEST(Reassembly, KnowsWhatAPlainModelKnows) {
@@ -203,13 +251,12 @@ TEST(ReorderWindow, GrowsWithNeedlessRetransmissionsAndForgetsThem) {
   EXPECT_EQ(window.window_ns(rtt), rtt);
   window.recovered();
   EXPECT_EQ(window.window_ns(rtt), quarter);
-  // The path has changed: a longer round trip counts once the short one is old.
+  // The path has changed: a longer round trip counts when the shorter one is old.
   window.add(2 * rtt, 302 * second_ns);
   EXPECT_EQ(window.window_ns(2 * rtt), 2 * quarter);
 }
 
-// Whatever is lost, a recovery never sends more than has arrived, but for one segment at a time, and ends at its
-// target.
+// For any losses, a recovery never sends more than has arrived, plus one segment, and ends at its target.
 TEST(ProportionalRate, SendsNoMoreThanArrivesAndEndsAtItsTarget) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -271,14 +318,14 @@ TEST(Scoreboard, TakesNothingThatCannotBe) {
   EXPECT_EQ(board.select(range(1500, 1400), una, next), 0u);
   EXPECT_EQ(board.select(range(1500, 1500), una, next), 0u);
   EXPECT_TRUE(board.empty());
-  // A receiver that has everything and says it lacks everything: all is sent again after a timeout.
+  // A receiver that has everything and reports nothing: all is sent again after a timeout.
   EXPECT_EQ(board.select(range(1000, 2000), una, next), 1000u);
   board.lose_all(una, next);
   EXPECT_EQ(board.lost(), range(1000, 2000));
 }
 
-// Whatever is reported, in whatever order, with however many holes: a sender that sends what is lost gets everything
-// across.
+// With any reports, in any order and with any number of holes, a sender that retransmits lost ranges delivers
+// everything.
 TEST(Scoreboard, SendsUntilEverythingHasArrived) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);

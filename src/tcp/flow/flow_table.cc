@@ -22,7 +22,7 @@ void FlowTable::grow() {
     if (slot.flow != nobody) place(slot);
 }
 
-// Later entries move up, so no slot has to be marked as once taken.
+// Later entries move up, so removed slots need no marks.
 bool FlowTable::erase(const FlowKey& key, std::uint32_t flow) noexcept {
   const std::size_t mask = slots_.size() - 1;
   std::size_t free = home(hash_of(key));

@@ -1,6 +1,6 @@
-// Which flow a segment belongs to: open addressing over the four numbers of a connection, hashed with a key that peers
-// do not know, so that nobody can choose ports that collide. The keys themselves stay with the flows: an entry of eight
-// bytes has half of the hash, which almost always decides alone.
+// Finds the flow of a segment: open addressing over the four numbers of a connection, hashed with a secret key, so that
+// peers cannot choose colliding ports. The keys stay in the flows: an entry of eight bytes has half of the hash, which
+// almost always decides.
 #pragma once
 
 #include <cstdint>

@@ -27,9 +27,8 @@ Flow* Flows::new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t recei
   flow.key = key;
   flow.slow = std::make_unique<FlowSlow>();
   flow.slow->tag = tag;
-  flow.slow->options = options;
+  flow.begin_with(options);
   flow.slow->buffer_bytes = receive_bytes;
-  flow.nagle = options.nagle;
   flow.allowed = receive_bytes;
   flow.receive_scale = context_.own_scale();
   flow.timestamp_offset = static_cast<std::uint32_t>(keyed_hash(context_.timestamp_key, key));
@@ -56,7 +55,7 @@ void Flows::arm(Flow& flow) {
   const TimeNs due =
       std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at, flow.slow->judge_at,
                 give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
-  // One that is later is found to be so when the timer fires: most are put off by the next acknowledgement anyhow.
+  // A later time is not set: the firing timer finds it, and the next acknowledgement usually postpones it anyway.
   if (due < wheel_.due(flow.index)) wheel_.set(flow.index, due);
 }
 
@@ -69,7 +68,7 @@ void Flows::begin_opening(Flow& flow, TimeNs now) const noexcept {
   flow.slow->iss = context_.initial_sequence(flow.key, now);
   flow.una = flow.next = flow.slow->iss;
   flow.state = FlowState::syn_sent;
-  context_.congestion.begin(flow.congestion, flow.mss, now);
+  context_.control(flow).begin(flow.congestion, flow.mss, now);
 }
 
 void Flows::established(Flow& flow, TimeNs now) {
@@ -83,7 +82,7 @@ void Flows::established(Flow& flow, TimeNs now) {
   make_ready(flow);
 }
 
-// No segment belongs to it any more.
+// It gets no segments any more.
 void Flows::end(Flow& flow, FlowError error) {
   if (flow.state == FlowState::closed) return;
   if (flow.state == FlowState::time_wait) --time_wait_flows_;
@@ -119,7 +118,7 @@ void Flows::tell_gone(Flow& flow) {
   if (!flow.gone_told) note(flow, change::gone);
 }
 
-// Nobody waits for what becomes of it, but a peer that takes little would keep it, and its owner's handle, for good.
+// Its end has no receiver, but a peer that takes little would keep it, and its owner's handle, for good.
 void Flows::become_orphan(Flow& flow, TimeNs now) {
   if (flow.state == FlowState::closed || flow.state == FlowState::time_wait) return;
   flow.slow->waits_since = 0;
@@ -140,7 +139,7 @@ void Flows::be_no_orphan(Flow& flow) noexcept {
 }
 
 void Flows::free_flow(Flow& flow) {
-  if (flow.is_changed || flow.is_ready) return;  // in a list by its index: freed when it comes out
+  if (flow.is_changed || flow.is_ready) return;  // in a list by its index: freed when it leaves the list
   flow.slow.reset();
   ++flow.generation;
   free_.push_back(flow.index);
@@ -178,7 +177,7 @@ void Flows::enter(Flow& flow, FlowState state, TimeNs now) {
     if (flow.state != FlowState::time_wait) return;
     note(flow, change::closed);
     if (flow.released) tell_gone(flow);
-    if (other_.slow != nullptr) make_ready(flow);  // when it has sent its last acknowledgement it is handed back
+    if (other_.slow != nullptr) make_ready(flow);  // handed back after its last acknowledgement
   }
   arm(flow);
 }
@@ -213,7 +212,7 @@ std::optional<FlowChange> Flows::next_change() {
   return std::nullopt;
 }
 
-// When what was sent has waited for too long.
+// The deadline of the user's timeout.
 TimeNs Flows::give_up_at(const Flow& flow) const noexcept {
   const FlowSlow& slow = *flow.slow;
   const TimeNs last = slow.orphan != 0 ? slow.orphan_since + context_.options.orphan_lifetime_ns : never;
@@ -228,7 +227,7 @@ void Flows::wake_waiting(TimeNs now) {
   while (const auto woken = routes_.next_woken(now)) {
     Flow& flow = flows_[woken->flow];
     if (flow.state == FlowState::closed) continue;
-    // The flow that waited may be gone, and its number another's.
+    // The waiting flow may be gone, and its number reused.
     const bool is_other = woken->generation != 0 ? flow.generation != woken->generation
                                                  : context_.next_hop(flow.key.remote.address) != woken->address;
     if (is_other) continue;
@@ -237,7 +236,7 @@ void Flows::wake_waiting(TimeNs now) {
     } else if (flow.state == FlowState::syn_sent) {
       end(flow, FlowError::unreachable);
     } else {
-      // It may come back: the flow's own timers decide how long to wait for it.
+      // The neighbour may return: the flow's own timers decide how long to wait.
       if (flow.retransmit_due == never)
         flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
       arm(flow);
@@ -253,6 +252,7 @@ void Flows::send_reset(const Flow& flow, TimeNs now) {
   segment.sequence = flow.next;
   segment.acknowledgement = flow.receive_next;
   segment.flags = flag::rst | flag::ack;
+  segment.traffic_class = flow.slow->options.traffic_class(flow.key.family());
   ++context_.counters.resets_out;
   frames_.send(segment, *to);
 }

@@ -1,5 +1,5 @@
 // All flows of a stack: found by number or by key, ready to send, changed, in TIME-WAIT or orphaned, each with its
-// timer. Knows how flows begin and end, and nothing of what segments say.
+// timer. It makes and ends flows, and knows nothing about segments.
 #pragma once
 
 #include <deque>
@@ -40,29 +40,30 @@ class Flows {
   // ---- beginning and ending
   [[nodiscard]] Flow* new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t receive_bytes,
                                const FlowOptions& options, TimeNs now);  // null: there are too many
-  void withdraw(Flow& flow);  // one that the owner did not take, of which nobody was told
+  void withdraw(Flow& flow);                                             // a flow that the owner declined; no event
   void begin_opening(Flow& flow, TimeNs now) const noexcept;
   void established(Flow& flow, TimeNs now);
   void enter(Flow& flow, FlowState state, TimeNs now);
-  void end(Flow& flow, FlowError error);                // no segment belongs to it any more
+  void end(Flow& flow, FlowError error);                // it gets no segments any more
   void reset(Flow& flow, FlowError error, TimeNs now);  // with a RST to the peer
   void become_orphan(Flow& flow, TimeNs now);
 
-  // ---- what is to be done for them
+  // ---- work for flows
   void make_ready(Flow& flow);
   [[nodiscard]] std::size_t ready() const noexcept { return ready_.size(); }
-  [[nodiscard]] Flow* take_ready();             // only if one is; null: that one is closed
-  void challenge(Flow& flow, TimeNs now);       // says again what is expected, seldom (RFC 5961)
+  [[nodiscard]] Flow* take_ready();             // only if one is ready; null: that one is closed
+  void challenge(Flow& flow, TimeNs now);       // repeats the expected number, at a limited rate (RFC 5961)
   void note(Flow& flow, std::uint8_t changes);  // for next_change()
   void tell_gone(Flow& flow);
   [[nodiscard]] std::optional<FlowChange> next_change();
 
   // ---- time
-  void wake_waiting(TimeNs now);  // flows whose next hop was found, or not
+  void wake_waiting(TimeNs now);  // flows whose next hop was found or given up
   void arm(Flow& flow);
-  [[nodiscard]] Flow* next_due_flow(TimeNs now);  // null: none is due
+  void doubt_next_hop(const Flow& flow, TimeNs now) { routes_.doubt(flow, now); }  // it has timed out
+  [[nodiscard]] Flow* next_due_flow(TimeNs now);                                   // null: none is due
   [[nodiscard]] TimeNs next_due() const noexcept { return wheel_.next_due(); }
-  [[nodiscard]] TimeNs give_up_at(const Flow& flow) const noexcept;  // when it has waited for the peer for too long
+  [[nodiscard]] TimeNs give_up_at(const Flow& flow) const noexcept;  // when its wait for the peer becomes too long
 
  private:
   void be_no_orphan(Flow& flow) noexcept;

@@ -1,4 +1,4 @@
-// The flows of a stack and what they share, without any protocol: how they begin, end, wait and are found.
+// The flows of a stack and their shared state, without the protocol: beginning, end, waiting and look-up.
 #include "tcp/flow/flows.h"
 
 #include <gtest/gtest.h>

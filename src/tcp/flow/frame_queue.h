@@ -32,8 +32,10 @@ class FrameQueue {
 
   [[nodiscard]] FrameToSend* stray();  // a frame that no flow sends; null: too many wait, and a drop was counted
   void send(const Segment& segment, const MacAddress& to);
-  void refuse(const Segment& segment, const MacAddress& from);  // answers with RST as RFC 9293, 3.10.7.1 says
+  void refuse(const Segment& segment, const MacAddress& from);  // answers with RST (RFC 9293, 3.10.7.1)
   [[nodiscard]] bool empty() const noexcept { return strays_.empty(); }
+  // Senders with very many frames leave half of the places to others.
+  [[nodiscard]] bool is_half_empty() const noexcept { return strays_.size() < strays_max / 2; }
 
  private:
   StackContext& context_;

@@ -40,7 +40,7 @@ void Neighbours::remove(Entry& entry) {
 
 const MacAddress* Neighbours::find(const IpAddress& address, std::uint16_t& place, std::uint32_t flow,
                                    std::uint64_t user, TimeNs now) {
-  if (address.is_unspecified()) return nullptr;  // which is no place's
+  if (address.is_unspecified()) return nullptr;  // not a valid place
   if (place >= entries_.size() || entries_[place].address != address) {
     auto found = places_.find(address);
     if (found == places_.end()) {
@@ -56,11 +56,18 @@ const MacAddress* Neighbours::find(const IpAddress& address, std::uint16_t& plac
   entry.used = true;
   if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(entry, now);
   if (entry.known) return &entry.mac;
-  if (flow != no_flow && waiting_ < limits_.waiting_max) {
+  const bool waits = std::ranges::find(entry.waiting, flow) != entry.waiting.end();
+  if (flow != no_flow && !waits && waiting_ < limits_.waiting_max) {
     entry.waiting.push_back(flow);
     ++waiting_;
   }
   return nullptr;
+}
+
+void Neighbours::doubt(const IpAddress& address, TimeNs now) noexcept {
+  Entry* const entry = get(address);
+  if (entry != nullptr && entry->known && now >= entry->fresh_until - limits_.fresh_ns + limits_.trusted_ns)
+    entry->fresh_until = std::min(entry->fresh_until, now);
 }
 
 const MacAddress* Neighbours::known(const IpAddress& address) const noexcept {
@@ -72,7 +79,7 @@ void Neighbours::ask(Entry& entry, TimeNs now) {
   ++entry.asked;
   entry.ask_at = now + limits_.retry_ns;
   next_due_ = std::min(next_due_, entry.ask_at);
-  // One that was known is asked itself (RFC 1122, 2.3.2.1; RFC 4861, 7.3.3).
+  // A known neighbour is asked by unicast (RFC 1122, 2.3.2.1; RFC 4861, 7.3.3).
   if (messages_.size() < messages_max)
     messages_.push_back(
         {{false, mac_, self(entry.address), {}, entry.address}, entry.known ? entry.mac : group_mac(entry.address)});
@@ -87,7 +94,7 @@ void Neighbours::overhear(const NeighbourMessage& message, TimeNs now) {
   if (!is_arp && message.reply && !message.router_s) return learn_advertisement(message, now);
   if (!is_believed(message)) return;
   if (!is_arp) return learn_solicitation(message, now);
-  // Whoever asks for us will be answered, and most likely spoken to.
+  // A node that asks for this address will be answered, and most likely gets packets.
   learn(message.sender, message.sender_mac, message.target == self4_ && !message.reply, now);
 }
 
@@ -95,7 +102,7 @@ void Neighbours::on_message(const NeighbourMessage& message, TimeNs now) {
   overhear(message, now);
   const IpAddress& own = self(message.target);
   if (message.reply || own.is_unspecified() || message.target != own || messages_.size() >= messages_max) return;
-  // One that is about to take our address is told before all others.
+  // A node that is about to take this address is answered before all others.
   MacAddress to = message.sender_mac;
   if (!own.is_v4() && message.sender.is_unspecified())
     to = all_nodes_mac;
@@ -122,7 +129,8 @@ void Neighbours::learn(const IpAddress& address, const MacAddress& mac, bool wan
   set(*entry, mac, now + limits_.fresh_ns);
 }
 
-// RFC 4861, 7.2.3 and 6.3.4: it proves no way back, so what is new is stale, and what is known stays as it is.
+// RFC 4861, 7.2.3 and 6.3.4: the message does not prove reachability, so a new entry is stale, and a known one is
+// unchanged.
 void Neighbours::learn_solicitation(const NeighbourMessage& message, TimeNs now) {
   Entry* entry = get(message.sender);
   const bool wanted = message.router_s || message.target == self6_;
@@ -146,7 +154,7 @@ void Neighbours::learn_advertisement(const NeighbourMessage& message, TimeNs now
   set(*entry, tells_mac ? message.sender_mac : entry->mac, message.solicited ? now + limits_.fresh_ns : now);
 }
 
-// Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
+// Nodes may ask under any number of names: such an entry makes room for used neighbours.
 bool Neighbours::make_room(TimeNs now, bool for_use) {
   if (places_.size() < limits_.neighbours_max) return true;
   const auto evict = [&](const auto& may) {
@@ -157,13 +165,13 @@ bool Neighbours::make_room(TimeNs now, bool for_use) {
     remove(*found);
     return true;
   };
-  // Or any that was not used since it grew old: using it would have asked for it again.
+  // Or any entry unused since it grew old: its use would have asked for it again.
   return (for_use && evict([](const Entry& entry) { return !entry.used; })) ||
          evict([&](const Entry& entry) { return now >= entry.fresh_until; }) ||
          (for_use && evict_unknown(now, [](const Entry&) { return true; }));
 }
 
-// One that is there answers the first request.
+// A present neighbour answers the first request.
 bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
   if (user == other_stack) return true;
   const auto is_its = [&](const Entry& entry) { return entry.user == user; };
@@ -172,7 +180,7 @@ bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
   return static_cast<std::size_t>(unknown) < limits_.unknown_of_user_max || evict_unknown(now, is_its);
 }
 
-// Of those that have not answered the first request, the one that has waited longest.
+// The longest waiting one that has not answered its first request.
 template <class May>
 bool Neighbours::evict_unknown(TimeNs now, const May& may) {
   Entry* oldest = nullptr;
@@ -198,6 +206,7 @@ void Neighbours::on_time(TimeNs now) {
   for (Entry& entry : entries_) {
     if (entry.address.is_unspecified()) continue;
     if (entry.ask_at <= now && entry.asked >= limits_.tries) {
+      if (entry.waiting.empty()) woken_.push_back({no_flow, entry.address, false});
       wake(entry, false);
       remove(entry);
       continue;

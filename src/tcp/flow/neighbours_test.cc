@@ -1,4 +1,4 @@
-// ARP and half-open connections: what they ask, answer, forget, and how much they keep.
+// ARP and half-open connections: requests, answers, expiry and bounds.
 #include "tcp/flow/neighbours.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(Neighbours, AreFoundByTheirPlaceAsLongAsItIsTheirs) {
   neighbours.on_message(reply_of(other, other_mac), 0);
   ASSERT_NE(neighbours.find(other, place, 7, user, 0), nullptr);
   EXPECT_EQ(*neighbours.find(other, place, 7, user, 0), other_mac);
-  // It grows old, and another one takes its place.
+  // It grows old, and another neighbour takes its place.
   const IpAddress third = test_address(0x0a000003);
   constexpr MacAddress third_mac{2, 0, 0, 0, 0, 3};
   std::uint16_t others_place = 17;  // of nobody
@@ -149,7 +149,7 @@ TEST(Neighbours, AreNoMoreThanTheirBound) {
   EXPECT_NE(neighbours.find(test_address(0x0a000304), 1, user, 100 * second_ns), nullptr);
 }
 
-// Anybody can ask for us in as many names as there are addresses.
+// Nodes can ask under as many names as there are addresses.
 TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;
@@ -175,7 +175,7 @@ TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
   EXPECT_NE(neighbours.find(in_use, 7, user, 2 * second_ns), nullptr);
 }
 
-// One user asks for neighbours that are not there, as fast as it can.
+// One user asks for absent neighbours, as fast as it can.
 TEST(Neighbours, ThatOneUserAsksForInVainLeaveOthersRoom) {
   NeighbourLimits limits;
   limits.neighbours_max = 10;
@@ -186,7 +186,7 @@ TEST(Neighbours, ThatOneUserAsksForInVainLeaveOthersRoom) {
   };
   flood(user, 0x0a000100, 0);
   EXPECT_EQ(neighbours.size(), 4u);
-  flood(Neighbours::peers, 0x0a000200, 0);  // and peers that are not where they say
+  flood(Neighbours::peers, 0x0a000200, 0);  // and peers with forged addresses
   EXPECT_EQ(neighbours.size(), 8u);
   EXPECT_EQ(neighbours.find(other, 8, user + 1, 0), nullptr);
   neighbours.on_message(reply_of(other, other_mac), millisecond_ns);
@@ -202,7 +202,7 @@ TEST(Neighbours, ThatHaveNotAnsweredTheFirstRequestMakeRoomTheOldestFirst) {
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(neighbours.find(absent(i), i, user, i), nullptr);
   while (neighbours.next_message()) {
   }
-  // Its own, and nobody's who may still answer.
+  // The user's own entries make room, and no others that may still answer.
   EXPECT_EQ(neighbours.find(absent(2), 2, user, limits.retry_ns - 1), nullptr);
   EXPECT_FALSE(neighbours.next_message());
   EXPECT_EQ(neighbours.find(absent(2), 2, user, limits.retry_ns), nullptr);

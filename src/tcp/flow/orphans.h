@@ -1,4 +1,4 @@
-// Flows that nobody owns any more and that are not done with their peers: so many of each program, and of all.
+// Flows without an owner whose peers are not done, bounded for each program and in all.
 #pragma once
 
 #include <map>
@@ -14,7 +14,8 @@ class Orphans {
 
   [[nodiscard]] std::uint64_t add(const FlowShare& share, FlowId flow);  // its number, which is not 0
   void remove(const FlowShare& share, std::uint64_t number) noexcept;
-  // Where this program has too many, its oldest; where all have, the oldest of the user that has most.
+  // The flow to reset: the program's oldest if it has too many; the oldest of the user with the most if there are too
+  // many in all.
   [[nodiscard]] std::optional<FlowId> one_too_many(const FlowShare& share) const;
 
  private:

@@ -1,4 +1,4 @@
-// Neighbour discovery: its messages, what they change, whether an address is taken, and which router there is.
+// Neighbour discovery: its messages and their effects, duplicate addresses, and routers.
 #include "tcp/flow/own_address.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 
 #include "tcp/congestion/congestion.h"
 #include "tcp/flow/neighbours.h"
+#include "tcp/flow/routes.h"
 #include "tcp/segment/checksum.h"
 #include "tcp/segment/ethernet.h"
 #include "tcp/segment/ipv6.h"
@@ -95,7 +96,7 @@ TEST(NeighbourDiscovery, IsReadAsItWasWritten) {
   EXPECT_FALSE(read->solicited);
 }
 
-// RFC 4861, 7.1: that a message came over no router is all that its sender has to show.
+// RFC 4861, 7.1: a message is authenticated only by not having come over a router.
 TEST(NeighbourDiscovery, ThatCannotBeIsNotRead) {
   const auto good = frame_of({true, own_mac, own, {}, other}, own_mac, other_mac);
   const std::size_t ip = ethernet_header_bytes, icmp = ip + ipv6_header_bytes;
@@ -179,7 +180,7 @@ TEST_F(Discovery, AnotherAddressIsBelievedIfItOverrides) {
   EXPECT_EQ(*neighbours.known(other), third);
 }
 
-// One that knows us need not say where it is.
+// A node that knows this one need not send its own address.
 TEST_F(Discovery, ASolicitationWithoutAnAddressIsAnsweredAndChangesNothing) {
   NeighbourMessage asks{false, {}, other, {}, own};
   asks.reply_to = other_mac;
@@ -207,7 +208,7 @@ class OwnAddresses : public testing::Test {
     options.secret = {1, 2};
     stack.emplace(options, PortCapabilities{own_mac, 1500, true, 0}, *congestion, owner, now);
   }
-  // What it has sent until then.
+  // The frames that it has sent until then.
   std::vector<std::vector<std::byte>> run(TimeNs duration) {
     std::vector<std::vector<std::byte>> sent;
     for (const TimeNs until = now + duration;;) {
@@ -239,14 +240,15 @@ TEST_F(OwnAddresses, AreUsedWhenNobodyElseHasThem) {
   EXPECT_EQ(*checks, (NeighbourMessage{false, {}, {}, {}, own}));
   EXPECT_EQ(read_ethernet_header(sent[0].data()).target, group_mac(own));
   EXPECT_FALSE(stack->may_use_ipv6());
-  // A connection waits, and whoever asks for the address is not answered.
+  // A connection waits, and requests for the address are not answered.
   TestFlow& flow = owner.add({}, 0, 0);
   flow.id = stack->connect(0, {other, 80}, flow.tag, 1000, now).value();
   hear(frame_of({false, other_mac, other, {}, own}, other_mac, group_mac(own)));
   EXPECT_TRUE(run(900 * millisecond_ns).empty());
   const auto then = run(200 * millisecond_ns);
   EXPECT_TRUE(stack->may_use_ipv6());
-  ASSERT_GE(then.size(), 2u);  // it asks for routers, and the connection begins: where the peer is, it has told
+  ASSERT_GE(then.size(), 2u);  // asks for routers, and the connection begins: the peer's address is known from its
+                               // request
   EXPECT_EQ(read_ethernet_header(then[0].data()).target, multicast_mac(all_routers));
   EXPECT_EQ(stack->flow(flow.id)->state, FlowState::syn_sent);
   hear(frame_of({false, other_mac, other, {}, own}, other_mac, group_mac(own)));
@@ -273,7 +275,7 @@ TEST_F(OwnAddresses, ThatSomebodyHasOrWantsAreNotUsed) {
   }
 }
 
-// What a network sends back, and what has come over a router, takes no address away; nor does anything later.
+// Reflected messages, messages over a router and later messages do not take the address away.
 TEST_F(OwnAddresses, AreKeptWhateverElseIsSaid) {
   const auto sent = run(0);
   hear(sent[0]);
@@ -293,7 +295,7 @@ TEST_F(OwnAddresses, LearnTheRouterThatAdvertisesItself) {
     asked += read_ethernet_header(frame.data()).target == multicast_mac(all_routers);
   EXPECT_EQ(asked, 3u);
   EXPECT_FALSE(stack->connect(0, {far, 80}, 0, 1000, now));  // no route
-  // One router, whoever else says that it is one.
+  // One router is used, although others advertise themselves.
   for (std::uint32_t i = 0; i < 1000; ++i) {
     IpAddress liar = router;
     store_be32(reinterpret_cast<std::byte*>(&liar.bytes[8]), i);
@@ -307,7 +309,7 @@ TEST_F(OwnAddresses, LearnTheRouterThatAdvertisesItself) {
   ASSERT_FALSE(sent.empty());
   EXPECT_EQ(read_ethernet_header(sent.back().data()).target, router_mac);
   const auto later = run(11 * second_ns);
-  EXPECT_TRUE(stack->router().is_unspecified());  // its time is over, and it is asked for anew
+  EXPECT_TRUE(stack->router().is_unspecified());  // its time is over, and routers are asked again
   EXPECT_TRUE(std::ranges::any_of(later, [](const auto& frame) {
     return read_ethernet_header(frame.data()).target == multicast_mac(all_routers);
   }));
@@ -381,25 +383,179 @@ TEST_F(OwnAddresses, TellSwitchesWhoListensToTheirGroup) {
   EXPECT_GE(answers, 1u);
 }
 
-// A router that is gone, or never was there, is not kept for as long as it has said.
-TEST_F(OwnAddresses, TakeAnotherRouterWhereOneDoesNotAnswer) {
-  static_cast<void>(run(2 * second_ns));
+// Two hosts that advertise themselves; a flow to another network.
+class Routers : public OwnAddresses {
+ protected:
+  static inline const IpAddress second = ip_address("fe80::2").value();
+  Routers() { static_cast<void>(run(2 * second_ns)); }
+  TestFlow& connect() {
+    TestFlow& flow = owner.add({}, 0, 0);
+    flow.id = stack->connect(0, {far, 80}, flow.tag, 1000, now).value();
+    return flow;
+  }
+  [[nodiscard]] bool is_unreachable(const TestFlow& flow) {
+    const Flow& of_stack = *stack->flow(flow.id);
+    return of_stack.state == FlowState::closed && of_stack.slow->error == FlowError::unreachable;
+  }
+  // Frames of TCP to that station.
+  static std::size_t segments_to(const MacAddress& mac, const std::vector<std::vector<std::byte>>& sent) {
+    return static_cast<std::size_t>(std::ranges::count_if(sent, [&](const auto& frame) {
+      return read_ethernet_header(frame.data()).target == mac && !read_neighbour_frame(frame);
+    }));
+  }
+  static std::size_t questions_to_routers(const std::vector<std::vector<std::byte>>& sent) {
+    return static_cast<std::size_t>(std::ranges::count_if(sent, [](const auto& frame) {
+      return read_ethernet_header(frame.data()).target == multicast_mac(all_routers);
+    }));
+  }
+  // A router's answer to a request of this stack.
+  void answer(const IpAddress& from, const MacAddress& mac, bool is_router = true) {
+    auto frame = frame_of({true, mac, from, {}, own}, mac, own_mac);
+    constexpr std::size_t icmp = ethernet_header_bytes + ipv6_header_bytes;
+    if (is_router) frame[icmp + 4] |= std::byte{0x80};
+    store_be16(&frame[icmp + 2], 0);
+    Checksum sum;
+    sum.add_pseudo_header(from, own, protocol_icmpv6, static_cast<std::uint32_t>(frame.size() - icmp));
+    sum.add(Bytes(frame).subspan(icmp));
+    store_be16(&frame[icmp + 2], sum.finish());
+    hear(frame);
+  }
+};
+
+// A dead router is used if there is no other one, so that connecting ends as in Linux.
+TEST_F(Routers, ThatAloneAreSilentLeaveConnectionsUnreachable) {
   hear(advertisement(router, router_mac, 65'535));
-  TestFlow& flow = owner.add({}, 0, 0);
-  flow.id = stack->connect(0, {far, 80}, flow.tag, 1000, now).value();
-  static_cast<void>(run(10 * second_ns));
-  EXPECT_TRUE(stack->router().is_unspecified());
-  const IpAddress second = ip_address("fe80::2").value();
+  TestFlow& flow = connect();
+  const auto sent = run(20 * second_ns);
+  EXPECT_TRUE(is_unreachable(flow));
+  EXPECT_GE(questions_to_routers(sent), 3u);
+  EXPECT_EQ(stack->router(), router);
+  TestFlow& again = connect();
+  static_cast<void>(run(2 * second_ns));
+  EXPECT_FALSE(is_unreachable(again));
+  static_cast<void>(run(2 * second_ns));
+  EXPECT_TRUE(is_unreachable(again));
+  // Another router advertises itself, and later stops being a router.
   hear(advertisement(second, other_mac, 65'535));
   EXPECT_EQ(stack->router(), second);
-  NeighbourMessage no_router{true, other_mac, second, {}, own};
-  hear(frame_of(no_router, other_mac, own_mac));  // it is no router any more
-  EXPECT_TRUE(stack->router().is_unspecified());
+  answer(second, other_mac, false);
+  EXPECT_EQ(stack->router(), router);
+}
+
+TEST_F(Routers, ThatAreSilentAreReplacedByOthersThatHaveAdvertisedThemselves) {
+  hear(advertisement(router, router_mac, 65'535));
   hear(advertisement(second, other_mac, 65'535));
+  EXPECT_EQ(stack->router(), router);
+  TestFlow& flow = connect();
+  EXPECT_EQ(segments_to(router_mac, run(100 * millisecond_ns)), 1u);
+  static_cast<void>(run(5 * second_ns));
+  EXPECT_EQ(stack->router(), second);
+  answer(second, other_mac);
+  EXPECT_GE(segments_to(other_mac, run(10 * second_ns)), 1u);
+  EXPECT_EQ(stack->flow(flow.id)->state, FlowState::syn_sent);
+  // The second one becomes silent as well, and the first one is back.
+  static_cast<void>(run(100 * second_ns));
+  hear(advertisement(router, router_mac, 65'535));
+  EXPECT_EQ(stack->router(), router);
+  TestFlow& last = connect();
+  EXPECT_EQ(segments_to(router_mac, run(0)), 1u);
+  answer(router, router_mac);
+  static_cast<void>(run(second_ns));
+  EXPECT_EQ(stack->flow(last.id)->state, FlowState::syn_sent);
+}
+
+TEST_F(Routers, ThatAreAllSilentAreTriedInTurn) {
+  hear(advertisement(router, router_mac, 65'535));
+  hear(advertisement(second, other_mac, 65'535));
+  static_cast<void>(connect());
+  static_cast<void>(run(30 * second_ns));
+  std::vector<IpAddress> used;
+  for (int i = 0; i < 3; ++i) {
+    used.push_back(stack->router());
+    TestFlow& flow = connect();
+    static_cast<void>(run(4 * second_ns));
+    EXPECT_TRUE(is_unreachable(flow));
+  }
+  EXPECT_NE(used[0], used[1]);
+  EXPECT_EQ(used[0], used[2]);
+  // One answers after all.
+  static_cast<void>(connect());
+  static_cast<void>(run(0));
+  const IpAddress asked = stack->router();
+  answer(asked, asked == router ? router_mac : other_mac);
+  EXPECT_EQ(stack->router(), asked);
+  static_cast<void>(run(second_ns));
+  EXPECT_EQ(stack->router(), asked);
+}
+
+// A node that is not a router any more, and a silent one that is tried again, get no more than three requests.
+TEST_F(Routers, AreAskedThreeTimesForEachOneThatIsLost) {
+  std::size_t asked = 0;
+  for (int i = 0; i < 10; ++i) {
+    asked += questions_to_routers(run(4 * second_ns));
+    hear(advertisement(router, router_mac, 0));
+  }
+  EXPECT_EQ(asked, 2u);  // one has left before
+  hear(advertisement(router, router_mac, 65'535));
+  asked = 0;
+  for (int i = 0; i < 5; ++i) {
+    static_cast<void>(connect());
+    asked += questions_to_routers(run(20 * second_ns));
+  }
+  EXPECT_EQ(asked, 3u);
+  hear(advertisement(router, router_mac, 65'535));
+  hear(advertisement(router, router_mac, 0));
+  EXPECT_EQ(questions_to_routers(run(20 * second_ns)), 3u);
+}
+
+// Its answer is fresh for a minute; a retransmission timeout raises doubt.
+TEST_F(Routers, AreAskedWhenAFlowTimesOut) {
+  hear(advertisement(router, router_mac, 65'535));
+  hear(advertisement(second, other_mac, 65'535));
+  static_cast<void>(connect());
+  static_cast<void>(run(0));
+  answer(router, router_mac);
+  static_cast<void>(run(12 * second_ns));  // SYNs that nobody answers
   EXPECT_EQ(stack->router(), second);
 }
 
-// A core that does not speak learns from the one that does, and from nobody else.
+TEST_F(Routers, AreNotAskedByFlowsThatWereAnsweredALittleBefore) {
+  hear(advertisement(router, router_mac, 65'535));
+  static_cast<void>(connect());
+  static_cast<void>(run(0));
+  answer(router, router_mac);
+  for (const auto& frame : run(4 * second_ns)) EXPECT_FALSE(read_neighbour_frame(frame));
+}
+
+// A flow is in the waiting list only once, however often it has something to send.
+TEST_F(OwnAddresses, AreWaitedForOnceByEachFlow) {
+  StackContext context(options, PortCapabilities{own_mac, 1500, true, 0}, *congestion);
+  OtherStack alone;
+  FrameQueue frames(context);
+  Routes routes(context, alone, frames, now);
+  Flow flows[2];
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    flows[i].slow = std::make_unique<FlowSlow>();
+    flows[i].key = {{own, static_cast<std::uint16_t>(1000 + i)}, {other, 80}};
+    flows[i].index = i;
+  }
+  for (int times = 0; times < 3; ++times)
+    for (Flow& flow : flows) EXPECT_EQ(routes.await(flow, now), nullptr);
+  routes.settle_own(true, now);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    const auto woken = routes.next_woken(now);
+    ASSERT_TRUE(woken);
+    EXPECT_EQ(woken->flow, i);
+  }
+  EXPECT_FALSE(routes.next_woken(now));
+  // Nor does it wait for its neighbour more than once.
+  for (int times = 0; times < 3; ++times) EXPECT_EQ(routes.await(flows[0], now), nullptr);
+  routes.receive({true, other_mac, other, {}, own}, now);
+  EXPECT_TRUE(routes.next_woken(now));
+  EXPECT_FALSE(routes.next_woken(now));
+}
+
+// A core that does not send messages learns only from the one that does.
 TEST_F(OwnAddresses, OfOtherCoresAreSettledByTheFirst) {
   options.core = 1;
   options.cores = 2;

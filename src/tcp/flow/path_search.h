@@ -1,7 +1,7 @@
-// The largest segment that a path takes, where no router says it: packetization-layer path MTU discovery (RFC 4821).
-// A search begins when segments have shrunk, after timeouts in a row or by ICMP; it sends one larger segment at a time
-// amid others, and a probe that is lost alone is no sign of congestion. The first probe is as large as before: often
-// the path was dead, or is another one by now. Then halves.
+// Finds the largest segment of a path without messages of routers: packetization-layer path MTU discovery (RFC 4821). A
+// search begins when segments have shrunk, after timeouts in a row or by ICMP. It sends one larger segment at a time
+// amid others; the loss of a probe alone is not a sign of congestion. The first probe has the former size, because the
+// path was often dead or has changed; then the search proceeds by halves.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,25 @@ class PathSearch {
     tried_ = 0;
     failed_ = probed_ = false;
   }
-  // Bytes of the next probe; 0: none is to be sent.
+  // Bytes of the next probe, or 0.
   [[nodiscard]] std::uint16_t next(std::uint16_t mss) const noexcept {
     if (tried_ != 0 || most_ <= mss) return 0;
     return failed_ ? static_cast<std::uint16_t>(mss + (most_ - mss + 1) / 2) : most_;
   }
   [[nodiscard]] bool searches() const noexcept { return most_ != 0; }
   [[nodiscard]] bool without_probe() const noexcept { return searches() && !probed_; }      // since it began
-  [[nodiscard]] SequenceRange probe() const noexcept { return {begin_, begin_ + tried_}; }  // empty: none is out
+  [[nodiscard]] SequenceRange probe() const noexcept { return {begin_, begin_ + tried_}; }  // empty if no probe is in
+                                                                                            // flight
   void sent(Sequence begin, std::uint16_t bytes) noexcept {
     begin_ = begin;
     tried_ = bytes;
     probed_ = true;
   }
-  // In smaller segments: that the bytes arrive tells nothing any more.
+  // Resent in smaller segments: the arrival of the bytes proves nothing any more.
   void sent_again(SequenceRange what) noexcept {
     if (what.begin < probe().end && begin_ < what.end) tried_ = 0;
   }
-  // It has arrived, or has not. Returns the size of segments from now on.
+  // The probe's result. Returns the size of segments from now on.
   std::uint16_t arrived(std::uint16_t mss) noexcept {
     const std::uint16_t now = tried_ > mss ? tried_ : mss;
     tried_ = 0;

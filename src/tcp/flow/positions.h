@@ -1,4 +1,4 @@
-// Where a flow stands: ends of its data and windows, bytes in flight. Functions of one flow.
+// A flow's positions: the ends of its data and windows, and bytes in flight. Functions of one flow.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace offpath::tcp {
 
-// Where the stream ends, as far as it was offered; a FIN is the number behind it.
+// The end of the offered stream; a FIN is the number behind it.
 [[nodiscard]] inline Sequence data_end(const Flow& flow) noexcept {
   return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.unacknowledged(), 1u << 30));
 }
@@ -20,17 +20,17 @@ namespace offpath::tcp {
   return flow.receive_next + (window >> flow.receive_scale << flow.receive_scale);
 }
 
-// The end of what may be received: no more than the peer was told, and less where the owner has shut the window.
+// The end of acceptable data: the announced window, or less if the owner has shut it.
 [[nodiscard]] inline Sequence allowed_edge(const Flow& flow) noexcept {
   return earlier(flow.receive_edge,
                  flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.room(), 1u << 30)));
 }
 
-// The window to announce, which moves the edge that the peer was told.
+// The window to announce, which moves the announced edge.
 [[nodiscard]] inline std::uint16_t advertise(Flow& flow) noexcept {
   const Sequence edge = window_edge(flow);
   const std::int32_t grown = edge - flow.receive_edge;
-  // Not by little at a time, or the peer would send little (RFC 9293, 3.8.6.2.2).
+  // Not in small steps, which would lead to small segments (RFC 9293, 3.8.6.2.2).
   const auto least = static_cast<std::int32_t>(
       std::min<std::uint64_t>(flow.mss, std::max<std::uint64_t>(flow.slow->buffer_bytes / 2, 1)));
   if (grown >= least) flow.receive_edge = edge;
@@ -53,7 +53,7 @@ inline void take_window(Flow& flow, std::uint32_t window, Sequence sequence, Seq
   return bytes > arrived ? bytes - arrived : 0;
 }
 
-// The flow's scoreboard, made if it has none.
+// The flow's scoreboard, made on demand.
 [[nodiscard]] inline Scoreboard& scoreboard(Flow& flow) {
   if (flow.slow->scoreboard == nullptr) flow.slow->scoreboard = std::make_unique<Scoreboard>(flow.una);
   return *flow.slow->scoreboard;

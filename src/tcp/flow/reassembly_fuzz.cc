@@ -1,4 +1,4 @@
-// Ranges in any order, overlapping in any way: what is known to be there is what a plain model of single bytes knows.
+// Ranges in any order, overlapping in any way, compared with a plain model of single bytes.
 #include <set>
 
 #include "base/bytes.h"

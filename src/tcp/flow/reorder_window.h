@@ -1,5 +1,5 @@
-// How late a segment may be before it counts as lost: RACK's reordering window (RFC 8985, 6.2, step 4). A quarter of
-// the shortest round trip; one quarter more for each round trip in which the peer reports by DSACK (RFC 2883) that a
+// The delay after which a segment counts as lost: RACK's reordering window (RFC 8985, 6.2, step 4). A quarter of the
+// shortest round trip; one quarter more for each round trip in which the peer reports by DSACK (RFC 2883) that a
 // retransmission was needless, until sixteen recoveries have passed without such a report.
 #pragma once
 
@@ -26,7 +26,7 @@ class ReorderWindow {
   }
   // A segment that was sent once has arrived after later ones.
   void saw_reordering() noexcept { seen_ = true; }
-  // Data arrived twice, so a loss was none. Counts once in a round trip.
+  // Data arrived twice, so a declared loss was wrong. Counts once in a round trip.
   void widen(Sequence una, Sequence next) noexcept {
     seen_ = true;
     if (widened_ && una < widened_until_) return;
@@ -40,9 +40,9 @@ class ReorderWindow {
     if (left_ > 0 && --left_ == 0) quarters_ = 1;
   }
 
-  // Order alone tells nothing on this path.
+  // Order alone proves no loss on this path.
   [[nodiscard]] bool seen() const noexcept { return seen_; }
-  // `never`: no round trip was measured. Until one of data was, it goes by the handshake's.
+  // `never`: no round trip was measured. The handshake's round trip is used until one of data was measured.
   [[nodiscard]] TimeNs window_ns(TimeNs smoothed_rtt_ns) const noexcept {
     if (smoothed_rtt_ns == 0) return never;
     const TimeNs shortest = shortest_us_ != 0 ? shortest_us_ * microsecond_ns : smoothed_rtt_ns;

@@ -1,5 +1,5 @@
-// State of a recovery: how much may leave while losses are repaired, and what to restore if nothing was lost. A flow
-// has one from its first loss on.
+// State of a recovery: the amount that may leave while losses are repaired, and the state to restore if nothing was
+// lost. A flow has one from its first loss on.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace offpath::tcp {
 
 // Proportional rate reduction (RFC 9937, which replaces RFC 6937): the window shrinks to its target while data arrives,
-// not at once; and where more was lost than the target allows for, it grows to it by slow start (PRR-SSRB).
+// not at once. If more was lost than the target allows for, it grows to the target by slow start (PRR-SSRB).
 class ProportionalRate {
  public:
   // `flight`: bytes on their way when the recovery began. `target`: the window when it ends.
@@ -43,7 +43,7 @@ class ProportionalRate {
   std::uint32_t arrived_ = 0, sent_ = 0, flight_ = 1, target_ = 0;
 };
 
-// F-RTO (RFC 5682): was a timeout spurious? Only where the peer sends no timestamps, which tell it at once (RFC 3522).
+// F-RTO (RFC 5682): was a timeout spurious? Only without timestamps, which decide at once (RFC 3522).
 enum class TimeoutTrial : std::uint8_t {
   none,
   first_answer,  // the first segment was sent again; an acknowledgement beyond it is followed by new data
@@ -55,18 +55,18 @@ struct Repair {
   Congestion before{};  // when it began
   TimeNs began = 0;
   Sequence from{}, until{};    // data in flight then
-  Sequence expires{};          // it is too late to undo it when this is acknowledged
+  Sequence expires{};          // undoing ends when this is acknowledged
   Sequence first{};            // of the first retransmission
   std::uint32_t first_ms = 0;  // when that left, in the clock of timestamps
-  std::uint32_t resent = 0;    // bytes sent again, less those that the peer reports twice
+  std::uint32_t resent = 0;    // bytes sent again, minus those reported as duplicates
   SequenceRange reported{};    // the last of these
   std::uint32_t trial_sent = 0;
   TimeoutTrial trial = TimeoutTrial::none;
-  bool may_undo = false;        // `before` is still worth something
-  bool trusts_reports = false;  // of data that arrived twice: they may be what shows that nothing was lost
+  bool may_undo = false;        // `before` may still be restored
+  bool trusts_reports = false;  // counts reports of data that arrived twice, which may show that nothing was lost
   bool asks_echo = false;       // the acknowledgement of the first retransmission has not come
   bool by_timeout = false;
-  bool of_probe = false;  // of a lost probe alone (path_search.h), which is `from` to `until`: nothing else was lost
+  bool of_probe = false;  // only a probe (path_search.h), `from` to `until`, was lost
 
   void begin_of_probe(SequenceRange probe) noexcept {
     *this = {};
@@ -75,7 +75,7 @@ struct Repair {
     of_probe = true;
   }
   void begin(const Congestion& congestion, Sequence una, Sequence next, bool timeout, TimeNs now) noexcept {
-    // Reports of what was sent again before would count for this recovery.
+    // Reports of earlier retransmissions would count for this recovery.
     const bool alone = resent == 0 || una >= until;
     *this = {};
     before = congestion;

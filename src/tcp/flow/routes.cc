@@ -1,10 +1,13 @@
 #include "tcp/flow/routes.h"
+
+#include <algorithm>
+
 #include "tcp/segment/neighbour_message.h"
 
 namespace offpath::tcp {
 
 void Routes::receive(const NeighbourMessage& message, TimeNs now) {
-  // A solicitation for an address that is still checked gets no answer.
+  // A solicitation for an address under duplicate detection gets no answer.
   if (!message.target.is_v4() && !message.reply && !own_.is_usable()) return overhear(message, now);
   own_.take(message, now);
   note_change();
@@ -20,7 +23,7 @@ void Routes::overhear(const NeighbourMessage& message, TimeNs now) {
   if (concerns(message)) neighbours_.overhear(message, now);
 }
 
-// Routers that are not used take no neighbour's place.
+// Unused routers take no entry of the neighbours' table.
 bool Routes::concerns(const NeighbourMessage& message) const noexcept {
   return !message.router_s || message.sender == context_.router;
 }
@@ -45,7 +48,10 @@ void Routes::note_change() {
 
 // If too many flows wait, the others try again by their timers.
 const MacAddress* Routes::wait_for_own(const Flow& flow, const IpAddress& hop) {
-  if (waiting_.size() < context_.options.neighbours.waiting_max)
+  const bool waits =
+      std::any_of(waiting_.begin() + static_cast<std::ptrdiff_t>(released_), waiting_.end(),
+                  [&](const auto& each) { return each.flow == flow.index && each.generation == flow.generation; });
+  if (!waits && waiting_.size() < context_.options.neighbours.waiting_max)
     waiting_.push_back({flow.index, hop, false, flow.generation});
   return nullptr;
 }
@@ -58,12 +64,21 @@ std::optional<Neighbours::Woken> Routes::next_woken(TimeNs now) {
     woken.found = !context_.is_duplicate;
     return woken;
   }
-  const auto woken = neighbours_.next_woken();
-  if (woken && !woken->found && woken->address == context_.router) {
-    own_.lose_router(now);
-    note_change();
+  while (auto woken = neighbours_.next_woken()) {
+    if (!woken->found && own_.take_silence(woken->address, now)) {
+      note_change();
+      // Flows that waited for a router try another one that may answer.
+      woken->address = context_.router;
+      woken->found = own_.has_router();
+    }
+    if (woken->flow != Neighbours::no_flow) return woken;
   }
-  return woken;
+  return std::nullopt;
+}
+
+void Routes::doubt(const Flow& flow, TimeNs now) {
+  const IpAddress hop = context_.next_hop(flow.key.remote.address);
+  if (hop == context_.router) neighbours_.doubt(hop, now);
 }
 
 void Routes::send_messages() {

@@ -9,7 +9,7 @@
 namespace offpath::tcp {
 
 struct RtoLimits {
-  // less than RFC 6298's second, as other stacks do; must exceed a peer's delayed ACK
+  // less than RFC 6298's second, as in other stacks; must exceed a peer's delayed ACK
   TimeNs minimum_ns = 200 * millisecond_ns;
   TimeNs maximum_ns = 60 * second_ns;
   TimeNs initial_ns = second_ns;
@@ -36,8 +36,8 @@ class RttEstimator {
 
   // 0: nothing was measured yet.
   [[nodiscard]] TimeNs smoothed_ns() const noexcept { return smoothed_us_ * microsecond_ns; }
-  // After `retries` timeouts in a row: each doubles it. A short one is repeated once. Those that follow are as long as
-  // usual, so that a series of them tells something of the peer and the path, and lasts (RFC 1122, 4.2.3.5).
+  // The timeout after `retries` timeouts in a row, each of which doubles it. A short one is repeated once; later ones
+  // have the usual length, so that a series lasts long enough to judge the peer and the path (RFC 1122, 4.2.3.5).
   [[nodiscard]] TimeNs timeout_ns(const RtoLimits& limits, std::uint32_t retries = 0) const noexcept {
     constexpr TimeNs usual_ns = RtoLimits{}.minimum_ns;
     TimeNs first = timeout_us_ == 0 ? std::max(limits.initial_ns, limits.minimum_ns) : timeout_us_ * microsecond_ns;

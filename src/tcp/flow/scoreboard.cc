@@ -15,7 +15,7 @@ void Scoreboard::delivered(const Hole& hole) noexcept {
 
 void Scoreboard::lose(Hole& hole) noexcept {
   if (hole.state != State::lost) ++losses_;
-  if (hole.state == State::resent) hole.at = 0;  // it can no longer tell of reordering
+  if (hole.state == State::resent) hole.at = 0;  // it cannot show reordering any more
   hole.state = State::lost;
 }
 
@@ -94,7 +94,7 @@ TimeNs Scoreboard::judge(const Rules& rules, TimeNs now) {
   Sequence behind = highest_;  // where the next hole begins
   TimeNs next_at = never;
   const bool by_time = rules.window_ns != never;
-  // Without reordering so far, whatever was overtaken during a recovery is lost (RFC 8985, 6.2 step 4).
+  // Without reordering so far, any hole that was overtaken during a recovery is lost (RFC 8985, 6.2 step 4).
   const TimeNs window = rules.counts && rules.recovers ? 0 : rules.window_ns;
   for (auto hole = holes_.rbegin(); hole != holes_.rend(); ++hole) {
     if (hole->end != behind) {
@@ -169,7 +169,7 @@ void Scoreboard::resent(SequenceRange part, Sequence next, TimeNs now) {
   if (before.begin < before.end) holes_.insert(hole, before);
 }
 
-// Neighbours of one state become one; if that is not enough, whatever touches, to be sent again.
+// Merges neighbours of one state; if that is not enough, any adjacent holes, which are then sent again.
 void Scoreboard::make_room() {
   for (const bool alike : {true, false}) {
     if (holes_.size() + 3 <= holes_max) return;

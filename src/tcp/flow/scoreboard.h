@@ -1,5 +1,5 @@
 // The bytes in flight that the receiver lacks: holes between what it acknowledged and the highest byte it reported
-// by SACK (RFC 2018, RFC 6675). There is one only while there is something to repair.
+// by SACK (RFC 2018, RFC 6675). A flow has one only while there is something to repair.
 //
 //   una          hole     hole          highest                 next
 //    |            |--|     |------|        |                      |
@@ -7,7 +7,7 @@
 //      (a hole, or nothing)   selected       in flight, not judged
 //
 // A hole is whole in one state: waiting (may be late only), lost (to be sent again), resent. A part that is sent again
-// becomes a hole of its own. Without SACK nothing is ever selected, and the same holes say what is to be sent again.
+// becomes a hole of its own. Without SACK nothing is ever selected, and the same holes determine retransmissions.
 #pragma once
 
 #include <optional>
@@ -20,53 +20,64 @@ namespace offpath::tcp {
 
 class Scoreboard {
  public:
-  // as many as a queue of half a megabyte leaves that overflows; each takes 32 bytes
+  // the holes of an overflowing queue of half a megabyte; each takes 32 bytes
   static constexpr std::size_t holes_max = 384, islands_max = holes_max / 4 * 3;
 
   explicit Scoreboard(Sequence una) : highest_(una), reported_(una) {}
 
-  // All before `una` has arrived.
+  // All data before `una` has arrived.
   void acknowledge(Sequence una);
 
-  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. While
-  // there are too many holes, what would add one is left out, and will be sent again for nothing.
+  // Takes a SACK block, without its impossible parts. Returns the number of newly reported bytes. While there are too
+  // many holes, parts that would add one are ignored, and will be sent again needlessly.
   std::uint32_t select(SequenceRange block, Sequence una, Sequence next, TimeNs now = 0);
 
-  // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown
-  // away what it had reported, as it may, and everything is.
+  // After a timeout: all data that was not selected is lost. If the first byte was selected too, the receiver has
+  // discarded reported data, which it may, and everything is lost.
   void lose_all(Sequence una, Sequence next);
-  // The segment at `una` is lost (RFC 6582, where there is no SACK).
+  // The segment at `una` is lost (RFC 6582, without SACK).
   void lose_front(Sequence una, std::uint32_t bytes, Sequence next);
-  // What tells a lost segment from a late one.
+  // The rules that distinguish lost segments from late ones.
   struct Rules {
     std::uint32_t mss = 0;
-    TimeNs round_trip_ns = 0;  // 0: not known
+    TimeNs round_trip_ns = 0;  // 0: unknown
     TimeNs window_ns = never;  // how late a segment may be (reorder_window.h); `never`: order alone decides
-    bool counts = true;        // three segments behind a hole tell that it is lost (RFC 6675, IsLost)
+    bool counts = true;        // three segments behind a hole mean that it is lost (RFC 6675, IsLost)
     bool recovers = false;     // losses are being repaired already
   };
-  // Declares holes lost (RFC 8985, 6.2): those that `rules` gives up by their order, and those that have been waiting
-  // for as long as it allows. Returns when the next one has waited so long; `never` if none has to.
+  // Declares holes lost (RFC 8985, 6.2) by their order or by their time, following `rules`. Returns the time of the
+  // next decision, or `never`.
   TimeNs judge(const Rules& rules, TimeNs now);
 
-  // All that is missing before the highest byte selected is lost: that byte left long after it (RFC 8985, 7.4).
+  // All data missing before the highest selected byte is lost: that byte left much later (RFC 8985, 7.4).
   void lose_waiting() noexcept;
 
-  // Nothing that was declared lost is: what was not sent again counts as waiting since `now`, or as not judged.
+  // No hole was lost: those not sent again count as waiting since `now`, or as not judged.
   void forgive(Sequence una, TimeNs now);
 
   // The first range to be sent again.
   [[nodiscard]] std::optional<SequenceRange> lost() const noexcept;
-  // The first bytes of it were sent, `next` being the first byte never sent.
+  // The first bytes of that range were sent; `next` is the first byte never sent.
   void resent(SequenceRange part, Sequence next, TimeNs now);
 
-  // Bytes that are on their way (RFC 6675, pipe).
+  // Bytes in flight (RFC 6675, pipe).
   [[nodiscard]] std::uint32_t in_flight(Sequence next) const noexcept;
-  [[nodiscard]] Sequence highest() const noexcept { return highest_; }     // byte selected, or what was acknowledged
-  [[nodiscard]] bool lost_only(SequenceRange range) const noexcept;        // nothing outside of it is
-  [[nodiscard]] std::uint32_t selected(Sequence una) const noexcept;       // bytes known to have arrived behind `una`
+  [[nodiscard]] Sequence highest() const noexcept { return highest_; }  // the highest selected byte, or the
+                                                                        // acknowledgement
+  [[nodiscard]] bool lost_only(SequenceRange range) const noexcept;     // no byte outside of it is lost
+  [[nodiscard]] std::uint32_t selected(Sequence una) const noexcept;    // bytes known to have arrived behind `una`
+  // Calls back with each range of arrived bytes behind `una`.
+  template <typename Take>
+  void each_selected(Sequence una, Take take) const {
+    Sequence begin = una;
+    for (const Hole& hole : holes_) {
+      if (hole.begin > begin) take(SequenceRange{begin, hole.begin});
+      begin = later(begin, hole.end);
+    }
+    if (highest_ > begin) take(SequenceRange{begin, highest_});
+  }
   [[nodiscard]] std::uint32_t losses() const noexcept { return losses_; }  // holes declared lost so far
-  // Something that was sent once has arrived after bytes that were sent later.
+  // Data that was sent once has arrived after bytes that were sent later.
   [[nodiscard]] bool saw_reordering() const noexcept { return saw_reordering_; }
   [[nodiscard]] bool empty() const noexcept { return holes_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return holes_.size(); }
@@ -78,7 +89,7 @@ class Scoreboard {
     State state;
     std::uint32_t order;  // of resent ones: how many were sent again before
     Sequence next;        // of resent ones: the first byte never sent, then
-    TimeNs at;            // of resent ones: when; of others: when bytes behind them arrived; 0: none have
+    TimeNs at;            // of resent ones: when; of others: when bytes behind them arrived, or 0
   };
   void delivered(const Hole& hole) noexcept;
   void lose(Hole& hole) noexcept;
@@ -86,9 +97,9 @@ class Scoreboard {
 
   std::vector<Hole> holes_;   // in their order
   Sequence highest_;          // bytes behind it are not judged
-  Sequence reported_;         // the highest one that has arrived: highest_, but for what was declared lost behind it
+  Sequence reported_;         // the highest byte that has arrived, apart from data declared lost behind it
   std::uint32_t order_ = 0;   // ranges sent again so far
-  std::uint32_t newest_ = 0;  // the newest of these of which something arrived, counted from 1
+  std::uint32_t newest_ = 0;  // the newest of these with arrived data, counted from 1
   std::uint32_t losses_ = 0;
   bool saw_reordering_ = false;
 };

@@ -1,20 +1,19 @@
-// One TCP, two stacks: a fast one that has all flows that are established, and a slow one that does how connections
-// begin and how they are forgotten: neighbours, handshakes, half-open connections and cookies, refusals, TIME-WAIT.
-// These are the two sides of what they say to each other. Each is told in the order in which things happened, which is
-// what keeps a flow from being in both, or in none.
+// One TCP, two stacks: the fast one has all established flows; the slow one begins and ends connections: neighbours,
+// handshakes, half-open connections and cookies, refusals, TIME-WAIT. These interfaces are the two directions of their
+// messages. Messages keep the order of events, so a flow is never in both stacks or in neither.
 //
 //   fast (the agent's)                                  slow (another process's)
 //   frames of no flow, or of neighbours  -- frame -->
 //   listen, connect                      -- … ----->    half-open connections, SYNs and their repetition
 //   the owner is asked, the flow begins  <- adopt ---   the handshake is done
-//                                        - confirmed->  what belongs to it is not kept any more; or declined: the peer
+//                                        - confirmed->  its segments are not kept any more; or declined: the peer
 //                                                       tries again
-//   what came in between is received     <- returned-   frames of flows that were handed over and not confirmed yet
-//   both directions have ended           - time_wait->  two minutes of answers, or what time_wait_ns says
+//   segments of that time are received   <- returned-   frames of flows that were handed over and not confirmed yet
+//   both directions have ended           - time_wait->  answers for two minutes, or for time_wait_ns
 //   the next hop of a flow               - resolve -->
 //                                        <- neighbour-
 //
-// A stack without either does all of it.
+// A stack without either does everything.
 #pragma once
 
 #include "tcp/flow/flow.h"
@@ -29,9 +28,10 @@ class SlowPath {
   virtual ~SlowPath() = default;
   // May be lost, as frames are. `of_neighbour`: ARP or neighbour discovery.
   virtual void frame(const ReceivedFrame& frame, bool of_neighbour) = 0;
-  virtual void listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) = 0;
+  virtual void listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes, const FlowOptions& options) = 0;
   virtual void stop_listening(IpFamily family, std::uint16_t port) = 0;
-  virtual void connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) = 0;
+  virtual void connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes,
+                       const FlowOptions& options) = 0;
   virtual void abandon(const FlowKey& key, std::uint32_t attempt) = 0;
   virtual void time_wait(const wire::TcpHandedFlow& flow) = 0;
   virtual void resolve(const IpAddress& address) = 0;

@@ -19,8 +19,8 @@ TimerWheel::TimerWheel(TimeNs now) noexcept : current_(static_cast<std::uint64_t
   for (auto& level : heads_) level.fill(nobody);
 }
 
-// The level is that of the highest digit in which the tick differs from the current one. So each slot taken of a level
-// lies behind the current digit, and time cannot pass one without emptying it.
+// The level is that of the highest digit in which the tick differs from the current one. So each used slot of a level
+// lies behind the current digit, and time cannot pass it without emptying it.
 TimerWheel::Place TimerWheel::place_of(std::uint64_t tick) const noexcept {
   const std::uint64_t differs = tick ^ current_;
   const unsigned level = differs == 0 ? 0 : (63 - static_cast<unsigned>(std::countl_zero(differs))) / slot_bits;
@@ -56,7 +56,7 @@ void TimerWheel::set(std::uint32_t timer, TimeNs due) {
   if (timer >= nodes_.size()) nodes_.resize(timer + 1);
   cancel(timer);
   if (due == never) return;
-  // Beyond what the wheels hold (centuries) a timer fires early.
+  // Beyond the range of the wheels (centuries) a timer fires early.
   nodes_[timer].tick = std::clamp(tick_of(due), current_, current_ | last_tick);
   link(timer);
 }

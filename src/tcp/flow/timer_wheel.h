@@ -1,5 +1,5 @@
-// Timers of very many flows: a hierarchy of wheels. Setting and cancelling take constant time, and what is not set
-// costs nothing. Reads no clock.
+// Timers of very many flows: a hierarchy of wheels. Setting and cancelling take constant time, and unset timers cost
+// nothing. Reads no clock.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 
 namespace offpath::tcp {
 
-// Each timer has a number, small and given by the owner: an index of its own table. One that fires is not set any more.
+// Each timer has a number, small and given by the owner: an index of its own table. A fired timer is not set any more.
 class TimerWheel {
  public:
-  static constexpr TimeNs tick_ns = 1 << 14;  // 16 us: nothing fires before its time, nor later than that
+  static constexpr TimeNs tick_ns = 1 << 14;  // 16 us: a timer fires at its time or up to that much later
 
   explicit TimerWheel(TimeNs now) noexcept;
 
   void set(std::uint32_t timer, TimeNs due);
   void cancel(std::uint32_t timer) noexcept;
-  [[nodiscard]] TimeNs due(std::uint32_t timer) const noexcept;  // `never`: it is not set
-  // Not after the earliest timer. It may be before it: then firing only sorts.
+  [[nodiscard]] TimeNs due(std::uint32_t timer) const noexcept;  // `never` if it is not set
+  // Not after the earliest timer. It may be before it; firing then only sorts.
   [[nodiscard]] TimeNs next_due() const noexcept;
 
-  // The earliest timer that is due, or `nobody`; to be called until that.
+  // The earliest timer that is due, or `nobody`; call it until it returns that.
   static constexpr std::uint32_t nobody = ~0u;
   [[nodiscard]] std::uint32_t fire(TimeNs now);
 
@@ -43,7 +43,7 @@ class TimerWheel {
   [[nodiscard]] Place place_of(std::uint64_t tick) const noexcept;
   void link(std::uint32_t timer) noexcept;
   void unlink(std::uint32_t timer) noexcept;
-  // The first slot that is taken: its level, its slot, and its first tick. False: there is none.
+  // The first used slot: its level, its slot, and its first tick. False: all are empty.
   [[nodiscard]] bool first_slot(Place& place, std::uint64_t& tick) const noexcept;
 
   std::uint64_t current_;  // no timer is before it

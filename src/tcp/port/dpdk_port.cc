@@ -7,7 +7,9 @@
 #include <rte_interrupts.h>
 #include <rte_ip.h>
 #include <rte_mbuf.h>
+#include <rte_ring.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -20,6 +22,8 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/sleep_flag.h"
+#include "tcp/port/core_of_frame.h"
 #include "tcp/port/dpdk_port_eal.h"
 #include "tcp/segment/ethernet.h"
 #include "tcp/segment/ipv4.h"
@@ -29,7 +33,7 @@ namespace offpath::tcp {
 namespace {
 
 constexpr std::uint16_t burst = 64;
-constexpr std::uint16_t queue = 0;
+constexpr int bursts_max = 4;                // of other cores' frames, before the own core goes on
 constexpr std::uint16_t descriptors = 1024;  // for each direction, or as many as the device has
 constexpr std::uint16_t mtu_max = 9216;
 constexpr std::size_t frame_bytes_max = 65'536 + 64;
@@ -44,6 +48,7 @@ constexpr TimeNs stuck_ns = 10 * millisecond_ns;
 constexpr std::uint64_t transmit_offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
                                             RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 constexpr std::uint64_t receive_offloads = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+constexpr std::uint64_t spread_by = RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_NONFRAG_IPV4_TCP;
 
 tl::unexpected<Failure> fail_dpdk(std::string_view device, std::string_view call, int result) {
   return fail(result == -ENODEV || result == -ENOENT ? Error::not_found : Error::io, "dpdk:{}: {}: {}", device, call,
@@ -116,88 +121,141 @@ std::uint16_t mtu_of_interface(unsigned index) {
   return static_cast<std::uint16_t>(std::clamp<int>(request.ifr_mtu, 0, mtu_max));
 }
 
-// ---- the port
+// ---- the device
 
-class DpdkPort final : public Port {
+// Frames of one core that arrived at other cores' queues, and what wakes it to look at them.
+class Inbox {
  public:
-  explicit DpdkPort(Probed device) noexcept : device_(std::move(device)) {}
-  ~DpdkPort() override { close(); }
-  DpdkPort(const DpdkPort&) = delete;
-  DpdkPort& operator=(const DpdkPort&) = delete;
+  [[nodiscard]] static Result<std::unique_ptr<Inbox>> make(const std::string& name, int socket) {
+    std::unique_ptr<Inbox> made(new Inbox());
+    made->ring_.reset(rte_ring_create(name.c_str(), descriptors, socket, RING_F_SC_DEQ));
+    if (!made->ring_) return fail(Error::no_memory, "a ring of DPDK: {}", what_eal_said(rte_errno));
+    made->bell_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!made->bell_) return fail_errno(errno, "eventfd");
+    return made;
+  }
+  ~Inbox() {
+    std::array<rte_mbuf*, burst> left;
+    while (const std::uint16_t count = take(left)) rte_pktmbuf_free_bulk(left.data(), count);
+  }
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
 
+  // ---- other cores: false if it is full
+  [[nodiscard]] bool put(rte_mbuf* frame) noexcept { return rte_ring_enqueue(ring_.get(), frame) == 0; }
+  void wake() noexcept {  // after fence_before_look()
+    if (flag_.take()) static_cast<void>(::eventfd_write(bell_.get(), 1));
+  }
+
+  // ---- its core
+  [[nodiscard]] std::uint16_t take(std::span<rte_mbuf*> frames) noexcept {
+    return static_cast<std::uint16_t>(rte_ring_sc_dequeue_burst(ring_.get(), reinterpret_cast<void**>(frames.data()),
+                                                                static_cast<unsigned>(frames.size()), nullptr));
+  }
+  [[nodiscard]] int bell() const noexcept { return bell_.get(); }
+  void fall_asleep() noexcept { flag_.set(); }  // it looks once more afterwards
+  void wake_up() noexcept {
+    flag_.clear();
+    eventfd_t rung;
+    static_cast<void>(::eventfd_read(bell_.get(), &rung));
+  }
+
+ private:
+  struct FreeRing {
+    void operator()(rte_ring* ring) const noexcept { rte_ring_free(ring); }
+  };
+  Inbox() = default;
+
+  std::unique_ptr<rte_ring, FreeRing> ring_;
+  Fd bell_;
+  std::uint64_t asleep_ = 0;
+  SleepFlag flag_{asleep_};
+};
+
+// What the ports of a device share.
+class DpdkDevice {
+ public:
+  DpdkDevice(Probed device, std::uint32_t cores) noexcept
+      : device_(std::move(device)), cores_(static_cast<std::uint16_t>(cores)) {}
   [[nodiscard]] Status start(const std::string& name);
 
-  std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
-  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override;
-  [[nodiscard]] PortCapabilities capabilities() const override { return capabilities_; }
-  [[nodiscard]] int wait_descriptor() const override { return waits_.get(); }
-  [[nodiscard]] bool fall_asleep(TimeNs now) override;
-  [[nodiscard]] bool link_up() const override;
-  [[nodiscard]] PortCounters counters() const override;
-  void close() override;
-  [[nodiscard]] TimeNs next_due() const override { return waits_ || !open_ ? never : look_at_; }
+  [[nodiscard]] std::uint16_t port() const noexcept { return device_.port(); }
+  [[nodiscard]] std::uint16_t cores() const noexcept { return cores_; }
+  [[nodiscard]] rte_mempool* pool() const noexcept { return pool_.get(); }
+  [[nodiscard]] const PortCapabilities& capabilities() const noexcept { return capabilities_; }
+  [[nodiscard]] std::uint64_t offloads() const noexcept { return transmit_offloads_; }
+  [[nodiscard]] bool has_interrupts() const noexcept { return interrupts_; }
+  [[nodiscard]] const char* driver() const noexcept { return driver_; }
+  [[nodiscard]] Inbox* inbox(std::uint32_t core) noexcept { return inboxes_.empty() ? nullptr : inboxes_[core].get(); }
+  [[nodiscard]] bool link_up() const;
 
  private:
   [[nodiscard]] int configure(const rte_eth_dev_info& info, bool interrupts, std::uint16_t mtu);
-  void find_wait_descriptor(bool interrupts);
-  void disarm();
-  void look(std::size_t room);
-  [[nodiscard]] bool take(rte_mbuf* arrived, ReceivedFrame& frame);
-  [[nodiscard]] rte_mbuf* mbuf_of(const FrameToSend& frame);
-  [[nodiscard]] static bool append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes);
-  void give_back() noexcept;
 
-  Pool pool_;  // destroyed after the device, which holds buffers of it
+  Pool pool_;                                    // destroyed after the device and the inboxes, which hold buffers of it
+  std::vector<std::unique_ptr<Inbox>> inboxes_;  // for each core; none if there is one
   Probed device_;
-  bool open_ = false;
+  std::uint16_t cores_;
   PortCapabilities capabilities_;
   std::uint64_t transmit_offloads_ = 0;
   std::uint16_t receive_descriptors_ = descriptors, transmit_descriptors_ = descriptors;
-
-  std::array<rte_mbuf*, burst> arrived_;  // the first ones belong to the caller until the next receive
-  std::uint16_t arrived_count_ = 0;
-  bool looked_ = false;                        // frames were found before falling asleep and are still to be returned
-  std::vector<std::vector<std::byte>> whole_;  // copies of frames that arrived in several buffers
-
-  Fd waits_;  // empty: the device is polled
-  bool armed_ = false;
-  TimeNs busy_at_ = 0, look_at_ = 0;
-  TimeNs stuck_since_ = never;
-  PortCounters counters_;
+  bool interrupts_ = false;
+  const char* driver_ = "";
+  std::array<std::uint8_t, 256> key_{};
 };
 
-int DpdkPort::configure(const rte_eth_dev_info& info, bool interrupts, std::uint16_t mtu) {
+int DpdkDevice::configure(const rte_eth_dev_info& info, bool interrupts, std::uint16_t mtu) {
   const std::uint16_t port = device_.port();
   rte_eth_conf wanted{};
   wanted.rxmode.mtu = mtu;
   wanted.rxmode.offloads = receive_offloads & info.rx_offload_capa;
   wanted.txmode.offloads = transmit_offloads_;
   wanted.intr_conf.rxq = interrupts;
-  int result = rte_eth_dev_configure(port, 1, 1, &wanted);
+  if (cores_ > 1 && (info.flow_type_rss_offloads & spread_by) != 0) {
+    // A key whose 16-bit words are equal gives both directions of a flow the same hash.
+    for (std::size_t i = 0; i < key_.size(); ++i) key_[i] = i % 2 == 0 ? 0x6d : 0x5a;
+    wanted.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    wanted.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & spread_by;
+    if (info.hash_key_size > 0) {
+      wanted.rx_adv_conf.rss_conf.rss_key = key_.data();
+      wanted.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
+    }
+  }
+  int result = rte_eth_dev_configure(port, cores_, cores_, &wanted);
   if (result == 0) result = rte_eth_dev_adjust_nb_rx_tx_desc(port, &receive_descriptors_, &transmit_descriptors_);
   if (result != 0) return result;
   const int socket = rte_eth_dev_socket_id(port);
   const auto memory_of = static_cast<unsigned>(socket);
   if (!pool_) {
     // One buffer holds a whole frame. The pool has as many as the device may hold in both directions, plus those that
-    // the stack reads, plus one burst to send: sending never waits for a buffer that only a later call would free.
+    // the stacks read or that wait for another core, plus one burst to send: sending never waits for a buffer that only
+    // a later call would free.
     const auto room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM +
                                                  std::max<std::size_t>(2048, ethernet_header_bytes + mtu + 8u));
     const unsigned per_frame = transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO ? segmentation_bytes_max / 2048 + 2 : 1;
-    const unsigned count = receive_descriptors_ + transmit_descriptors_ + 2u * burst + burst * per_frame;
-    pool_.reset(rte_pktmbuf_pool_create(fmt::format("offpath{}", port).c_str(), count, 0, 0, room, socket));
+    const unsigned waiting = cores_ > 1 ? descriptors : 0;
+    const unsigned count = receive_descriptors_ + transmit_descriptors_ + waiting + 2u * burst + burst * per_frame;
+    pool_.reset(rte_pktmbuf_pool_create(fmt::format("offpath{}", port).c_str(), count * cores_, 0, 0, room, socket));
     if (!pool_) return -rte_errno;
   }
-  result = rte_eth_rx_queue_setup(port, queue, receive_descriptors_, memory_of, nullptr, pool_.get());
-  if (result == 0) result = rte_eth_tx_queue_setup(port, queue, transmit_descriptors_, memory_of, nullptr);
+  for (std::uint16_t queue = 0; result == 0 && queue < cores_; ++queue) {
+    result = rte_eth_rx_queue_setup(port, queue, receive_descriptors_, memory_of, nullptr, pool_.get());
+    if (result == 0) result = rte_eth_tx_queue_setup(port, queue, transmit_descriptors_, memory_of, nullptr);
+  }
   return result == 0 ? rte_eth_dev_start(port) : result;
 }
 
-Status DpdkPort::start(const std::string& name) {
+Status DpdkDevice::start(const std::string& name) {
   const std::uint16_t port = device_.port();
   rte_eth_dev_info info{};
   if (const int result = rte_eth_dev_info_get(port, &info); result != 0)
     return fail_dpdk(name, "rte_eth_dev_info_get", result);
+  if (const unsigned queues = std::min(info.max_rx_queues, info.max_tx_queues); queues < cores_)
+    return fail(Error::unsupported,
+                "dpdk:{}: it has {} queue{} and tcp.cores = {} takes one for each core: fewer cores, or more queues "
+                "(virtual devices: qpairs={}, queues={})",
+                name, queues, queues == 1 ? "," : "s,", cores_, cores_, cores_);
+  driver_ = info.driver_name;
   std::uint16_t mtu = 0;
   if (const int result = rte_eth_dev_get_mtu(port, &mtu); result != 0)
     return fail_dpdk(name, "rte_eth_dev_get_mtu", result);
@@ -210,14 +268,13 @@ Status DpdkPort::start(const std::string& name) {
   const bool segments =
       (transmit_offloads_ & segmentation) == segmentation && std::string_view(info.driver_name) != "net_tap";
   if (!segments) transmit_offloads_ &= RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
-  bool interrupts = true;
-  int result = configure(info, interrupts, mtu);
+  interrupts_ = true;
+  int result = configure(info, interrupts_, mtu);
   if (result != 0) {
-    interrupts = false;
-    result = configure(info, interrupts, mtu);
+    interrupts_ = false;
+    result = configure(info, interrupts_, mtu);
   }
   if (result != 0) return fail_dpdk(name, "it cannot be configured and started", result);
-  open_ = true;
   rte_ether_addr mac{};
   if (const int got = rte_eth_macaddr_get(port, &mac); got != 0) return fail_dpdk(name, "rte_eth_macaddr_get", got);
   std::memcpy(capabilities_.mac.data(), mac.addr_bytes, capabilities_.mac.size());
@@ -230,30 +287,106 @@ Status DpdkPort::start(const std::string& name) {
     const std::uint32_t bytes = std::min<std::uint32_t>(segmentation_bytes_max, (pieces - 1) * room);
     capabilities_.segmentation_bytes = bytes >= 2u * mtu ? bytes : 0;
   }
-  find_wait_descriptor(interrupts);
-  log(LogLevel::info, "dpdk:{}: driver {}, MTU {}, checksums {}, segmentation {}, {}, link {}", name, info.driver_name,
-      mtu, capabilities_.checksum ? "by it" : "in software",
-      capabilities_.segmentation_bytes != 0 ? "by it" : "in software", waits_ ? "wakes the agent" : "polled",
-      link_up() ? "up" : "down");
-  static_cast<void>(what_eal_said(0));  // discards messages of calls that succeeded
+  for (std::uint16_t core = 0; cores_ > 1 && core < cores_; ++core) {
+    OFP_ASSIGN(auto inbox, Inbox::make(fmt::format("offpath{}.{}", port, core), rte_eth_dev_socket_id(port)));
+    inboxes_.push_back(std::move(inbox));
+  }
+  return {};
+}
+
+bool DpdkDevice::link_up() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(device_.port(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+// ---- the port
+
+class DpdkPort final : public Port {
+ public:
+  DpdkPort(std::shared_ptr<DpdkDevice> device, std::uint16_t core) noexcept
+      : device_(std::move(device)), queue_(core), inbox_(device_->inbox(core)) {}
+  ~DpdkPort() override { close(); }
+  DpdkPort(const DpdkPort&) = delete;
+  DpdkPort& operator=(const DpdkPort&) = delete;
+
+  [[nodiscard]] Status start();
+  [[nodiscard]] bool is_polled() const noexcept { return polled_; }
+
+  std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
+  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override;
+  [[nodiscard]] PortCapabilities capabilities() const override { return capabilities_; }
+  [[nodiscard]] int wait_descriptor() const override {
+    if (waits_) return waits_.get();
+    return interrupts_ ? interrupts_.get() : open_ && inbox_ != nullptr ? inbox_->bell() : -1;
+  }
+  [[nodiscard]] bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] bool link_up() const override { return open_ && device_->link_up(); }
+  [[nodiscard]] PortCounters counters() const override;
+  void close() override;
+  [[nodiscard]] TimeNs next_due() const override { return polled_ && open_ ? look_at_ : never; }
+
+ private:
+  void find_interrupts();
+  void wake_up();
+  [[nodiscard]] bool look(std::size_t room, TimeNs now);
+  [[nodiscard]] std::uint16_t hand_over(std::uint16_t first, std::uint16_t count);
+  [[nodiscard]] bool take(rte_mbuf* arrived, ReceivedFrame& frame);
+  [[nodiscard]] rte_mbuf* mbuf_of(const FrameToSend& frame);
+  [[nodiscard]] static bool append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes);
+  void give_back() noexcept;
+
+  std::shared_ptr<DpdkDevice> device_;  // empty: closed
+  std::uint16_t queue_;
+  Inbox* inbox_;  // null: this is the only core
+  bool open_ = false;
+  PortCapabilities capabilities_;
+
+  std::array<rte_mbuf*, burst> arrived_;  // the first ones belong to the caller until the next receive
+  std::uint16_t arrived_count_ = 0;
+  bool looked_ = false;                        // frames were found before falling asleep and are still to be returned
+  std::vector<std::vector<std::byte>> whole_;  // copies of frames that arrived in several buffers
+
+  Fd interrupts_, waits_;  // DPDK's epoll set; a set of that and the inbox's bell, if there are both
+  bool polled_ = false;    // the device wakes nobody
+  bool asleep_ = false;
+  TimeNs busy_at_ = 0, look_at_ = 0;
+  TimeNs stuck_since_ = never;
+  PortCounters counters_;
+};
+
+Status DpdkPort::start() {
+  open_ = true;
+  capabilities_ = device_->capabilities();
+  if (device_->has_interrupts()) find_interrupts();
+  polled_ = !interrupts_;
+  if (polled_ || inbox_ == nullptr) return {};
+  waits_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!waits_) return fail_errno(errno, "epoll_create1");
+  for (const int fd : {interrupts_.get(), inbox_->bell()}) {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    if (::epoll_ctl(waits_.get(), EPOLL_CTL_ADD, fd, &wanted) != 0) return fail_errno(errno, "EPOLL_CTL_ADD");
+  }
   return {};
 }
 
 // A device whose interrupts cannot be armed is polled periodically, even if it has a descriptor.
-void DpdkPort::find_wait_descriptor(bool interrupts) {
-  if (!interrupts || rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return;
-  static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
+void DpdkPort::find_interrupts() {
+  if (rte_eth_dev_rx_intr_enable(device_->port(), queue_) != 0) return;
+  static_cast<void>(rte_eth_dev_rx_intr_disable(device_->port(), queue_));
   // An epoll set of DPDK's: it knows how to read each driver's descriptor.
-  Fd waits(::epoll_create1(EPOLL_CLOEXEC));
-  if (waits && rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits.get(), RTE_INTR_EVENT_ADD, nullptr) == 0)
-    waits_ = std::move(waits);
+  Fd set(::epoll_create1(EPOLL_CLOEXEC));
+  if (set && rte_eth_dev_rx_intr_ctl_q(device_->port(), queue_, set.get(), RTE_INTR_EVENT_ADD, nullptr) == 0)
+    interrupts_ = std::move(set);
 }
 
-void DpdkPort::disarm() {
+void DpdkPort::wake_up() {
+  asleep_ = false;
+  if (inbox_ != nullptr) inbox_->wake_up();
+  if (!interrupts_) return;
   rte_epoll_event event;
-  static_cast<void>(rte_epoll_wait(waits_.get(), &event, 1, 0));
-  static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
-  armed_ = false;
+  static_cast<void>(rte_epoll_wait(interrupts_.get(), &event, 1, 0));
+  static_cast<void>(rte_eth_dev_rx_intr_disable(device_->port(), queue_));
 }
 
 void DpdkPort::give_back() noexcept {
@@ -264,43 +397,84 @@ void DpdkPort::give_back() noexcept {
 void DpdkPort::close() {
   if (!std::exchange(open_, false)) return;
   give_back();
-  if (waits_)
-    static_cast<void>(rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits_.get(), RTE_INTR_EVENT_DEL, nullptr));
+  if (interrupts_)
+    static_cast<void>(
+        rte_eth_dev_rx_intr_ctl_q(device_->port(), queue_, interrupts_.get(), RTE_INTR_EVENT_DEL, nullptr));
   waits_.reset();
-  armed_ = false;
-  device_ = Probed();
-  pool_.reset();
+  interrupts_.reset();
+  device_.reset();
 }
 
-bool DpdkPort::link_up() const {
-  rte_eth_link link{};
-  return open_ && rte_eth_link_get_nowait(device_.port(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
-}
-
+// The device's own counts are in the first core's counters.
 PortCounters DpdkPort::counters() const {
   PortCounters counters = counters_;
   rte_eth_stats device{};
-  if (!open_ || rte_eth_stats_get(device_.port(), &device) != 0) return counters;
+  if (!open_ || queue_ != 0 || rte_eth_stats_get(device_->port(), &device) != 0) return counters;
   counters.dropped_in += device.imissed + device.ierrors + device.rx_nombuf;
   return counters;
 }
 
 // ---- receiving
 
-void DpdkPort::look(std::size_t room) {
-  give_back();
-  arrived_count_ = rte_eth_rx_burst(device_.port(), queue, arrived_.data(),
-                                    static_cast<std::uint16_t>(std::min<std::size_t>(room, burst)));
+// Gives frames of other cores to these, and returns how many of its own are left, from `first`.
+std::uint16_t DpdkPort::hand_over(std::uint16_t first, std::uint16_t count) {
+  std::uint64_t others = 0;  // a bit for each
+  std::uint16_t own = 0;
+  for (std::uint16_t i = first; i < first + count; ++i) {
+    rte_mbuf* const frame = arrived_[i];
+    const std::uint32_t core =
+        core_of_frame(Bytes(rte_pktmbuf_mtod(frame, const std::byte*), frame->data_len), device_->cores());
+    if (core == queue_) {
+      arrived_[first + own++] = frame;
+    } else if (device_->inbox(core)->put(frame)) {
+      others |= std::uint64_t{1} << core;
+    } else {
+      rte_pktmbuf_free(frame);
+      ++counters_.dropped_in;
+    }
+  }
+  if (others != 0) fence_before_look();
+  for (std::uint32_t core = 0; others >> core != 0; ++core)
+    if ((others >> core & 1) != 0) device_->inbox(core)->wake();
+  return own;
 }
 
-bool DpdkPort::fall_asleep(TimeNs) {
-  if (!waits_) return true;
-  if (!armed_ && rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return false;
-  armed_ = true;
-  // Frames that arrived before the interrupt was armed raise none.
-  if (!looked_) look(burst);
+// Whether the queue or the inbox had frames, of whichever core. Its own are in arrived_.
+bool DpdkPort::look(std::size_t room, TimeNs now) {
+  give_back();
+  const auto most = static_cast<std::uint16_t>(std::min<std::size_t>(room, burst));
+  const auto take_handed = [&](std::size_t until) {
+    if (inbox_ == nullptr) return;
+    const std::uint16_t count = inbox_->take(std::span(arrived_).first(until).subspan(arrived_count_));
+    arrived_count_ = static_cast<std::uint16_t>(arrived_count_ + count);
+  };
+  // A full inbox leaves half of the room to the queue, where frames of other cores wait as well.
+  take_handed(most / 2u);
+  bool found = false;
+  // Frames of other cores take no room, so the queue may have more after a full burst of them.
+  for (int left = bursts_max; left > 0 && arrived_count_ < most; --left) {
+    const auto wanted = static_cast<std::uint16_t>(most - arrived_count_);
+    const std::uint16_t count = rte_eth_rx_burst(device_->port(), queue_, &arrived_[arrived_count_], wanted);
+    found = found || count > 0;
+    const std::uint16_t own = inbox_ == nullptr ? count : hand_over(arrived_count_, count);
+    arrived_count_ = static_cast<std::uint16_t>(arrived_count_ + own);
+    if (count < wanted || own > 0) break;
+  }
+  take_handed(most);
+  found = found || arrived_count_ > 0;
+  if (found) busy_at_ = now;
+  return found;
+}
+
+bool DpdkPort::fall_asleep(TimeNs now) {
+  if (wait_descriptor() < 0) return true;
+  if (!asleep_ && interrupts_ && rte_eth_dev_rx_intr_enable(device_->port(), queue_) != 0) return false;
+  asleep_ = true;
+  if (inbox_ != nullptr) inbox_->fall_asleep();
+  // Frames that arrived before the interrupt was armed raise none. Behind those of other cores there may be more.
+  const bool found = looked_ || look(burst, now);
   looked_ = arrived_count_ > 0;
-  return !looked_;
+  return !found;
 }
 
 bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
@@ -323,6 +497,7 @@ bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
   // checks and counts a bad one.
   const std::uint64_t checksum = arrived->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
   frame.checksum_verified = checksum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || checksum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
+  frame.segment_bytes = arrived->ol_flags & RTE_MBUF_F_RX_LRO ? arrived->tso_segsz : std::uint16_t{0};
   ++counters_.frames_in;
   counters_.bytes_in += bytes;
   return true;
@@ -330,10 +505,9 @@ bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
 
 std::size_t DpdkPort::receive(std::span<ReceivedFrame> frames, TimeNs now) {
   if (!open_) return 0;
-  if (armed_) disarm();
-  if (!looked_) look(frames.size());
+  if (asleep_) wake_up();
+  if (!looked_) static_cast<void>(look(frames.size(), now));
   looked_ = false;
-  if (arrived_count_ > 0) busy_at_ = now;
   look_at_ = now + std::clamp((now - busy_at_) / 8, look_soonest_ns, look_latest_ns);
   whole_.clear();
   std::size_t taken = 0;
@@ -368,11 +542,11 @@ bool DpdkPort::append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes
 
 // Null if no buffer is left.
 rte_mbuf* DpdkPort::mbuf_of(const FrameToSend& frame) {
-  rte_mbuf* const first = rte_pktmbuf_alloc(pool_.get());
+  rte_mbuf* const first = rte_pktmbuf_alloc(device_->pool());
   if (first == nullptr) return nullptr;
   rte_mbuf* last = first;
-  bool good = append(first, last, pool_.get(), Bytes(frame.header).first(frame.header_bytes));
-  for (const Bytes& part : frame.payload) good = good && append(first, last, pool_.get(), part);
+  bool good = append(first, last, device_->pool(), Bytes(frame.header).first(frame.header_bytes));
+  for (const Bytes& part : frame.payload) good = good && append(first, last, device_->pool(), part);
   if (!good) {
     rte_pktmbuf_free(first);
     return nullptr;
@@ -386,7 +560,7 @@ rte_mbuf* DpdkPort::mbuf_of(const FrameToSend& frame) {
   if (frame.segment_bytes != 0 && frame.payload_bytes() > frame.segment_bytes) {
     first->ol_flags |= RTE_MBUF_F_TX_TCP_SEG;
     first->tso_segsz = frame.segment_bytes;
-    if (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) {
+    if (device_->offloads() & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) {
       first->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
       ip->hdr_checksum = 0;
     }
@@ -406,8 +580,8 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
   bool room = made == count;
   while (sent < made) {
     const std::uint16_t ready =
-        rte_eth_tx_prepare(device_.port(), queue, &mbufs[sent], static_cast<std::uint16_t>(made - sent));
-    const std::uint16_t taken = rte_eth_tx_burst(device_.port(), queue, &mbufs[sent], ready);
+        rte_eth_tx_prepare(device_->port(), queue_, &mbufs[sent], static_cast<std::uint16_t>(made - sent));
+    const std::uint16_t taken = rte_eth_tx_burst(device_->port(), queue_, &mbufs[sent], ready);
     for (const FrameToSend& frame : frames.subspan(sent, taken)) counters_.bytes_out += frame.bytes();
     counters_.frames_out += taken;
     sent = static_cast<std::uint16_t>(sent + taken);
@@ -430,14 +604,28 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
 
 }  // namespace
 
-Result<std::unique_ptr<Port>> open_dpdk(const DpdkOptions& options) {
+Result<std::vector<std::unique_ptr<Port>>> open_dpdk(const DpdkOptions& options) {
   if (options.device.empty() || options.device.find('\0') != std::string::npos)
     return fail(Error::invalid, "'dpdk:{}' does not name a device", brief(options.device));
   OFP_TRY(begin_eal(options.arguments));
-  OFP_ASSIGN(Probed device, probe(options.device));
-  auto port = std::make_unique<DpdkPort>(std::move(device));
-  OFP_TRY(port->start(options.device));
-  return port;
+  OFP_ASSIGN(Probed probed, probe(options.device));
+  const auto device = std::make_shared<DpdkDevice>(std::move(probed), options.cores);
+  OFP_TRY(device->start(options.device));
+  std::vector<std::unique_ptr<Port>> ports;
+  bool is_polled = false;
+  for (std::uint16_t core = 0; core < device->cores(); ++core) {
+    auto port = std::make_unique<DpdkPort>(device, core);
+    OFP_TRY(port->start());
+    is_polled = port->is_polled();
+    ports.push_back(std::move(port));
+  }
+  const PortCapabilities& capabilities = device->capabilities();
+  log(LogLevel::info, "dpdk:{}: driver {}, {} queue{}, MTU {}, checksums {}, segmentation {}, {}, link {}",
+      options.device, device->driver(), device->cores(), device->cores() == 1 ? "" : "s", capabilities.mtu,
+      capabilities.checksum ? "by it" : "in software", capabilities.segmentation_bytes != 0 ? "by it" : "in software",
+      is_polled ? "polled" : "wakes the agent", device->link_up() ? "up" : "down");
+  static_cast<void>(what_eal_said(0));  // discards messages of calls that succeeded
+  return ports;
 }
 
 }  // namespace offpath::tcp

@@ -3,7 +3,7 @@
 
 namespace offpath::tcp {
 
-Result<std::unique_ptr<Port>> open_dpdk(const DpdkOptions& options) {
+Result<std::vector<std::unique_ptr<Port>>> open_dpdk(const DpdkOptions& options) {
   return fail(Error::unsupported,
               "dpdk:{}: this agent is built without DPDK; build it with -DOFFPATH_DPDK=ON, which takes libdpdk-dev",
               options.device);

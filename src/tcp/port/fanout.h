@@ -20,7 +20,7 @@ namespace offpath::tcp {
 
 class Fanout {
  public:
-  // Adds the next core's socket, which is bound and takes nothing so far (packet_filter.h).
+  // Adds the next core's socket, which is bound and takes no frames yet (packet_filter.h).
   [[nodiscard]] Status join(int fd);
   // All sockets have joined: each takes the frames steered to it from now on (packet_filter.h).
   [[nodiscard]] Status begin(const std::optional<FrameTargets>& targets);

@@ -1,4 +1,4 @@
-// A port that passes on what received frames say of neighbours: for the cores to which such frames are not steered.
+// A port that forwards neighbours' messages in received frames to cores to which such frames are not steered.
 #pragma once
 
 #include <functional>

@@ -37,16 +37,16 @@ namespace {
 
 using Label = FilterProgram::Label;
 
-// What a datagram of the stack's own IPv4 address has to be.
-void take_ipv4(FilterProgram& program, const IpAddress& own, Label& takes, Label& drops) {
+// The conditions on a datagram to the stack's own IPv4 address.
+void take_ipv4(FilterProgram& program, const FrameTargets& targets, Label& takes, Label& drops) {
   constexpr std::uint32_t offset_or_more = 0x3fff;
   program.load(BPF_W, filter_network + 16);
-  program.jump_unless(own.v4(), drops);
+  program.jump_unless(targets.v4.v4(), drops);
   program.load(BPF_H, filter_network + 6);
   program.add(BPF_ALU | BPF_AND | BPF_K, offset_or_more);
   program.jump_unless(0, drops);
   program.load(BPF_B, filter_network + 9);
-  program.jump_if(protocol_tcp, takes);
+  if (targets.tcp) program.jump_if(protocol_tcp, takes);
   program.jump_unless(protocol_icmp, drops);
   program.load(BPF_B, filter_network);
   program.add(BPF_ALU | BPF_AND | BPF_K, 15);
@@ -67,7 +67,7 @@ void take_ipv6(FilterProgram& program, const FrameTargets& targets, Label& takes
     program.jump_unless(targets.v6.word(word), other);
   }
   program.load(BPF_B, next_header_at);
-  program.jump_if(protocol_tcp, takes);
+  if (targets.tcp) program.jump_if(protocol_tcp, takes);
   if (!targets.steered)
     for (const std::uint8_t extension : extensions) program.jump_if(extension, takes);
   program.jump_unless(protocol_icmpv6, drops);
@@ -86,7 +86,7 @@ void take_ipv6(FilterProgram& program, const FrameTargets& targets, Label& takes
   for (const std::uint8_t type : {nd_router_advertisement, nd_neighbour_solicitation, nd_neighbour_advertisement})
     program.jump_if(type, takes);
   program.jump(drops);
-  // Routers ask behind an option of eight bytes who listens to a group.
+  // Routers' queries for listeners of a group follow an option of eight bytes.
   program.place(options);
   program.load(BPF_B, icmpv6_type_at + 8);
   program.jump_if(mld_query, takes);
@@ -114,7 +114,7 @@ std::vector<sock_filter> taking_program(const std::optional<FrameTargets>& targe
     if (!targets->v6.is_unspecified()) program.jump_if(ETH_P_IPV6, v6);
     program.jump(drops);
     program.place(v4);
-    if (!targets->v4.is_unspecified()) take_ipv4(program, targets->v4, takes, drops);
+    if (!targets->v4.is_unspecified()) take_ipv4(program, *targets, takes, drops);
     program.place(v6);
     if (!targets->v6.is_unspecified()) take_ipv6(program, *targets, takes, drops);
   }

@@ -71,7 +71,7 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
   return header;
 }
 
-// The interface receives what is sent to these groups as long as the socket is open.
+// The interface receives frames to these groups as long as the socket is open.
 Status join_groups(int socket, int interface, const IpAddress& address) {
   for (const MacAddress& group : {group_mac(address), multicast_mac(all_nodes)}) {
     packet_mreq wanted{};
@@ -171,6 +171,7 @@ bool PacketPort::take(std::size_t buffer, std::size_t bytes, ReceivedFrame& fram
   const auto header = load<VirtioHeader>(buffers_[buffer].get());
   // A checksum that is still to be completed belongs to a frame of this machine, which nothing can have damaged.
   frame.checksum_verified = (header.flags & (needs_checksum | checksum_is_valid)) != 0;
+  frame.segment_bytes = header.gso_type != 0 ? header.segment_bytes : std::uint16_t{0};
   frame.bytes = Bytes(buffers_[buffer].get() + virtio_bytes, bytes - virtio_bytes);
   ++counters_.frames_in;
   counters_.bytes_in += frame.bytes.size();

@@ -1,6 +1,6 @@
-// Where frames come from and go to. Read this first. Implementations: packet_port.h (the kernel's devices), dpdk_port.h
-// (DPDK's), testing/tcp/memory_port.h (another stack in this process); port_decorator.h is the base of ports that wrap
-// another one.
+// The interface between a stack and a device. Read this first. Implementations: packet_port.h (the kernel's devices),
+// xdp_port.h (the same by AF_XDP), dpdk_port.h (DPDK's), testing/tcp/memory_port.h (another stack in this process);
+// port_decorator.h is the base of ports that wrap another one.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Ports in memory: frames arrive, are segmented as cards would do it, and meet the requested faults and no others.
+// Ports in memory: frames arrive, are segmented as by cards, and meet exactly the requested faults.
 #include <gtest/gtest.h>
 
 #include <unistd.h>

@@ -9,10 +9,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "tcp/port/bpf_program.h"
 
 namespace offpath::tcp {
 
@@ -21,26 +23,26 @@ namespace {
 constexpr std::uint32_t attach_tcx_ingress = 46;  // BPF_TCX_INGRESS, which older headers lack
 constexpr std::int32_t drop = 2, go_on = -1;      // TCX_DROP, TCX_NEXT
 
-constexpr bpf_insn instruction(int code, std::uint8_t to, std::uint8_t from, std::int16_t offset,
-                               std::int32_t immediate) noexcept {
-  return {static_cast<std::uint8_t>(code), to, from, offset, immediate};
-}
-
-// The IPv4 header is at SKF_NET_OFF, whatever precedes it.
-std::array<bpf_insn, 11> program_of(const IpAddress& address) noexcept {
-  constexpr std::uint8_t context = 6, first = 1, word = 2;
+// The IPv4 header is at SKF_NET_OFF, whatever precedes it. Loads by that offset take the context in register 6, and end
+// the program with 0 (TCX_PASS) where the frame is shorter.
+std::vector<bpf_insn> program_of(const IpAddress& address) {
+  constexpr int result = 0, argument = 1, protocol = 2, context = 6;
   constexpr std::int32_t protocol_at = SKF_NET_OFF + 9, target_at = SKF_NET_OFF + 16;
-  return {instruction(BPF_ALU64 | BPF_MOV | BPF_X, context, first, 0, 0),
-          instruction(BPF_LDX | BPF_MEM | BPF_W, word, first, offsetof(__sk_buff, protocol), 0),
-          instruction(BPF_JMP | BPF_JNE | BPF_K, word, 0, 6, htons(ETH_P_IP)),
-          instruction(BPF_LD | BPF_ABS | BPF_W, 0, 0, 0, target_at),
-          instruction(BPF_JMP32 | BPF_JNE | BPF_K, 0, 0, 4, static_cast<std::int32_t>(address.v4())),
-          instruction(BPF_LD | BPF_ABS | BPF_B, 0, 0, 0, protocol_at),
-          instruction(BPF_JMP | BPF_JNE | BPF_K, 0, 0, 2, IPPROTO_TCP),
-          instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, drop),
-          instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-          instruction(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, go_on),
-          instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
+  BpfProgram program;
+  BpfProgram::Label others;
+  program.copy(context, argument);
+  program.load(BPF_W, protocol, argument, offsetof(__sk_buff, protocol));
+  program.jump_unless(protocol, htons(ETH_P_IP), others);
+  program.add(BPF_LD | BPF_ABS | BPF_W, 0, 0, 0, target_at);
+  program.jump_unless(result, address.v4(), others);
+  program.add(BPF_LD | BPF_ABS | BPF_B, 0, 0, 0, protocol_at);
+  program.jump_unless(result, IPPROTO_TCP, others);
+  program.set(result, drop);
+  program.exit();
+  program.place(others);
+  program.set(result, go_on);
+  program.exit();
+  return program.take();
 }
 
 int bpf(int command, bpf_attr& attributes) noexcept {
@@ -63,7 +65,7 @@ Result<SharedAddress> SharedAddress::begin(const std::string& interface, const I
   bpf_attr attributes{};
   attributes.prog_type = BPF_PROG_TYPE_SCHED_CLS;
   attributes.insns = reinterpret_cast<std::uintptr_t>(program.data());
-  attributes.insn_cnt = program.size();
+  attributes.insn_cnt = static_cast<std::uint32_t>(program.size());
   attributes.license = reinterpret_cast<std::uintptr_t>("Apache-2.0");
   const Fd loaded(bpf(BPF_PROG_LOAD, attributes));
   if (!loaded) return failed("BPF_PROG_LOAD", errno);

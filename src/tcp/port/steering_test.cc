@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "tcp/port/core_of_frame.h"
 #include "tcp/port/packet_filter.h"
 #include "tcp/segment/icmp.h"
 #include "tcp/segment/ip_packet.h"
@@ -132,7 +133,7 @@ TEST_F(TakesFrames, OfIpv6ForTheAddressAndItsGroups) {
   EXPECT_FALSE(takes(frame_of({other6, own6, 0, 0}, udp)));
   EXPECT_FALSE(takes(frame_of({other6, own6, 0, 0}, fragment_header)));
   EXPECT_FALSE(takes(ethernet(ethertype_ipv6)));
-  // Which core has a flow is not known where its header is elsewhere.
+  // A flow's core is unknown if its header is at another place.
   for (const int extension : {0, 43, 60}) {
     const auto frame = frame_of({other6, own6, 0, 0}, static_cast<std::uint8_t>(extension));
     EXPECT_TRUE(takes(frame)) << extension;
@@ -140,10 +141,29 @@ TEST_F(TakesFrames, OfIpv6ForTheAddressAndItsGroups) {
   }
 }
 
+TEST_F(TakesFrames, WithoutTcpWhereThatComesByAnotherWay) {
+  for (const bool is_steered : {false, true}) {
+    const auto program = taking_program(FrameTargets{own, own6, is_steered, false});
+    EXPECT_EQ(run_filter(program, frame_of({other, own, 0, 0}, protocol_tcp)), 0u);
+    EXPECT_EQ(run_filter(program, frame_of({other6, own6, 0, 0}, protocol_tcp)), 0u);
+    EXPECT_EQ(run_filter(program, icmp(own, icmp_unreachable)), ~0u);
+    EXPECT_EQ(run_filter(program, icmp(own6, icmpv6_too_big)), ~0u);
+    EXPECT_EQ(run_filter(program, icmp(all_nodes, nd_neighbour_solicitation)), ~0u);
+    EXPECT_EQ(run_filter(program, ethernet(ethertype_arp)), ~0u);
+    EXPECT_EQ(run_filter(program, frame_of({other6, own6, 0, 0}, 60)), is_steered ? 0u : ~0u);
+  }
+}
+
 class Steering : public testing::TestWithParam<std::uint32_t> {
  protected:
   std::mt19937_64 random{GetParam()};
   std::vector<sock_filter> program = steering_program(GetParam());
+  // The results of the kernel's program, and of the agent's own steering.
+  std::uint32_t core(const std::vector<std::byte>& frame) {
+    const std::uint32_t found = run_filter(program, frame);
+    EXPECT_EQ(core_of_frame(frame, GetParam()), found);
+    return found;
+  }
   IpAddress any_address(IpFamily family) {
     if (family == IpFamily::v4) return ipv4(static_cast<std::uint32_t>(random()));
     IpAddress made;
@@ -162,7 +182,7 @@ TEST_P(Steering, OfTheKernelIsTheAgents) {
   for (int i = 0; i < 2000; ++i)
     for (const IpFamily family : families) {
       const Quad quad = any(family);
-      EXPECT_EQ(run_filter(program, frame_of(quad, protocol_tcp, any_options(family))), quad.core(GetParam()));
+      EXPECT_EQ(core(frame_of(quad, protocol_tcp, any_options(family))), quad.core(GetParam()));
     }
 }
 
@@ -182,29 +202,28 @@ TEST_P(Steering, FollowsWhatAnIcmpMessageQuotes) {
       auto frame = frame_of(any(family), family == IpFamily::v4 ? protocol_icmp : protocol_icmpv6, any_options(family));
       if (family == IpFamily::v6) frame[frame.size() - 8] = std::byte{icmpv6_too_big};
       put_ip(frame, quad, protocol_tcp, any_options(family));
-      EXPECT_EQ(run_filter(program, frame), quad.core(GetParam()));
+      EXPECT_EQ(core(frame), quad.core(GetParam()));
     }
 }
 
 TEST_P(Steering, GivesTheRestToCore0) {
   auto arp = ethernet(ethertype_arp);
   put_ip(arp, any(IpFamily::v4), protocol_tcp);
-  EXPECT_EQ(run_filter(program, arp), 0u);
+  EXPECT_EQ(core(arp), 0u);
   for (const IpFamily family : families) {
     for (const std::uint8_t protocol : {udp, std::uint8_t{2}, std::uint8_t{132}})
-      EXPECT_EQ(run_filter(program, frame_of(any(family), protocol)), 0u);
+      EXPECT_EQ(core(frame_of(any(family), protocol)), 0u);
     auto quoting_udp = frame_of(any(family), family == IpFamily::v4 ? protocol_icmp : protocol_icmpv6);
     put_ip(quoting_udp, any(family), udp);
-    EXPECT_EQ(run_filter(program, quoting_udp), 0u);
+    EXPECT_EQ(core(quoting_udp), 0u);
     auto frame = frame_of(any(family), protocol_tcp);
-    for (; frame.size() > ethernet_header_bytes; frame.pop_back())
-      EXPECT_LT(run_filter(program, frame), GetParam()) << frame.size();
+    for (; frame.size() > ethernet_header_bytes; frame.pop_back()) EXPECT_LT(core(frame), GetParam()) << frame.size();
   }
   for (const std::uint8_t type : {nd_router_advertisement, nd_neighbour_solicitation, nd_neighbour_advertisement}) {
     auto discovery = frame_of(any(IpFamily::v6), protocol_icmpv6);
     discovery[discovery.size() - 8] = std::byte{type};
     put_ip(discovery, any(IpFamily::v6), protocol_tcp);
-    EXPECT_EQ(run_filter(program, discovery), 0u);
+    EXPECT_EQ(core(discovery), 0u);
   }
 }
 
@@ -219,7 +238,7 @@ TEST_P(Steering, SpreadsConnectionsOfOneClient) {
   }
 }
 
-// The ports of tests/e2e/test_sockets_programs.py, whose order matters.
+// The ports of tests/e2e/sockets/test_sockets_programs.py, whose order matters.
 TEST(Ports, OfOneIperf3AreOneCores) {
   const auto core = [](std::uint16_t local) { return Quad{ipv4(0x0a090001), ipv4(0x0a090002), local, 7405}.core(2); };
   EXPECT_EQ(core(20'009), core(20'010));

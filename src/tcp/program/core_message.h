@@ -19,8 +19,8 @@
 //            granted, denied  -->     connects, or tells why not
 //            <------------------  unclaim, when the connection is gone
 //
-// Whatever carries them keeps the order from one core to another: so the port that core 0 grants next is free wherever
-// it gets to.
+// Their carrier keeps the order from one core to another: a port that core 0 grants is free on every core that the
+// grant reaches.
 #pragma once
 
 #include <cstdint>

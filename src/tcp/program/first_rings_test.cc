@@ -1,5 +1,5 @@
 // Idle flows that have larger rings get their first ones again: two programs on two agents, on one machine with them
-// or behind links; what hostile programs name is in larger_rings_test.cc.
+// or behind links; hostile programs are in larger_rings_test.cc.
 #include <sys/mman.h>
 
 #include "testing/sanitized.h"

@@ -89,7 +89,7 @@ class MemoryOfALink : public MemoryOfPrograms {
   MemoryOfALink() : MemoryOfPrograms(wire::tcp_link_pins) {}
 };
 
-// The card writes to the pages that it has registered: what the program finds in new ones would be something else.
+// The card writes to the pages that it has registered: new pages would hold other bytes.
 TEST_F(MemoryOfALink, StaysWhereItHasThePages) {
   const std::uint64_t before = there();
   stream(3'000'000);
@@ -115,6 +115,34 @@ TEST_F(MemoryOfPrograms, OfAConnectionThatIsOverGoesBack) {
   reader.area->take_in();
   EXPECT_FALSE(give_back());
   EXPECT_LE(there(), before + (64 << 10));
+}
+
+TEST_F(MemoryOfPrograms, OfSentBytesGoesBackTenSecondsLater) {
+  const auto there_of_writer = [&] {
+    std::vector<unsigned char> pages((writer.memory.size() + page_bytes - 1) / page_bytes);
+    OFP_ASSERT(mincore(writer.memory.data(), writer.memory.size(), pages.data()) == 0);
+    return static_cast<std::uint64_t>(std::ranges::count_if(pages, [](unsigned char page) { return page & 1; })) *
+           page_bytes;
+  };
+  const std::uint64_t before = there_of_writer();
+  stream(100'000);
+  const auto rest = [&](int seconds) {
+    bool more = true;
+    for (int i = 0; i < seconds; ++i) {
+      world.run(second_ns);
+      writer.area->take_in();
+      more = writer.area->give_back(world.now);
+    }
+    return more;
+  };
+  EXPECT_TRUE(rest(8));
+  EXPECT_GE(there_of_writer(), before + 65'536);
+  EXPECT_FALSE(rest(4));
+  EXPECT_LE(there_of_writer(), before + (8 << 10));
+  EXPECT_FALSE(writer.area->has_memory());
+  stream(100'000);
+  EXPECT_TRUE(writer.area->has_memory());
+  EXPECT_EQ(wrong, 0u);
 }
 
 // Segments that arrive while pages are returned are lost and retransmitted; data that arrived before, out of order,

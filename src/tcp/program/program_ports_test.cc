@@ -1,4 +1,4 @@
-// Ports that programs bind and listen on: who may have one, and who shares it.
+// Ports that programs bind and listen on: programs that may have one, and programs that share one.
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
@@ -78,7 +78,7 @@ TEST_F(ProgramPorts, PrivilegedOnesAreForRoot) {
   EXPECT_EQ(outcome(server, server.area->bind(1023)), TcpError::denied);
 }
 
-// SO_REUSEPORT: connections in turn; whoever leaves leaves the port to the rest.
+// SO_REUSEPORT: connections in turn; a listener that closes leaves the port to the others.
 TEST_F(ProgramPorts, ListenersOfOneProgramShareAPort) {
   std::vector<SocketArea::Handle> listeners;
   for (int i = 0; i < 3; ++i) {
@@ -114,7 +114,7 @@ TEST_F(ProgramPorts, OfOneFamilyAreNotTheOthers) {
   server.area->close(ours);
   world.run(second_ns);
   EXPECT_FALSE(connect_to({}));
-  // With one for both, whoever comes is its.
+  // A listener of both families gets all connections.
   const auto both = server.area->listen(port, 4, mine).value();
   EXPECT_EQ(outcome(server, both), TcpError::none);
   EXPECT_EQ(outcome(strange, strange.area->listen(port + 1, 4, wire::tcp_families)), TcpError::none);
@@ -149,6 +149,38 @@ TEST_F(ProgramPorts, ProgramsOfOneUserShareAPort) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(accepted_by(), &other);
   world.ends[1].service.close(other.number, world.now);
   EXPECT_EQ(outcome(strange, strange.area->bind(port)), TcpError::none);
+}
+
+// Also once the listener is gone that the stack knew first, and where a listener has the options of the stack.
+TEST_F(ProgramPorts, ConnectionsHaveTheOptionsOfTheListenerThatGetsThem) {
+  using wire::TcpCongestion;
+  const channel::FlowSettings first{
+      .congestion = TcpCongestion::new_reno, .traffic_class4 = 8, .traffic_class6 = 8, .user_timeout_ms = 3000};
+  const auto one = server.area->listen(port, 4, reuse_port, wire::tcp_no_handle, &first).value();
+  const auto two = other.area->listen(port, 4, reuse_port).value();
+  EXPECT_EQ(outcome(server, one), TcpError::none);
+  EXPECT_EQ(outcome(other, two), TcpError::none);
+  std::uint32_t begun = 0, of_one = 0;
+  const auto check_next = [&] {
+    static_cast<void>(client.area->connect(TestPrograms::endpoint(1, port)).value());
+    bool by_one = false;
+    ASSERT_TRUE(world.run_until(
+        [&] { return (by_one = server.area->accept(one).has_value()) || other.area->accept(two).has_value(); },
+        second_ns));
+    world.run(millisecond_ns);
+    const Flow* const made = world.ends[1].stack->flow({begun++, 1});
+    ASSERT_NE(made, nullptr);
+    of_one += by_one ? 1 : 0;
+    EXPECT_EQ(made->algorithm, by_one ? TcpCongestion::new_reno : TcpCongestion::agents);
+    EXPECT_EQ(made->slow->options.traffic_class(test_family()), by_one ? 8 : 0);
+    EXPECT_EQ(made->slow->options.user_timeout_ns, by_one ? 3 * second_ns : 0);
+  };
+  for (int i = 0; i < 4; ++i) check_next();
+  EXPECT_EQ(of_one, 2u);
+  server.area->close(one);  // the stack knew it
+  world.run(millisecond_ns);
+  for (int i = 0; i < 2; ++i) check_next();
+  EXPECT_EQ(of_one, 2u);
 }
 
 // Over a link all programs are their relay's user's, but not those of one user on their machine.

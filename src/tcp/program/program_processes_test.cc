@@ -1,7 +1,12 @@
-// Processes that share a program's connections: what each holds, is told, and leaves behind.
+// Processes that share a program's connections: their handles, their events, and the state that they leave behind.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <future>
+#include <thread>
 
 #include "testing/tcp/two_programs.h"
 
@@ -164,6 +169,36 @@ TEST_F(Processes, OneThatIsKilledInACallLeavesTheOthersTheirConnections) {
     client.area->take_in();
     ASSERT_TRUE(client.area->send(near, text("here")));
     ASSERT_EQ(hear(server, far, 4), "here");
+  }
+}
+
+// It has begun to wake a thread of another process and dies before it does: the next event wakes that thread, and if
+// there is none, the agent does.
+TEST_F(Processes, OneThatIsKilledWhileItWakesAnotherLeavesNobodyAsleep) {
+  connect();
+  const auto child = child_of(client);
+  const channel::SleepWord word = client.area->sleep_word(near);
+  for (const bool is_told : {true, false}) {
+    const timespec until{monotonic_ns() / second_ns + 20, 0};
+    const auto before = word.begin();
+    auto sleeper = std::async(std::launch::async, [&] { return word.sleep(before, &until); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      static_cast<void>(child->sleep_word(near).take());
+      raise(SIGKILL);
+    }
+    ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+    if (is_told) {
+      ASSERT_TRUE(server.area->send(far, text("more")));
+    } else {
+      dies(client, *child);
+    }
+    world.run(millisecond_ns);
+    world.ends[0].service.wake_threads();
+    const int ended = sleeper.get();  // EAGAIN: it had not begun to sleep
+    EXPECT_TRUE(ended == 0 || ended == EAGAIN) << ended << is_told;
   }
 }
 

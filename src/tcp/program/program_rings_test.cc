@@ -1,4 +1,4 @@
-// Rings of commands and events between a program and the agent: full ones, and who wakes whom.
+// Rings of commands and events between a program and the agent: full ones, and the wakes of both sides.
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {

@@ -4,6 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <span>
+
+#include "testing/tcp/linked_program.h"
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
@@ -119,6 +124,39 @@ TEST_F(Programs, WaitNoLongerThanTheirTimeout) {
   EXPECT_TRUE(world.run_until([&] { return client.area->look(near)->error == TcpError::timed_out; }, 4 * second_ns));
 }
 
+// A connection uses the congestion control that its program chose, if it may, and otherwise the stack's.
+TEST_F(Programs, ChooseCongestionControlAsFarAsTheyAreAllowed) {
+  using wire::TcpCongestion;
+  TestProgram &root = world.add(0, {64, 65'536, 65'536}, {0, true}),
+              &other = world.add(0, {64, 65'536, 65'536}, {7, false});
+  EXPECT_EQ(other.area->agent().congestion(), TcpCongestion::cubic);
+  std::uint32_t begun = 0;
+  const auto goes_by = [&](TestProgram& program, TcpCongestion chosen, bool later) {
+    const channel::FlowSettings settings{.congestion = chosen, .traffic_class4 = 8, .traffic_class6 = 8};
+    const auto flow = program.area->connect(TestPrograms::endpoint(1, port), 0, 0, later ? nullptr : &settings).value();
+    if (later) program.area->set_flow_settings(flow, settings);
+    EXPECT_TRUE(world.run_until([&] { return accept() && program.area->look(flow)->connected; }, second_ns));
+    const Flow* const made = world.ends[0].stack->flow({begun++, 1});
+    EXPECT_EQ(made->slow->options.traffic_class(test_family()), 8);
+    return made->algorithm;
+  };
+  listener = server.area->listen(port, 16).value();
+  for (const bool later : {false, true}) {
+    EXPECT_EQ(goes_by(root, TcpCongestion::dctcp, later), TcpCongestion::dctcp);
+    EXPECT_EQ(goes_by(other, TcpCongestion::new_reno, later), TcpCongestion::new_reno);
+    EXPECT_FALSE(other.area->agent().may_choose(TcpCongestion::timely));
+    for (const TestProgram* each : {&root, &other}) {
+      const auto everybody_may = [each](TcpCongestion congestion) {
+        return each->area->agent().may_choose(congestion, channel::AgentWords::Rights::of_everybody);
+      };
+      EXPECT_TRUE(everybody_may(TcpCongestion::new_reno));
+      EXPECT_FALSE(everybody_may(TcpCongestion::timely));
+    }
+    EXPECT_TRUE(root.area->agent().may_choose(TcpCongestion::timely));
+    EXPECT_EQ(goes_by(other, TcpCongestion::timely, later), TcpCongestion::agents);
+  }
+}
+
 TEST_F(Programs, WhatIsKnownTakesNothingIn) {
   const auto handle = client.area->listen(port, 1);
   ASSERT_TRUE(handle);
@@ -143,6 +181,59 @@ TEST_F(Programs, AConnectionWaitsForAnAcceptSlot) {
   EXPECT_TRUE(world.run_until([&] { return (accepted += accept()) == 3; }, 60 * second_ns));
 }
 
+// All handles are in use, and connections wait. However one of them ends, the next one gets its handle.
+TEST(FullAreas, AcceptAgainWhenAConnectionIsClosed) {
+  constexpr std::uint16_t port = 8000;
+  constexpr std::size_t slots = 3, all = 9;
+  for (const bool is_linked : {false, true}) {
+    TestNetworkOptions network;
+    network.stack.time_wait_ns = network.stack.fin_wait_ns = second_ns;
+    LinkedPrograms world{network};
+    const SocketOptions few{slots + 1, 65'536, 65'536};
+    TestProgram& client = world.add(0);
+    TestProgram& server = is_linked ? world.add_linked(1, 2 * microsecond_ns, 1, few).program() : world.add(1, few);
+    const auto listener = server.area->listen(port, 8).value();
+    ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->connected; }, second_ns));
+    std::vector<SocketArea::Handle> near;
+    const auto connect = [&] { near.push_back(client.area->connect(TestPrograms::endpoint(1, port)).value()); };
+    for (std::size_t i = 0; i < slots + 1; ++i) connect();
+    std::deque<SocketArea::Handle> open;
+    std::size_t accepted = 0;
+    const auto accept = [&] {
+      const auto handle = server.area->accept(listener);
+      if (handle) open.push_back(*handle), ++accepted;
+      return handle.has_value();
+    };
+    // By the port that it connects from: connections that wait are not accepted in their order.
+    const auto peer_of = [&](SocketArea::Handle handle) {
+      const std::uint16_t from = server.area->look(handle)->remote.port;
+      return *std::ranges::find_if(near, [&](SocketArea::Handle each) {
+        const auto look = client.area->look(each);
+        return look && look->local.port == from;
+      });
+    };
+    ASSERT_TRUE(world.run_until([&] { return accept() && accepted == slots; }, second_ns));
+    world.run(100 * millisecond_ns);
+    EXPECT_FALSE(accept());
+    for (int turn = 0; accepted < all; ++turn) {
+      const SocketArea::Handle ends = open.front(), peer = peer_of(ends);
+      open.pop_front();
+      if (turn % 3 == 0) {
+        server.area->abort(ends);
+      } else {
+        const bool peer_first = turn % 3 == 1;
+        (peer_first ? client : server).area->close(peer_first ? peer : ends);
+        world.run(millisecond_ns);
+        (peer_first ? server : client).area->close(peer_first ? ends : peer);
+      }
+      ASSERT_TRUE(world.run_until(accept, 20 * second_ns)) << turn << is_linked;
+      connect();
+      ASSERT_TRUE(server.area->send(open.back(), std::as_bytes(std::span("here", 4))));
+    }
+    EXPECT_TRUE(world.ends[1].ended.empty());
+  }
+}
+
 TEST_F(Programs, SeeTheEndOfOneThatDies) {
   connect();
   ASSERT_TRUE(client.area->send(near, text("last words")));
@@ -153,6 +244,19 @@ TEST_F(Programs, SeeTheEndOfOneThatDies) {
   EXPECT_TRUE(server.area->look(far)->finished);
   EXPECT_EQ(server.area->look(far)->error, TcpError::none);
   EXPECT_TRUE(world.ends[0].service.programs().empty());
+}
+
+// Its memory is unmapped when it ends.
+TEST_F(Programs, ThreadsOfOneThatHasEndedAreNotWoken) {
+  connect();
+  const channel::SleepWord word = client.area->sleep_word(near);
+  static_cast<void>(word.begin());
+  ASSERT_TRUE(server.area->send(far, text("news")));
+  world.run(millisecond_ns);
+  ASSERT_TRUE(word.is_waking());
+  world.ends[0].service.close(client.number, world.now);
+  world.ends[0].service.wake_threads();
+  EXPECT_TRUE(word.is_waking()) << "the agent changed it";
 }
 
 TEST_F(Programs, SeeAResetOfOneThatDiesWithBytesOnTheWay) {
@@ -242,6 +346,8 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
       changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.receive_bytes = 1, w.flags = 48; }),
       changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.flags = 0; }),  // for no family
       changed([](auto& w) { w.kind = TcpCommandKind::bind, w.port = 9999, w.flags = wire::tcp_reuse_port; }),
+      changed([](auto& w) { w.flags = 7 << wire::tcp_congestion_shift; }),  // of no name
+      then([](auto& w) { w.kind = TcpCommandKind::options, w.flags = 5 << wire::tcp_congestion_shift; }),
       then([&](auto& w) { w = good; }),  // in use
       then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = 65'537; }),
       then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = ~0ull; }),

@@ -16,7 +16,7 @@ namespace offpath::tcp {
   X(bad_ip_checksum, "a wrong checksum of the IPv4 header")           \
   X(fragment, "a fragment of a datagram")                             \
   X(other_address, "for another IP address")                          \
-  X(bad_source, "from an address that nobody can have")               \
+  X(bad_source, "from an impossible address")               \
   X(bad_tcp_header, "a TCP header that makes no sense")               \
   X(bad_tcp_checksum, "a wrong TCP checksum")                         \
   X(bad_arp, "ARP or neighbour discovery that makes no sense")        \

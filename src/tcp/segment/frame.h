@@ -11,7 +11,8 @@ namespace offpath::tcp {
 // Valid until the port is asked to receive again.
 struct ReceivedFrame {
   Bytes bytes{};
-  bool checksum_verified = false;  // by the card, or by the kernel for a frame of this machine
+  bool checksum_verified = false;   // by the card, or by the kernel for a frame of this machine
+  std::uint16_t segment_bytes = 0;  // payload of each packet that the frame was merged from; 0: it is one packet
 };
 
 // Headers made by the stack, and payload in its owner's memory: two pieces if it wraps around the end of a ring.

@@ -31,6 +31,7 @@ void write_segment_frame(const Segment& segment, const std::array<Bytes, 2>& pay
   const std::size_t bytes = tcp_bytes + payload_bytes;
   IpPacket packet{.source = key.local.address, .target = key.remote.address, .protocol = protocol_tcp};
   packet.ecn = segment.ecn;
+  packet.traffic_class = segment.traffic_class;
   if (family == IpFamily::v6) packet.flow_label = flow_label(key);
   write_ip_header(packet, bytes, header + ethernet_header_bytes);
   frame.header_bytes = static_cast<std::uint8_t>(tcp + tcp_bytes);

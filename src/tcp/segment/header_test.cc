@@ -70,6 +70,7 @@ TEST(Segment, OfAnotherStackIsRead) {
   auto bytes = syn_of_linux;
   ASSERT_EQ(read_ipv4(bytes, packet), Drop::none);
   EXPECT_EQ(text_of(packet.source), "172.16.10.99");
+  EXPECT_EQ(packet.traffic_class, 0);
   Segment segment;
   EXPECT_EQ(read_segment(packet, false, segment), Drop::bad_tcp_checksum);
   ASSERT_EQ(read_segment(packet, true, segment), Drop::none);
@@ -83,6 +84,19 @@ TEST(Segment, OfAnotherStackIsRead) {
   EXPECT_EQ(segment.options.window_scale, 7);
   EXPECT_TRUE(segment.options.sack_permitted);
   EXPECT_EQ(segment.options.timestamps, (Timestamps{0x1d749a10, 0}));
+}
+
+TEST(Segment, ShowsItsTrafficClassBesideTheBitsOfEcn) {
+  std::vector<std::byte> header(ipv4_header_bytes);
+  IpPacket written{.source = ipv4(0x0a000001), .target = ipv4(0x0a000002), .protocol = protocol_tcp};
+  written.traffic_class = 0xb8;
+  written.ecn = Ecn::capable_0;
+  write_ip_header(written, 0, header.data());
+  EXPECT_EQ(header[1], std::byte{0xba});
+  IpPacket read;
+  ASSERT_EQ(read_ipv4(header, read), Drop::none);
+  EXPECT_EQ(read.traffic_class, 0xb8);
+  EXPECT_EQ(read.ecn, Ecn::capable_0);
 }
 
 TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
@@ -139,6 +153,28 @@ TEST(Segment, OptionsThatCannotBeAreNotRead) {
   EXPECT_EQ(read_tcp_options(bytes_from({99, 4, 1, 1, 1, 4, 2})).sack_permitted, true);  // unknown
   EXPECT_EQ(read_tcp_options(bytes_from({5, 10, 0, 0, 0, 1, 0, 0, 0, 9})).sack[0],
             (SequenceRange{Sequence(1), Sequence(9)}));
+}
+
+// RFC 9768, 3.2.3: two orders; of another length, as many fields as fit.
+TEST(Segment, CountsOfMarkedBytesAreReadInBothOrders) {
+  const auto read = [](std::initializer_list<int> bytes) { return read_tcp_options(bytes_from(bytes)).ecn_bytes; };
+  const EcnBytes all{.capable_0 = 1, .congested = 0x020304, .capable_1 = 5};
+  EXPECT_EQ(read({172, 11, 0, 0, 1, 2, 3, 4, 0, 0, 5}), all);
+  EXPECT_EQ(read({174, 11, 0, 0, 5, 2, 3, 4, 0, 0, 1}), all);
+  EXPECT_EQ(read({172, 8, 0, 0, 1, 2, 3, 4}), (EcnBytes{.capable_0 = 1, .congested = 0x020304}));
+  EXPECT_EQ(read({174, 5, 0, 0, 5}), EcnBytes{.capable_1 = 5});
+  EXPECT_EQ(read({172, 7, 0, 0, 1, 2, 3}), EcnBytes{.capable_0 = 1});
+  EXPECT_EQ(read({172, 13, 0, 0, 1, 2, 3, 4, 0, 0, 5, 9, 9}), all);
+  EXPECT_EQ(read({172, 2}), EcnBytes{});
+  EXPECT_EQ(read({172, 12, 0, 0, 1}), std::nullopt);
+  for (const EcnBytes& told : {all, EcnBytes{.capable_0 = 7, .congested = 8}, EcnBytes{.congested = 9, .capable_1 = 6},
+                               EcnBytes{.capable_0 = 3}, EcnBytes{}}) {
+    std::array<std::byte, tcp_options_bytes_max> written{};
+    const std::size_t bytes = write_tcp_options({.ecn_bytes = told}, written);
+    EXPECT_EQ(bytes % 4, 0u);
+    EXPECT_LE(bytes, std::max<std::size_t>(ecn_option_bytes(told), 4));
+    EXPECT_EQ(read_tcp_options(Bytes(written).first(bytes)).ecn_bytes, told);
+  }
 }
 
 TEST(Ipv4, WhatCannotBeIsNamed) {

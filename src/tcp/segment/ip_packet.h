@@ -7,6 +7,10 @@
 
 namespace offpath::tcp {
 
+inline constexpr std::uint8_t ecn_bits = 3;  // of the traffic class
+[[nodiscard]] constexpr std::uint8_t without_ecn(std::uint8_t traffic_class) noexcept {
+  return static_cast<std::uint8_t>(traffic_class & ~ecn_bits);
+}
 inline constexpr std::uint8_t protocol_icmp = 1, protocol_tcp = 6, protocol_icmpv6 = 58;
 
 // The two ECN bits (RFC 3168): whether a router may mark a datagram instead of dropping it, and whether one did.
@@ -16,6 +20,7 @@ struct IpPacket {
   IpAddress source{}, target{};
   std::uint8_t protocol = 0;
   Ecn ecn = Ecn::not_capable;
+  std::uint8_t traffic_class = 0;  // with zeros for the two bits of ECN
   Bytes payload{};
   std::uint8_t hop_limit = 64;
   std::uint32_t flow_label = 0;  // of IPv6 (RFC 6437)

@@ -18,7 +18,9 @@ Drop read_ipv4(Bytes bytes, IpPacket& packet) noexcept {
   packet.source = ipv4(load_be32(at + 12));
   packet.target = ipv4(load_be32(at + 16));
   packet.protocol = static_cast<std::uint8_t>(at[9]);
-  packet.ecn = static_cast<Ecn>(static_cast<std::uint8_t>(at[1]) & 3);
+  const auto traffic_class = static_cast<std::uint8_t>(at[1]);
+  packet.ecn = static_cast<Ecn>(traffic_class & ecn_bits);
+  packet.traffic_class = without_ecn(traffic_class);
   packet.payload = bytes.subspan(header, length - header);
   packet.hop_limit = static_cast<std::uint8_t>(at[8]);
   return Drop::none;
@@ -28,7 +30,7 @@ void write_ipv4_header(const IpPacket& packet, std::size_t payload_bytes,
                        std::span<std::byte, ipv4_header_bytes> to) noexcept {
   std::byte* at = to.data();
   at[0] = std::byte{0x45};
-  at[1] = static_cast<std::byte>(packet.ecn);
+  at[1] = std::byte{packet.traffic_class} | static_cast<std::byte>(packet.ecn);
   store_be16(at + 2, static_cast<std::uint16_t>(ipv4_header_bytes + payload_bytes));
   store_be16(at + 4, 0);
   store_be16(at + 6, 0x4000);

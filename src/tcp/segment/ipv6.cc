@@ -57,7 +57,9 @@ Drop read_ipv6(Bytes bytes, IpPacket& packet) noexcept {
   if (packet.source.is_v4() || packet.target.is_v4()) return Drop::bad_ip_header;
   packet.protocol = static_cast<std::uint8_t>(at[6]);
   packet.hop_limit = static_cast<std::uint8_t>(at[7]);
-  packet.ecn = static_cast<Ecn>(first >> 20 & 3);
+  const auto traffic_class = static_cast<std::uint8_t>(first >> 20);
+  packet.ecn = static_cast<Ecn>(traffic_class & ecn_bits);
+  packet.traffic_class = without_ecn(traffic_class);
   packet.flow_label = first & 0xfffff;
   packet.payload = bytes.subspan(ipv6_header_bytes, length);
   return packet.protocol == protocol_tcp ? Drop::none : skip_extensions(packet);
@@ -66,7 +68,8 @@ Drop read_ipv6(Bytes bytes, IpPacket& packet) noexcept {
 void write_ipv6_header(const IpPacket& packet, std::size_t payload_bytes,
                        std::span<std::byte, ipv6_header_bytes> to) noexcept {
   std::byte* at = to.data();
-  store_be32(at, 6u << 28 | static_cast<std::uint32_t>(packet.ecn) << 20 | packet.flow_label);
+  const std::uint32_t traffic_class = packet.traffic_class | static_cast<std::uint32_t>(packet.ecn);
+  store_be32(at, 6u << 28 | traffic_class << 20 | packet.flow_label);
   store_be16(at + 4, static_cast<std::uint16_t>(payload_bytes));
   at[6] = std::byte{packet.protocol};
   at[7] = std::byte{packet.hop_limit};

@@ -123,6 +123,7 @@ TEST(Ipv6, SentSegmentsHaveAFlowLabelThatIsTheirFlows) {
     segment.key = key;
     segment.flags = flags;
     segment.ecn = Ecn::capable_0;
+    segment.traffic_class = 0xb8;
     FrameToSend frame;
     write_segment_frame(segment, {}, 1440, {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, false, frame);
     const auto whole = whole_frame(frame);
@@ -130,8 +131,10 @@ TEST(Ipv6, SentSegmentsHaveAFlowLabelThatIsTheirFlows) {
     IpPacket packet;
     EXPECT_EQ(read_ipv6(Bytes(whole).subspan(ethernet_header_bytes), packet), Drop::none);
     EXPECT_EQ(packet.ecn, Ecn::capable_0);
+    EXPECT_EQ(packet.traffic_class, 0xb8);
     Segment read;
     EXPECT_EQ(read_segment(packet, false, read), Drop::none);
+    EXPECT_EQ(read.traffic_class, 0xb8);
     EXPECT_EQ(read.key, (FlowKey{key.remote, key.local}));
     return packet.flow_label;
   };

@@ -1,4 +1,4 @@
-// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can predict without its key. Used for the flow table,
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that cannot be predicted without its key. Used for the flow table,
 // initial sequence numbers (RFC 6528), timestamps and SYN cookies, each with a key of its own.
 #pragma once
 

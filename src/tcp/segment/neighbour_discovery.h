@@ -31,7 +31,7 @@ inline constexpr IpAddress all_nodes{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 inline constexpr std::size_t discovery_bytes_max = 40 + 24 + 8;
 
 // Reads the ICMPv6 message of a datagram, which came from `from`; nullopt unless it is a valid one of those above
-// (RFC 4861, 6.1.2, 7.1). A router solicitation, which only routers want, is none.
+// (RFC 4861, 6.1.2, 7.1). Router solicitations, which are for routers only, are not read.
 [[nodiscard]] std::optional<NeighbourMessage> read_neighbour_discovery(const IpPacket& packet,
                                                                        const MacAddress& from) noexcept;
 // A neighbour solicitation, to the node itself if `to` is a station; or a neighbour advertisement. Returns the size of

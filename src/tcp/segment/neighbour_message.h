@@ -22,7 +22,7 @@ struct NeighbourMessage {
   MacAddress reply_to{};
   // Of advertisements: whether it answers a solicitation, and replaces what was known.
   bool solicited = true, overrides = true;
-  // Of a router's advertisement: how long it is a default router; 0: it is none.
+  // Of a router's advertisement: how long it is a default router; 0: it is not.
   std::optional<std::uint16_t> router_s{};
   bool is_router = false;  // of a neighbour's advertisement
   friend bool operator==(const NeighbourMessage&, const NeighbourMessage&) = default;

@@ -3,6 +3,11 @@
 #include "tcp/segment/checksum.h"
 
 namespace offpath::tcp {
+namespace {
+
+constexpr std::uint16_t flags_mask = 0x1ff;  // the three bits between these and the header's size are reserved
+
+}  // namespace
 
 Drop read_segment(const IpPacket& packet, bool checksum_verified, Segment& segment) noexcept {
   const Bytes bytes = packet.payload;
@@ -21,10 +26,11 @@ Drop read_segment(const IpPacket& packet, bool checksum_verified, Segment& segme
   if (segment.key.local.port == 0 || segment.key.remote.port == 0) return Drop::bad_tcp_header;
   segment.sequence = Sequence(load_be32(at + 4));
   segment.acknowledgement = Sequence(load_be32(at + 8));
-  segment.flags = static_cast<std::uint8_t>(at[13]);
+  segment.flags = load_be16(at + 12) & flags_mask;
   segment.window = load_be16(at + 14);
   segment.options = read_tcp_options(bytes.subspan(tcp_header_bytes, header - tcp_header_bytes));
   segment.ecn = packet.ecn;
+  segment.traffic_class = packet.traffic_class;
   segment.payload = bytes.subspan(header);
   return Drop::none;
 }
@@ -36,8 +42,7 @@ std::size_t write_segment_header(const Segment& segment, std::span<std::byte, tc
   store_be16(at + 2, segment.key.remote.port);
   store_be32(at + 4, segment.sequence.value());
   store_be32(at + 8, segment.has(flag::ack) ? segment.acknowledgement.value() : 0);
-  at[12] = static_cast<std::byte>(bytes / 4 << 4);
-  at[13] = std::byte{segment.flags};
+  store_be16(at + 12, static_cast<std::uint16_t>(bytes / 4 << 12 | segment.flags));
   store_be16(at + 14, segment.window);
   store_be32(at + 16, 0);  // checksum, urgent pointer
   return bytes;

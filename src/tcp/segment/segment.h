@@ -20,19 +20,22 @@ inline constexpr std::size_t tcp_checksum_offset = 16;
 }
 
 namespace flag {
-inline constexpr std::uint8_t fin = 1, syn = 2, rst = 4, psh = 8, ack = 16, urg = 32, ece = 64, cwr = 128;
+inline constexpr std::uint16_t fin = 1, syn = 2, rst = 4, psh = 8, ack = 16, urg = 32, ece = 64, cwr = 128,
+                               ae = 256;  // RFC 9768
 }
 
 struct Segment {
   FlowKey key;  // as this end sees it: `remote` has sent a received segment
   Sequence sequence, acknowledgement;
-  std::uint8_t flags = 0;
+  std::uint16_t flags = 0;
   std::uint16_t window = 0;  // not scaled
   TcpOptions options{};
   Ecn ecn = Ecn::not_capable;
+  std::uint8_t traffic_class = 0;  // with zeros for the two bits of ECN
+  std::uint32_t packets = 1;       // it was merged from so many
   Bytes payload{};
 
-  [[nodiscard]] bool has(std::uint8_t flags_wanted) const noexcept { return (flags & flags_wanted) == flags_wanted; }
+  [[nodiscard]] bool has(std::uint16_t flags_wanted) const noexcept { return (flags & flags_wanted) == flags_wanted; }
   // SEG.LEN: SYN and FIN count as one each.
   [[nodiscard]] std::uint32_t length() const noexcept {
     return static_cast<std::uint32_t>(payload.size()) + (flags & flag::syn ? 1 : 0) + (flags & flag::fin ? 1 : 0);

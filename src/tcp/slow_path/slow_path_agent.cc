@@ -10,11 +10,12 @@ namespace {
 
 using wire::TcpSlowKind;
 
-// Records for which there is no room: beyond this many, nothing is taken that might be answered.
+// Records without room: beyond this many, no record that may need an answer is taken.
 constexpr std::size_t answers_waiting_max = 1024;
 
-wire::TcpSlowListen slow_listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) noexcept {
-  return {port, family == IpFamily::v6 ? std::uint8_t{1} : std::uint8_t{0}, {}, receive_bytes};
+wire::TcpSlowListen slow_listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes,
+                                std::uint8_t traffic_class) noexcept {
+  return {port, family == IpFamily::v6 ? std::uint8_t{1} : std::uint8_t{0}, traffic_class, {}, receive_bytes};
 }
 
 }  // namespace
@@ -44,7 +45,6 @@ AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpS
   setup.mtu = stack.port().mtu;
   std::ranges::copy(stack.port().mac, setup.mac);
   setup.checksum = stack.port().checksum ? 1 : 0;
-  setup.wants_ecn = stack.congestion().wants_ecn() ? 1 : 0;
   setup.syn_cookies = options.syn_cookies ? 1 : 0;
   area_.post(TcpSlowKind::setup, setup);
   stack_.lean_on(this);
@@ -139,15 +139,21 @@ void AgentSlowPath::frame(const ReceivedFrame& frame, bool of_neighbour) {
   ++(posted ? counters_.frames_out : counters_.frames_dropped);
 }
 
-void AgentSlowPath::listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) {
-  area_.post(TcpSlowKind::listen, slow_listen(family, port, receive_bytes));
+void AgentSlowPath::listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes,
+                           const FlowOptions& options) {
+  area_.post(TcpSlowKind::listen, slow_listen(family, port, receive_bytes, options.traffic_class(family)));
 }
 void AgentSlowPath::stop_listening(IpFamily family, std::uint16_t port) {
-  area_.post(TcpSlowKind::stop_listening, slow_listen(family, port, 0));
+  area_.post(TcpSlowKind::stop_listening, slow_listen(family, port, 0, 0));
 }
-void AgentSlowPath::connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) {
+void AgentSlowPath::connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes,
+                            const FlowOptions& options) {
   ++opening_;
-  area_.post(TcpSlowKind::connect, slow_key(key, attempt, receive_bytes));
+  const CongestionControl& control = stack_.control(options.congestion);
+  area_.post(TcpSlowKind::connect, wire::TcpSlowConnect{slow_key(key, attempt, receive_bytes),
+                                                        options.traffic_class(key.family()),
+                                                        control.wants_ecn() ? std::uint8_t{1} : std::uint8_t{0},
+                                                        {}});
 }
 void AgentSlowPath::abandon(const FlowKey& key, std::uint32_t attempt) {
   --opening_;

@@ -1,10 +1,10 @@
-// The agent's end of a slow path in another process: what its stack says goes into the ring, what the process says is
-// checked and done.
+// The agent's end of a slow path in another process: puts its stack's messages into the ring, and checks and carries
+// out the process's messages.
 //
-// Frames may take half of the ring, ARP three quarters, so that a flood of SYNs leaves room for what keeps established
-// flows going; what is beyond is dropped and counted. Everything else waits for room, and while much waits nothing is
-// taken from the process. A process that takes nothing for `silence_ns` although there is something is as good as dead;
-// while it has connections to begin there always is.
+// Frames may take half of the ring, ARP three quarters, so that a flood of SYNs leaves room for messages that
+// established flows need; more frames are dropped and counted. All other messages wait for room, and while many wait no
+// message is taken from the process. A process that takes nothing for `silence_ns` although the ring has records is
+// considered dead; while it has connections to begin, the ring always has some.
 #pragma once
 
 #include "tcp/slow_path/slow_path_area.h"
@@ -13,7 +13,8 @@
 namespace offpath::tcp {
 
 struct SlowPathCounters {
-  std::uint64_t frames_out = 0, frames_dropped = 0;  // of no flow: given to the process; for which there was no room
+  std::uint64_t frames_out = 0, frames_dropped = 0;  // frames of no flow: given to the process, and dropped without
+                                                     // room
   std::uint64_t adopted = 0, declined = 0;           // flows that it handed over
   std::uint64_t handed_back = 0;                     // flows in TIME-WAIT
 };
@@ -30,7 +31,7 @@ class AgentSlowPath final : public SlowPath {
   AgentSlowPath(const AgentSlowPath&) = delete;
   AgentSlowPath& operator=(const AgentSlowPath&) = delete;
 
-  // True: there was something. Error: the process is no slow path any more, and this is to be destroyed.
+  // True: there was work. Error: the process cannot be the slow path any more; destroy this object.
   [[nodiscard]] Result<bool> poll(TimeNs now);
   // After a round, and after the stack was polled.
   [[nodiscard]] bool wants_wake() noexcept { return area_.wants_wake(); }
@@ -41,9 +42,10 @@ class AgentSlowPath final : public SlowPath {
   }
 
   void frame(const ReceivedFrame& frame, bool of_neighbour) override;
-  void listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes) override;
+  void listen(IpFamily family, std::uint16_t port, std::uint64_t receive_bytes, const FlowOptions& options) override;
   void stop_listening(IpFamily family, std::uint16_t port) override;
-  void connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) override;
+  void connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes,
+               const FlowOptions& options) override;
   void abandon(const FlowKey& key, std::uint32_t attempt) override;
   void time_wait(const wire::TcpHandedFlow& flow) override;
   void resolve(const IpAddress& address) override;

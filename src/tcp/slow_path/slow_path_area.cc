@@ -41,7 +41,7 @@ void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept {
 
 std::uint64_t SlowPathArea::room() const noexcept {
   const std::uint64_t there = sent_ - taken_there();
-  return there > out_.size() ? 0 : out_.size() - there;  // flush() says what is wrong
+  return there > out_.size() ? 0 : out_.size() - there;  // flush() reports the error
 }
 
 void SlowPathArea::write(Bytes record) noexcept {

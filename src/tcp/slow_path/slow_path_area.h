@@ -1,9 +1,9 @@
 // One side's view of the memory between an agent and its slow path (wire/areas/tcp_slow_path.h): records are copied out
-// once and checked, and neither side sleeps while the other has something for it. Records that find no room wait here,
-// in their order.
+// once and checked, and neither side sleeps while the other has records for it. Records without room wait here, in
+// order.
 //
 // Read this first in src/tcp/slow_path, then slow_path_records.h, and its two ends slow_path_agent.h and
-// slow_path_host.h. tcp/flow/slow_path.h says what the two tell each other.
+// slow_path_host.h. tcp/flow/slow_path.h has the messages.
 #pragma once
 
 #include <deque>
@@ -39,14 +39,14 @@ class SlowPathArea {
     post(kind, message, behind);
     return true;
   }
-  // Those that waited, as far as there is room. Error: what the other side says of its position makes no sense.
+  // Writes waiting records, as far as there is room. Error: the other side's position is invalid.
   [[nodiscard]] Status flush();
 
   struct Record {
     wire::TcpSlowKind kind;
     Bytes payload;  // until the next is taken
   };
-  // True: there was one. Error: what the other side has written makes no sense.
+  // True: a record was read. Error: the record is invalid.
   [[nodiscard]] Result<bool> take(Record& record);
 
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_.size(); }

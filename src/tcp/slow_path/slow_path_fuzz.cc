@@ -1,6 +1,7 @@
-// Anything in the rings between an agent and its slow path, to either side, with a peer who answers: nothing is
-// asserted, no payload is stored beyond what was allowed, and the agent goes on alone when it has had enough. The peer
-// has a slow path that means well, which it keeps whatever comes. Each step is a byte of what, and what it needs.
+// Arbitrary records in the rings between an agent and its slow path, to either side, with a peer that answers: no
+// assertion fails, no payload is stored beyond the allowed position, and the agent continues alone after invalid
+// records. The peer has a correct slow path, which it always keeps. Each step is a byte for the action, and its
+// arguments.
 #include <cstring>
 
 #include "tcp/segment/frame_writer.h"
@@ -33,10 +34,11 @@ template <class Message>
 void make_likely(Message& message, std::uint8_t how) {
   if constexpr (requires { message.key; }) {
     make_likely(message.key, how);
-    if ((how & 2) != 0)
-      message.mss = 1000, message.send_scale %= 15, message.receive_scale = 0, message.flags &= 7,
-      message.round_trip_us %= 1'000'000;
-    if ((how & 2) != 0) message.send_window %= 65'536, message.next_hop_mac[0] &= 0xfe;
+    if constexpr (requires { message.mss; }) {  // a whole connection
+      if ((how & 2) == 0) return;
+      message.mss = 1000, message.send_scale %= 15, message.receive_scale = 0, message.flags &= 7;
+      message.round_trip_us %= 1'000'000, message.send_window %= 65'536, message.next_hop_mac[0] &= 0xfe;
+    }
   } else if constexpr (requires { message.attempt; }) {
     if ((how & 1) == 0) return;
     message.local_address = TestNetwork::address(0);
@@ -66,6 +68,8 @@ void write_to(SlowPathArea& area, Input& input) {
     case listen:
     case stop_listening:
       return post(input.message<wire::TcpSlowListen>());
+    case connect:
+      return post(input.message<wire::TcpSlowConnect>());
     case adopt:
     case time_wait:
       return post(input.message<wire::TcpHandedFlow>());

@@ -12,7 +12,7 @@ namespace {
 
 using wire::TcpSlowKind;
 
-// Records for which there is no room, frames to be sent aside: beyond this many, nothing is taken.
+// Records without room, apart from frames to be sent: beyond this many, no record is taken.
 constexpr std::size_t frames_waiting_max = 64;
 
 Status set_family(const wire::TcpSlowSetup& setup, IpFamily family, IpInterface& own) {
@@ -23,6 +23,12 @@ Status set_family(const wire::TcpSlowSetup& setup, IpFamily family, IpInterface&
       own.prefix_length <= (family == IpFamily::v4 ? 32 : 128))
     return {};
   return fail(Error::protocol, "an address of {}/{}", text_of(own.address), own.prefix_length);
+}
+
+FlowOptions options_with(std::uint8_t traffic_class) noexcept {
+  FlowOptions options;
+  options.traffic_class4 = options.traffic_class6 = without_ecn(traffic_class);
+  return options;
 }
 
 }  // namespace
@@ -88,8 +94,7 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
   std::copy(std::begin(setup.mac), std::end(setup.mac), port.mac.begin());
   port.mtu = setup.mtu;
   port.checksum = setup.checksum != 0;
-  OFP_ASSIGN(congestion_, congestion_control(setup.wants_ecn != 0 ? "dctcp" : "cubic"));
-  stack_.emplace(options, port, *congestion_, owner_, now);
+  stack_.emplace(options, port, congestion_control(wire::TcpCongestion::cubic), owner_, now);
   stack_->work_for(*this, static_cast<TimeNs>(setup.cookies_until_ns));
   return {};
 }
@@ -112,11 +117,20 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       if (what.port == 0 || what.is_ipv6 > 1) return fail(Error::protocol, "port {} cannot have a listener", what.port);
       const IpFamily family = what.is_ipv6 == 1 ? IpFamily::v6 : IpFamily::v4;
       stack_->stop_listening(family, what.port);
-      return record.kind == TcpSlowKind::listen ? stack_->listen(family, what.port, 0, what.receive_bytes) : Status{};
+      return record.kind == TcpSlowKind::listen
+                 ? stack_->listen(family, what.port, 0, what.receive_bytes, options_with(what.traffic_class))
+                 : Status{};
     }
     case TcpSlowKind::time_wait: {
       OFP_ASSIGN(const wire::TcpHandedFlow handed, read_whole<wire::TcpHandedFlow>(record.payload));
       return stack_->take_time_wait(handed, now);
+    }
+    case TcpSlowKind::connect: {
+      OFP_ASSIGN(const wire::TcpSlowConnect what, read_whole<wire::TcpSlowConnect>(record.payload));
+      FlowOptions options = options_with(what.traffic_class);
+      if (what.wants_ecn != 0) options.congestion = wire::TcpCongestion::dctcp;
+      stack_->begin_connect(flow_key(what.key), what.key.attempt, what.key.value, now, options);
+      return {};
     }
     case TcpSlowKind::resolve: {
       OFP_ASSIGN(const wire::TcpSlowNeighbour what, read_whole<wire::TcpSlowNeighbour>(record.payload));
@@ -125,7 +139,6 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     }
     case TcpSlowKind::look:
       return {};
-    case TcpSlowKind::connect:
     case TcpSlowKind::abandon:
     case TcpSlowKind::confirmed:
     case TcpSlowKind::declined:
@@ -134,9 +147,7 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       return fail(Error::protocol, "a record of the unknown kind {}", static_cast<unsigned>(record.kind));
   }
   OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
-  if (record.kind == TcpSlowKind::connect)
-    stack_->begin_connect(flow_key(key), key.attempt, key.value, now);
-  else if (record.kind == TcpSlowKind::abandon)
+  if (record.kind == TcpSlowKind::abandon)
     stack_->abandon(flow_key(key), key.attempt, now);
   else
     stack_->adopted(flow_key(key), key.attempt, record.kind == TcpSlowKind::declined, now);
@@ -153,7 +164,7 @@ void HostSlowPath::adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* f
 }
 
 void HostSlowPath::failed(const FlowKey& key, std::uint32_t attempt, FlowError error) {
-  // One that ended without an error was only ever begun here to be handed over.
+  // A flow that ended without an error was begun here only to be handed over.
   const FlowError why = error == FlowError::none ? FlowError::reset : error;
   area_.post(TcpSlowKind::failed, slow_key(key, attempt, static_cast<std::uint64_t>(why)));
 }

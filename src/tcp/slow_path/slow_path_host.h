@@ -1,8 +1,8 @@
-// The other end: a stack that does the slow path of an agent's, in a process of the host. A state machine: it is polled
-// with the time, and knows neither channel nor descriptor.
+// The other end: a stack that does the slow path for an agent's stack, in a process of the host. A state machine: it is
+// polled with the time, and knows neither channel nor descriptor.
 //
-// Frames that it sends may take three quarters of the ring; what is beyond is lost, as frames may be. So an agent that
-// has much to say and takes nothing meanwhile is not waited for because of them: each end would wait for the other.
+// Frames that it sends may take three quarters of the ring; more frames are dropped. So they never make it wait for an
+// agent that takes nothing while it has much to send; otherwise each end would wait for the other.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace offpath::tcp {
 
 class HostSlowPath final : public FastPath {
  public:
-  // `memory`: the area, zeroed before the agent was told of it; outlives this.
+  // `memory`: the area, zeroed before it was announced to the agent; outlives this.
   HostSlowPath(MutableBytes memory, const wire::TcpSlowLayout& layout)
       : area_(SlowPathArea::Side::process, memory, layout), ring_bytes_(layout.ring_bytes) {}
 
-  // True: there was something to do. Error: the agent says what makes no sense.
+  // True: there was work. Error: an invalid message of the agent.
   [[nodiscard]] Result<bool> poll(TimeNs now);
   [[nodiscard]] bool wants_wake() noexcept { return area_.wants_wake(); }
   // False: there is something to do.
@@ -29,7 +29,7 @@ class HostSlowPath final : public FastPath {
 
   [[nodiscard]] const Stack* stack() const noexcept {
     return stack_ ? &*stack_ : nullptr;
-  }  // null: the agent has not said a word yet
+  }  // null: no message of the agent yet
 
   void adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* frame) override;
   void failed(const FlowKey& key, std::uint32_t attempt, FlowError error) override;
@@ -50,7 +50,6 @@ class HostSlowPath final : public FastPath {
   SlowPathArea area_;
   std::uint64_t ring_bytes_;
   NoPayload owner_;
-  std::unique_ptr<const CongestionControl> congestion_;
   std::optional<Stack> stack_;
 };
 

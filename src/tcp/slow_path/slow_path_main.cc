@@ -1,6 +1,6 @@
 // offpath-slow-path: does the slow path of an agent's TCP on the host (tcp.slow_path = "host"; docs/internals/tcp.md).
-// Behind `offpath slow-path`. It runs until it is stopped, or the agent ends: then it exits with 1, to be started again
-// by whatever starts services.
+// Behind `offpath slow-path`. It runs until it is stopped, or the agent ends: then it exits with 1, so that a service
+// manager restarts it.
 #include <signal.h>
 
 #include <cstdio>

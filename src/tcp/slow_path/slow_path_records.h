@@ -1,4 +1,4 @@
-// Records of wire/areas/tcp_slow_path.h, read: a message of a fixed size, and what is behind it.
+// Reads records of wire/areas/tcp_slow_path.h: a message of a fixed size, and the bytes behind it.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace offpath::tcp {
 
 inline constexpr int records_of_a_round = 256;  // then it is the port's turn
 
-// The message, which leaves what is behind it in `payload`.
+// Reads the message, and leaves the bytes behind it in `payload`.
 template <class Message>
 [[nodiscard]] Result<Message> read_front(Bytes& payload) {
   Message message;

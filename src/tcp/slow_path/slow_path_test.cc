@@ -2,6 +2,9 @@
 // and goes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tcp/segment/ethernet.h"
 #include "tcp/segment/frame_writer.h"
 #include "tcp/segment/segmentation.h"
@@ -60,12 +63,39 @@ TEST_P(SlowPathAt, CarriesBytesBothWaysAndEnds) {
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(world.ends[i].stack->counters().retransmitted, 0u);
     EXPECT_EQ(world.ends[i].stack->counters().resets_out, 0u);
-    // Each once, whoever of the two has it: not what is no segment, nor one that was with the process in between.
+    // Counts each segment once, in either of the two; not other frames, nor a segment returned by the process.
     EXPECT_EQ(world.ends[i].stack->counters().segments_out, world.ends[1 - i].stack->counters().segments_in);
     if (!world.slow[i]) continue;
     EXPECT_EQ(world.slow[i]->counters.adopted, 1u);
   }
   world.nothing_is_left();
+}
+
+// Whichever of the two stacks sends them.
+TEST_P(SlowPathAt, PacketsHaveTheTrafficClassOfTheirConnection) {
+  for (const bool replaced : {false, true}) {
+    World world(GetParam().first, GetParam().second);
+    FlowOptions options;
+    options.traffic_class4 = options.traffic_class6 = 0xb8;
+    constexpr std::uint16_t other = port + 2;
+    ASSERT_TRUE(world.ends[1].stack->listen(test_family(), other, 1, 65'536, replaced ? FlowOptions{} : options));
+    if (replaced) world.ends[1].stack->retag_listener(test_family(), other, 1, options);
+    std::vector<unsigned> classes[2];
+    for (const std::uint32_t end : {0u, 1u})
+      world.watch(end, [&seen = classes[end]](Bytes frame) {
+        IpPacket packet;
+        const EthernetHeader header = read_ethernet_header(frame.data());
+        if (read_ip(header.type, frame.subspan(ethernet_header_bytes), packet) == Drop::none &&
+            packet.protocol == protocol_tcp)
+          seen.push_back(packet.traffic_class);
+      });
+    world.connect(0, other, {300'000, 65'536}, 0, options);
+    ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 10 * second_ns));
+    for (const auto& seen : classes) {
+      EXPECT_GT(seen.size(), 3u);
+      EXPECT_EQ(std::ranges::count(seen, 0xb8u), std::ssize(seen));
+    }
+  }
 }
 
 TEST_P(SlowPathAt, IsRefusedWhereNobodyListens) {
@@ -134,7 +164,7 @@ TEST(SlowPath, AConnectionOfTheSameNumbersIsNotTakenForTheOneBefore) {
   world.nothing_is_left();
 }
 
-// The process tells the agent who its neighbours are, and what no station can have for an address would be its end.
+// The process reports neighbours to the agent; an invalid hardware address would end it.
 TEST(SlowPath, ANeighboursMessageThatCannotBeCostsNobodyAnything) {
   World world(true, false);
   world.connect(0, port, {1, 1000});
@@ -217,7 +247,7 @@ TEST(SlowPath, AFloodOfSynsStarvesNobody) {
     world.receive_syn(i);  // the process is not polled meanwhile
   }
   EXPECT_GT(world.slow[1]->counters.frames_dropped, 0u);
-  // Neighbours are heard all the same, or what is established could be sent to nobody.
+  // Neighbours' messages are still received; otherwise established flows could not send.
   const std::uint64_t given = world.slow[1]->counters.frames_out;
   FrameToSend question;
   const IpAddress asked = TestNetwork::address(1);
@@ -295,7 +325,7 @@ TEST(SlowPath, AProcessThatHadNothingToDoForLongIsNotTakenForOneThatHangs) {
   EXPECT_EQ(world.slow[1]->counters.adopted, 3u);
 }
 
-// All that it was told it has taken, and nothing more is said.
+// It has taken all messages, and no further ones are sent.
 TEST(SlowPath, AProcessThatHangsWithAConnectionToBeginLosesItsPart) {
   World world(true, false);
   TestFlow& flow = world.connect(0, port, {1000, 65'536});
@@ -343,13 +373,14 @@ TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
   FrameToSend answer;
   write_neighbour_frame({true, gateway_mac, gateway, own, self}, gateway_mac, own, answer);
   agent.post(wire::TcpSlowKind::frame, wire::TcpSlowFrame{}, whole_frame(answer));
-  agent.post(wire::TcpSlowKind::connect, slow_key({{self, 999}, {test_address(0x0a000003), port}}, 1, 65'536));
+  const wire::TcpSlowKey key = slow_key({{self, 999}, {test_address(0x0a000003), port}}, 1, 65'536);
+  agent.post(wire::TcpSlowKind::connect, wire::TcpSlowConnect{key, 0, 0, {}});
   const auto syn = next_frame(second_ns);
   ASSERT_GE(syn.size(), ethernet_header_bytes);
   EXPECT_EQ(read_ethernet_header(syn.data()).target, gateway_mac);
 }
 
-// ---- what a process may say
+// ---- messages of a process
 
 class Rubbish : public testing::Test {
  protected:

@@ -10,17 +10,18 @@ namespace offpath::tcp {
 namespace {
 
 constexpr TimeNs many_ticks_ns = 8 * millisecond_ns;  // of the clock of timestamps
-constexpr TimeNs echo_ns_max = 600 * second_ns;       // an echo that is older makes no sense
+constexpr TimeNs echo_ns_max = 600 * second_ns;       // an older echo is ignored
 
 }  // namespace
 
 bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
   const Sequence ack = segment.acknowledgement;
   if (ack > flow.next) {
-    flows_.challenge(flow, now);  // of what was never sent
+    flows_.challenge(flow, now);  // acknowledges bytes that were never sent
     return false;
   }
-  // Old ones are common; those older than any window that the peer told are somebody's guess (RFC 5961, 5.2).
+  // Old acknowledgements are common; those older than any window of the peer are guesses of an attacker (RFC 5961,
+  // 5.2).
   if (ack < flow.una) {
     if (bytes_between(ack, flow.una) > flow.slow->send_window_most) {
       flows_.challenge(flow, now);
@@ -35,7 +36,7 @@ bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
     if (window > 0) flow.slow->probes = 0;
     take_window(flow, window, segment.sequence, ack);
   }
-  // Whoever answers is there, however long its window stays closed.
+  // A peer that answers is alive, even if its window stays closed.
   if (flow.send_window == 0)
     flow.retries = std::min<std::uint8_t>(flow.retries, 6),
     flow.slow->probes = std::min<std::uint8_t>(flow.slow->probes, 6);
@@ -43,33 +44,56 @@ bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
       flow.repairing || flow.duplicates > 0 || segment.options.sack_count > 0 || flow.slow->scoreboard != nullptr;
   const RecoveryMark before = repairs ? Recovery::mark(flow) : RecoveryMark{};
   if (flow.sack && segment.options.sack_count > 0) take_sack(flow, segment, now);
+  const bool echoes =
+      flow.ecn &&
+      ecn_.echoes(flow, segment, flow.accurate ? newly_arrived(flow, segment, before) : AccurateEcn::Arrived{}, now);
+  const std::uint32_t in_flight = bytes_between(flow.una, flow.next);
   if (ack > flow.una) {
-    acknowledge(flow, segment, now);
+    acknowledge(flow, segment, echoes, now);
   } else if (segment.payload.empty() && !segment.has(flag::fin) && same_window && flow.next != flow.una &&
              flow.duplicates < 255) {
     ++flow.duplicates;
   }
   if (flow.state == FlowState::closed) return false;
-  if (flow.ecn) ecn_.take_echo(flow, segment, now);
+  if (flow.ecn) ecn_.take_echo(flow, echoes, in_flight, now);
   if (flow.tail_out) recovery_.judge_tail(flow, segment, now);
   if (repairs) recovery_.acknowledged(flow, segment, before, now);
   return true;
+}
+
+// The bytes whose arrival at the peer this acknowledgement reports for the first time.
+AccurateEcn::Arrived Acknowledgement::newly_arrived(Flow& flow, const Segment& segment, const RecoveryMark& before) {
+  const Sequence ack = segment.acknowledgement;
+  SentPackets& sent = flow.slow->accurate->sent;
+  std::uint32_t bytes = bytes_between(flow.una, ack), beyond = 0;
+  if (Scoreboard* const board = flow.slow->scoreboard.get(); board != nullptr && flow.sack) {
+    board->acknowledge(ack);
+    bytes = board->selected(flow.una);
+    board->each_selected(ack, [&](SequenceRange range) { beyond += sent.within(range); });
+  } else if (bytes == 0 && segment.payload.empty() && flow.next != flow.una) {
+    if (flow.sack) return {};
+    // A duplicate stands for a segment.
+    static_cast<void>(sent.arrived(ack, flow.duplicates + 1u));
+    return {flow.mss, 1};
+  }
+  bytes -= std::min(bytes, before.arrived);
+  return {bytes, sent.arrived(ack, beyond)};
 }
 
 void Acknowledgement::take_sack(Flow& flow, const Segment& segment, TimeNs now) {
   auto blocks = segment.options.sack;
   const std::size_t count = segment.options.sack_count;
   const SequenceRange first = blocks[0];
-  // RFC 2883, 4: a first block of what is acknowledged, or within the second one, is of data that arrived twice.
+  // RFC 2883, 4: a first block below the acknowledgement, or within the second block, reports data that arrived twice.
   const bool within = count > 1 && blocks[1].begin <= first.begin && first.end <= blocks[1].end,
              is_duplicate = first.begin < first.end && (first.end <= segment.acknowledgement || within) &&
                             segment.acknowledgement - first.begin <= std::int64_t{flow.slow->send_window_most};
   if (is_duplicate) recovery_.take_duplicate(flow, first, now);
   const Sequence una = later(flow.una, segment.acknowledgement);
-  if (flow.next == una) return;  // nothing can be selected of what is all acknowledged
+  if (flow.next == una) return;  // all data is acknowledged, so SACK blocks add nothing
   auto& board = flow.slow->scoreboard;
   if (board == nullptr) board = std::make_unique<Scoreboard>(una);
-  // As if it had arrived in order: what one acknowledgement tells of at once is no reordering.
+  // Treated as in order: segments that one acknowledgement reports together are not reordered.
   board->acknowledge(una);
   const auto begin = blocks.begin() + (is_duplicate ? 1 : 0), end = blocks.begin() + static_cast<std::ptrdiff_t>(count);
   std::sort(begin, end, [una](const SequenceRange& a, const SequenceRange& b) {
@@ -78,15 +102,15 @@ void Acknowledgement::take_sack(Flow& flow, const Segment& segment, TimeNs now) 
   for (auto block = begin; block != end; ++block) board->select(*block, una, flow.next, now);
 }
 
-// By the peer's echo; 0: it makes no sense.
+// The round trip by the peer's echo; 0: the echo is invalid.
 TimeNs Acknowledgement::echo_delay(const Flow& flow, const Timestamps& peer, TimeNs now) const noexcept {
   const std::uint32_t ticks = context_.timestamp(flow.timestamp_offset, now) - peer.echo;
   const TimeNs delay = std::max<TimeNs>(TimeNs{ticks} * millisecond_ns, microsecond_ns);
   return delay <= echo_ns_max ? delay : 0;
 }
 
-void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
-  // Of acknowledgements that come together each finds less on its way than the one before; what was used is what was
+void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, bool echoes, TimeNs now) {
+  // Of acknowledgements that come together, each finds less in flight than the one before; the used window is what was
   // sent.
   const std::uint32_t in_flight_before = std::max(bytes_between(flow.una, flow.next), flow.slow->flight_sent),
                       bytes = bytes_between(flow.una, segment.acknowledgement);
@@ -108,9 +132,8 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
   } else if (const TimeNs known = flow.rtt.smoothed_ns();
              delay > 0 && !flow.timing &&
              (delay > known + millisecond_ns || (flow.repairing && known > many_ticks_ns))) {
-    // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice. The clock
-    // ticks each millisecond, so such a sample tells only of round trips that are longer than those measured otherwise,
-    // or of a long path.
+    // An echo measures the transmission that it answers (RFC 7323, 4.1), even while everything is sent twice. Its clock
+    // ticks each millisecond, so a sample counts only if it is longer than other measurements, or on a long path.
     flow.rtt.add(delay - millisecond_ns, context_.options.rto);
   }
   if (auto& board = flow.slow->scoreboard) {
@@ -118,13 +141,13 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
     if (board->saw_reordering()) flow.slow->reordering.saw_reordering();
     if (!flow.sack && flow.repairing && !flow.timed_out && flow.una < flow.slow->recovery_point) {
       board->lose_front(flow.una, flow.mss,
-                        flow.next);  // a partial acknowledgement tells of the next loss (RFC 6582, 3.2)
+                        flow.next);  // a partial acknowledgement means another loss (RFC 6582, 3.2)
       const auto segments = static_cast<std::uint8_t>(std::min<std::uint32_t>(bytes / flow.mss, 255));
       flow.duplicates = flow.duplicates > segments ? static_cast<std::uint8_t>(flow.duplicates - segments) : 0;
       flow.resend_now = true;
     }
   }
-  // What arrived while the window shrank does not make it grow (RFC 9937, 6).
+  // Data that arrived while the window shrank does not make it grow (RFC 9937, 6).
   const bool reduced = flow.repairing && !flow.timed_out;
   if (flow.repairing && flow.una >= flow.slow->recovery_point) recovery_.finish(flow);
   if (!flow.repairing) flow.duplicates = 0;
@@ -132,11 +155,11 @@ void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now
       board && board->empty() &&
       (flow.una == flow.next || board->in_flight(flow.next) == bytes_between(flow.una, flow.next)))
     board.reset();
-  const bool echoes = flow.ecn && segment.has(flag::ece);
-  // A window that is to shrink for marks does not grow for the same acknowledgement.
-  if (!reduced && (!echoes || context_.congestion.wants_ecn()))
-    context_.congestion.on_acknowledged(flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt,
-                                                          flow.rtt.smoothed_ns(), now, starts ? delay : 0});
+  // A window that shrinks for marks does not grow for the same acknowledgement.
+  if (!reduced && (!echoes || context_.control(flow).wants_ecn()))
+    context_.control(flow).on_acknowledged(
+        flow.congestion, {bytes, EcnFeedback::marked_bytes(flow, echoes, bytes), in_flight_before, flow.mss, rtt,
+                          flow.rtt.smoothed_ns(), now, starts ? delay : 0});
   flow.retransmit_due = never;
   wait_on(flow, now);
   flow.tail_due = flow.wants_tail = false;

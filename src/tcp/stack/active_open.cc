@@ -16,7 +16,7 @@ Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, st
     return fail(Error::peer_lost, "no route to {}", text_of(remote.address));
   FlowKey key{{context_.options.own(remote.address.family()).address, local_port}, remote};
   if (local_port == 0) {
-    // RFC 6056, algorithm 3: an order of ports that is each destination's own.
+    // RFC 6056, algorithm 3: each destination has its own order of ports.
     constexpr std::uint32_t first = 32'768, count = 28'232;
     const auto start = static_cast<std::uint32_t>(keyed_hash(port_key_, key) >> 32) + next_port_;
     std::uint32_t tried = 0;
@@ -35,7 +35,7 @@ Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, st
   if (other_.slow != nullptr) {
     flow->elsewhere = true;
     flow->slow->attempt = ++attempts_ != 0 ? attempts_ : ++attempts_;
-    other_.slow->connect(key, flow->slow->attempt, receive_bytes);
+    other_.slow->connect(key, flow->slow->attempt, receive_bytes, options);
     return flows_.id_of(*flow);
   }
   flow->wants_syn = true;

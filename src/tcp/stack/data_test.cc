@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tcp/stack/flow_timers.h"
+#include "tcp/stack/handshake.h"
 #include "tcp/stack/segment_arrival.h"
 #include "tcp/stack/transmission.h"
 #include "testing/tcp/stack_parts.h"
@@ -72,7 +73,7 @@ TEST(Acknowledgement, MovesTheWindowAndTellsTheOwner) {
   EXPECT_EQ(flow.acknowledged, 3000u);
   EXPECT_EQ(flow.send_window, 7000u);
   EXPECT_EQ(parts.changes(), change::acknowledged);
-  segment.acknowledgement = flow.next + 1u;  // of what was never sent
+  segment.acknowledgement = flow.next + 1u;  // acknowledges bytes that were never sent
   EXPECT_FALSE(parts.acknowledgement.receive(flow, segment, start));
   EXPECT_EQ(parts.context.counters.challenges, 1u);
 }
@@ -91,7 +92,7 @@ TEST(Acknowledgement, FindsALossAfterThreeDuplicates) {
   EXPECT_EQ(flow.slow->scoreboard->lost()->begin, flow.una);
 }
 
-// The clock of timestamps ticks each millisecond: a tick may have been anything below one.
+// The clock of timestamps ticks each millisecond, so a tick is inexact by one.
 TEST(Acknowledgement, TicksOfTimestampsDoNotEnterAFastPath) {
   DataParts parts;
   Flow& flow = parts.established(start, 90'000);
@@ -110,7 +111,7 @@ TEST(Acknowledgement, TicksOfTimestampsDoNotEnterAFastPath) {
   EXPECT_GT(acknowledge(40), 4 * millisecond_ns) << "the path has become longer";
 }
 
-// On a path of many ticks they also tell of shorter ones: nothing else does in a recovery.
+// On a path of many ticks they also show shorter round trips, which nothing else measures during a recovery.
 TEST(Acknowledgement, TicksOfTimestampsMeasureALongPathDuringARecovery) {
   DataParts parts;
   Flow& flow = parts.established(start, 90'000);
@@ -127,7 +128,7 @@ TEST(Acknowledgement, TicksOfTimestampsMeasureALongPathDuringARecovery) {
   EXPECT_LT(flow.rtt.smoothed_ns(), 30 * millisecond_ns);
 }
 
-// DCTCP's rounds go by that round trip: a share of marks is taken in each of 30 us, not in each millisecond.
+// DCTCP's rounds use that round trip: it takes a share of marks every 30 us, not every millisecond.
 TEST(Acknowledgement, RoundsOfDctcpAreThoseOfAFastPath) {
   DataParts parts({}, "dctcp");
   Flow& flow = parts.established(start, 90'000);
@@ -170,15 +171,62 @@ TEST(EcnFeedback, SlowsDownOnceForAWindow) {
   flow.next = flow.una + 5000u;
   const std::uint32_t before = flow.congestion.window;
   const Segment echo = DataParts::segment(flow, flag::ack | flag::ece);
-  parts.ecn.take_echo(flow, echo, start);
+  EXPECT_TRUE(parts.ecn.echoes(flow, echo, {}, start));
+  parts.ecn.take_echo(flow, true, 5000, start);
   const std::uint32_t after = flow.congestion.window;
   EXPECT_LT(after, before);
-  parts.ecn.take_echo(flow, echo, start);
+  parts.ecn.take_echo(flow, true, 5000, start);
   EXPECT_EQ(flow.congestion.window, after);
   Segment out;
   EcnFeedback::mark_capable(flow, out, true);
   EXPECT_TRUE(out.has(flag::cwr));
   EXPECT_EQ(out.ecn, Ecn::capable_0);
+}
+
+// One acknowledgement of ten segments, of which four were marked: DCTCP gets four marks, not ten or zero.
+TEST(EcnFeedback, TellsDctcpWhichShareOfABurstWasMarked) {
+  DataParts parts({}, "dctcp");
+  Flow& flow = parts.established(start, 90'000);
+  flow.ecn = true;
+  be_accurate(flow);
+  flow.rtt.add(30 * microsecond_ns, parts.context.options.rto);
+  flow.congestion.own.dctcp.share = 0;
+  std::uint32_t marked = 0;
+  TimeNs now = start;
+  for (int i = 0; i < 60; ++i, now += 31 * microsecond_ns) {
+    const std::uint32_t bytes = 10'000;
+    flow.next = flow.una + bytes;
+    Segment segment = DataParts::segment(flow, flag::ack | ace_flags(5u + 4 * static_cast<unsigned>(i + 1)));
+    segment.acknowledgement = flow.next;
+    segment.options.ecn_bytes = EcnBytes{.capable_0 = 1, .congested = marked += 4 * bytes / 10};
+    flow.congestion.window = bytes;
+    EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, now));
+  }
+  EXPECT_NEAR(flow.congestion.own.dctcp.share, 0.4, 0.02);
+  EXPECT_TRUE(flow.slow->accurate->may_mark());
+}
+
+// Eight packets of ten bytes, all marked: their number has wrapped, and the path has changed nothing.
+TEST(EcnFeedback, KnowsHowManySmallPacketsWereAcknowledged) {
+  for (const bool with_option : {false, true}) {
+    DataParts parts;
+    parts.know_peer(start);
+    Flow& flow = parts.established(start);
+    flow.ecn = true;
+    flow.nagle = false;
+    be_accurate(flow);
+    for (int i = 0; i < 8; ++i) {
+      flow.offered += 10;
+      ASSERT_EQ(parts.sent([&] { parts.transmission.serve(flow, start); }).size(), 1u);
+    }
+    const std::uint32_t before = flow.congestion.window;
+    Segment segment = DataParts::segment(flow, flag::ack | ace_flags(5 + 8));
+    segment.acknowledgement = flow.next;
+    if (with_option) segment.options.ecn_bytes = EcnBytes{.capable_0 = 1, .congested = 80};
+    EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+    EXPECT_LT(flow.congestion.window, before) << with_option;
+    EXPECT_TRUE(flow.slow->accurate->may_mark()) << with_option;
+  }
 }
 
 TEST(Reception, StoresWhatIsOutOfOrderAtItsPlace) {
@@ -208,7 +256,7 @@ TEST(Reception, ReportsDuplicatesThatTouchAsOne) {
   flow.receive_next += 5000u;
   for (int i = 0; i < 2; ++i, segment.sequence += 1000u) parts.reception.receive(flow, segment, start);
   EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
-  segment.sequence += 1000u;  // one does not touch it
+  segment.sequence += 1000u;  // one does not change it
   parts.reception.receive(flow, segment, start);
   EXPECT_EQ(flow.slow->duplicate, (SequenceRange{Sequence(5000), Sequence(7000)}));
 }
@@ -253,7 +301,7 @@ TEST(SegmentArrival, EndsAFlowOnlyForTheVeryNextNumber) {
   EXPECT_EQ(flow.slow->error, FlowError::reset);
 }
 
-// The peer would take it for data that has arrived.
+// The peer would treat it as arrived data.
 TEST(SegmentArrival, DoesNotReportWhatIsBeyondTheWindow) {
   DataParts parts;
   Flow& flow = parts.established(start);
@@ -322,7 +370,7 @@ TEST(FlowTimers, RetransmitTwiceAsLateEachTimeAndGiveUp) {
   EXPECT_EQ(flow.slow->error, FlowError::timed_out);
 }
 
-// Three retransmissions in a row of a fast path pass within milliseconds: that says nothing of the path, or the peer.
+// Three retransmissions in a row on a fast path take milliseconds, too short to judge the path or the peer.
 TEST(FlowTimers, ArePatientHoweverShortTimeoutsAre) {
   StackOptions options;
   options.rto.minimum_ns = millisecond_ns;
@@ -339,7 +387,7 @@ TEST(FlowTimers, ArePatientHoweverShortTimeoutsAre) {
   EXPECT_GT(now - start, 100 * second_ns) << "RFC 1122, 4.2.3.5";
 }
 
-// Reports of the first recovery's retransmissions, which was undone by a timestamp, come during the second.
+// Reports of the first recovery's retransmissions, which a timestamp undid, come during the second recovery.
 TEST(Recovery, IsNotUndoneByReportsOfAnother) {
   DataParts parts;
   Flow& flow = parts.established(start, 90'000);
@@ -362,7 +410,7 @@ TEST(Recovery, IsNotUndoneByReportsOfAnother) {
   EXPECT_EQ(parts.context.counters.undone, 1u);
 }
 
-// The tail probe brought the end of the data, so a segment was lost: after the recovery that may yet be undone.
+// The tail probe brought the end of the data, so a segment was lost, after a recovery that may still be undone.
 TEST(Recovery, IsNotUndoneAfterALossAtTheTail) {
   DataParts parts;
   Flow& flow = parts.established(start, 90'000);

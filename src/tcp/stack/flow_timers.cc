@@ -27,8 +27,8 @@ void FlowTimers::due(Flow& flow, TimeNs now) {
   if (flow.state != FlowState::closed) flows_.arm(flow);
 }
 
-// Probes tell what the path takes. Where none can be sent, without SACK or with little data, segments are as large as
-// before, and a router or timeouts may make them smaller again.
+// Probes find the largest segment of the path. Without probes (no SACK, or little data), segments grow to the former
+// size, and a router or timeouts may make them smaller again.
 void FlowTimers::try_larger_segments(Flow& flow, TimeNs now) const noexcept {
   FlowSlow& slow = *flow.slow;
   const bool smaller = flow.mss < slow.mss_before, probes = flow.sack && !slow.search.without_probe();
@@ -55,6 +55,7 @@ void FlowTimers::retransmission_due(Flow& flow, TimeNs now) {
     if (flow.retries >= context_.options.syn_retries) return flows_.reset(flow, FlowError::timed_out, now);
     ++flow.retries;
     ++context_.counters.timeouts;
+    flows_.doubt_next_hop(flow, now);
     flow.wants_syn = true;
     return flows_.make_ready(flow);
   }
@@ -67,6 +68,7 @@ void FlowTimers::retransmission_due(Flow& flow, TimeNs now) {
     return flows_.make_ready(flow);
   }
   if (flow.retries >= context_.options.retries) return flows_.reset(flow, FlowError::timed_out, now);
+  flows_.doubt_next_hop(flow, now);
   recovery_.time_out(flow, now);
 }
 
@@ -78,8 +80,8 @@ void FlowTimers::keepalive_due(Flow& flow, TimeNs now) {
     flow.slow->probes = 0;
     return;
   }
-  // Answers make it heard again, so these go out in a row only to one that is silent. The user's timeout takes the
-  // place of their number, as in Linux.
+  // An answer restarts the count, so only a silent peer gets several probes in a row. The user's timeout replaces their
+  // number, as in Linux.
   const bool silent = options.user_timeout_ns != 0 ? flow.slow->probes > 0 && silent_ns >= options.user_timeout_ns
                                                    : flow.slow->probes >= options.keepalive_probes;
   if (silent) return flows_.reset(flow, FlowError::timed_out, now);

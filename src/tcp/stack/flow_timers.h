@@ -1,5 +1,5 @@
-// A flow's actions when nothing arrives: retransmission (RFC 6298), window probes, delayed acknowledgements,
-// keepalive, the end of TIME-WAIT.
+// A flow's timed actions: retransmission (RFC 6298), window probes, delayed acknowledgements, keepalive, the end of
+// TIME-WAIT.
 #pragma once
 
 #include "tcp/flow/flows.h"

@@ -10,10 +10,10 @@ bool HandOver::pass_on(const FlowKey& key, std::uint32_t index) {
     other_.fast->returned(*other_.frame);
     return true;
   }
-  // This stack continues the connections that it has begun alone.
+  // This stack alone continues the connections that it has begun.
   if (other_.slow == nullptr || (!elsewhere && passive_.is_half_open(key))) return false;
   if (!other_.is_returned)
-    other_.slow->frame(*other_.frame, false);  // otherwise nobody wanted the flow, and its peer will see that
+    other_.slow->frame(*other_.frame, false);  // otherwise the flow was declined, which its peer will notice
   return true;
 }
 
@@ -21,7 +21,7 @@ void HandOver::lean_on(SlowPath* slow) {
   other_.slow = slow;
   if (other_.slow != nullptr) {
     for (const auto& [place, listener] : listeners_.all())
-      other_.slow->listen(listener.family, listener.port, listener.receive_bytes);
+      other_.slow->listen(listener.family, listener.port, listener.receive_bytes, listener.options);
     return;
   }
   for (Flow& flow : flows_.all()) {
@@ -45,7 +45,7 @@ Result<bool> HandOver::adopt(const wire::TcpHandedFlow& handed, TimeNs now) {
       handed_.read(flow, handed, now);
       flow.wants_ack = true;
       ++context_.counters.connected;
-      context_.congestion.begin(flow.congestion, flow.mss, now);
+      context_.control(flow).begin(flow.congestion, flow.mss, now);
       flows_.established(flow, now);
     }  // otherwise a cookie came back twice
   } else {
@@ -57,7 +57,7 @@ Result<bool> HandOver::adopt(const wire::TcpHandedFlow& handed, TimeNs now) {
     flow->slow->begun = context_.count_begun();
     handed_.read(*flow, handed, now);
     ++context_.counters.accepted;
-    context_.congestion.begin(flow->congestion, flow->mss, now);
+    context_.control(*flow).begin(flow->congestion, flow->mss, now);
     flows_.established(*flow, now);
   }
   return true;
@@ -104,11 +104,12 @@ Status HandOver::send_frame(const FrameToSend& frame) {
   return {};
 }
 
-void HandOver::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now) {
+void HandOver::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now,
+                             const FlowOptions& options) {
   const std::uint32_t index = flows_.index_of(key);
   if (index != FlowTable::nobody) {
     Flow& old = flows_.at(index);
-    // The peer tells the new one from the old by its timestamps (RFC 6191, 2), which go on.
+    // The peer distinguishes the new connection from the old one by timestamps (RFC 6191, 2), which continue.
     if (old.state == FlowState::time_wait && !old.timestamps)
       return other_.fast->failed(key, attempt, FlowError::in_use);
     old.elsewhere = true;
@@ -117,9 +118,9 @@ void HandOver::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uin
   const bool possible = key.local.address == context_.options.own(key.family()).address && key.local.port != 0 &&
                         is_unicast(key.remote.address) && key.remote.port != 0 &&
                         !context_.next_hop(key.remote.address).is_unspecified();
-  Flow* const flow = possible ? flows_.new_flow(key, 0, receive_bytes, {}, now) : nullptr;
+  Flow* const flow = possible ? flows_.new_flow(key, 0, receive_bytes, options, now) : nullptr;
   if (flow == nullptr) return other_.fast->failed(key, attempt, FlowError::unreachable);
-  flow->released = true;  // nobody waits for what becomes of it here
+  flow->released = true;  // its end has no receiver here
   flow->slow->attempt = attempt;
   flows_.begin_opening(*flow, now);
   flow->wants_syn = true;
@@ -129,7 +130,7 @@ void HandOver::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uin
 void HandOver::abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now) {
   const std::uint32_t index = flows_.index_of(key);
   if (index == FlowTable::nobody || attempt == 0 || flows_.at(index).slow->attempt != attempt) return;
-  flows_.at(index).elsewhere = true;  // nobody is told
+  flows_.at(index).elsewhere = true;  // without an event
   flows_.reset(flows_.at(index), FlowError::reset, now);
 }
 
@@ -151,8 +152,10 @@ void HandOver::adopted(const FlowKey& key, std::uint32_t attempt, bool declined,
 Status HandOver::take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now) {
   OFP_TRY(handed_.check(handed));
   const FlowKey key = flow_key(handed.key);
-  if (flows_.index_of(key) != FlowTable::nobody) return {};  // it was begun anew
-  Flow* const flow = flows_.new_flow(key, 0, 0, {}, now);
+  if (flows_.index_of(key) != FlowTable::nobody) return {};  // it was begun again
+  FlowOptions options;
+  options.traffic_class4 = options.traffic_class6 = without_ecn(handed.traffic_class);
+  Flow* const flow = flows_.new_flow(key, 0, 0, options, now);
   if (flow == nullptr) return {};
   if (handed_.learn_next_hop(handed, now)) flows_.wake_waiting(now);
   flow->released = flow->fin_wanted = flow->fin_sent = true;

@@ -1,9 +1,9 @@
-// Work that two stacks share: flows that change hands, and what each does for the other. Read slow_path.h first.
+// Work that two stacks share: flows that change hands, and the services of each for the other. Read slow_path.h first.
 //
-// A flow of a peer is half open at the slow path until the fast one has confirmed it; a flow that is begun here stands
-// in both tables until then, `elsewhere` in one of them. What arrives in between goes to the slow path, for the fast
-// one does not have it yet, and comes back behind the hand-over: nothing is refused that belongs to a flow, and no flow
-// is in both.
+// A peer's flow is half open at the slow path until the fast one has confirmed it. A flow that is begun here is in both
+// tables until then, marked `elsewhere` in one of them. Segments that arrive in between go to the slow path, because
+// the fast one does not have the flow yet, and return behind the hand-over. So no segment of a flow is refused, and no
+// flow is active in both stacks.
 #pragma once
 
 #include "tcp/flow/flows.h"
@@ -26,7 +26,7 @@ class HandOver {
         handed_(handed),
         passive_(passive) {}
 
-  // True: the frame being received, of this key and flow, belongs to the other stack, which gets it.
+  // True: the frame being received, of this key and flow, belongs to the other stack, and was sent there.
   [[nodiscard]] bool pass_on(const FlowKey& key, std::uint32_t index);
 
   // ---- of the fast stack
@@ -36,7 +36,8 @@ class HandOver {
   [[nodiscard]] Status send_frame(const FrameToSend& frame);
 
   // ---- of the slow one
-  void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now);
+  void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now,
+                     const FlowOptions& options);
   void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
   void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
   [[nodiscard]] Status take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now);

@@ -6,7 +6,7 @@ namespace offpath::tcp {
 namespace {
 
 constexpr std::uint32_t round_trip_us_max = 600'000'000;
-constexpr std::uint16_t timestamps_bytes = 12;  // that a segment's payload is smaller by
+constexpr std::uint16_t timestamps_bytes = 12;  // subtracted from a segment's payload
 
 // Of the next hop; all zeros where it is not known.
 MacAddress next_hop_mac(const wire::TcpHandedFlow& handed) noexcept {
@@ -29,6 +29,7 @@ wire::TcpHandedFlow HandedFlows::write(const Flow& flow) const noexcept {
   made.round_trip_us =
       static_cast<std::uint32_t>(std::min<TimeNs>(flow.rtt.smoothed_ns() / microsecond_ns, round_trip_us_max));
   made.mss = flow.mss;
+  made.traffic_class = flow.slow->options.traffic_class(flow.key.family());
   made.send_scale = flow.send_scale;
   made.receive_scale = flow.receive_scale;
   made.flags =
@@ -65,7 +66,7 @@ Status HandedFlows::check(const wire::TcpHandedFlow& handed) const {
   return {};
 }
 
-// Windows of this end are its own affair: what the owner allows bounds them, not what was said elsewhere.
+// The owner's room bounds windows of this end, not the other stack's values.
 void HandedFlows::read(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now) const noexcept {
   flow.una = flow.next = Sequence(handed.una);
   flow.slow->iss = flow.una - 1u;

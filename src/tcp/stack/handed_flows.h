@@ -1,4 +1,4 @@
-// Flows as they are written down for the other of two stacks (slow_path.h): written, checked, and read again.
+// The serialised form of flows for the other stack (slow_path.h): writing, checking and reading.
 #pragma once
 
 #include "tcp/flow/routes.h"
@@ -13,12 +13,12 @@ class HandedFlows {
       : context_(context), other_(other), routes_(routes) {}
 
   [[nodiscard]] wire::TcpHandedFlow write(const Flow& flow) const noexcept;
-  // Error: nothing that another stack may say.
+  // Error: an invalid flow.
   [[nodiscard]] Status check(const wire::TcpHandedFlow& handed) const;
   void read(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now) const noexcept;
   [[nodiscard]] bool learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now);  // true: it was named
 
-  // To the stack that this one works for. A flow stays here, and sends nothing, until that one has answered.
+  // For the fast stack. The flow stays here, and sends nothing, until the fast stack has answered.
   void give(const HalfOpen& half, const Listener& listener, TimeNs now);
   void give(Flow& flow, const ReceivedFrame* frame, TimeNs now);
 

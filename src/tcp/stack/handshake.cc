@@ -19,7 +19,13 @@ void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& co
   flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
 }
 
-void take_half_open(Flow& flow, const HalfOpen& half, const StackContext& context, TimeNs now) noexcept {
+AccurateEcn& be_accurate(Flow& flow) {
+  flow.accurate = true;
+  flow.slow->accurate = std::make_unique<AccurateEcn>();
+  return *flow.slow->accurate;
+}
+
+void take_half_open(Flow& flow, const HalfOpen& half, StackContext& context, TimeNs now) {
   flow.slow->iss = half.iss;
   flow.slow->begun = half.begun;
   flow.accepted = true;
@@ -29,7 +35,12 @@ void take_half_open(Flow& flow, const HalfOpen& half, const StackContext& contex
   flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
   take_window(flow, half.peer_window, half.irs, half.iss);
   take_syn_options(flow, half.peer, context);
-  flow.ecn = half.ecn;
+  flow.ecn = half.ecn != EcnMode::none;
+  if (half.ecn == EcnMode::accurate) {
+    be_accurate(flow).await_handshake();
+    ++context.counters.accurate_ecn;
+    if (!half.may_mark) flow.slow->accurate->do_not_mark();
+  }
   if (half.answered_at != 0 && now > half.answered_at) flow.rtt.add(now - half.answered_at, context.options.rto);
 }
 

@@ -20,8 +20,13 @@ class Listeners {
   [[nodiscard]] bool add(const Listener& listener) {  // false: the port has one
     return listeners_.try_emplace(place(listener.family, listener.port), listener).second;
   }
-  void retag(IpFamily family, std::uint16_t port, std::uint64_t tag) {
-    if (const auto found = listeners_.find(place(family, port)); found != listeners_.end()) found->second.tag = tag;
+  // Null: the port has none.
+  const Listener* retag(IpFamily family, std::uint16_t port, std::uint64_t tag, const FlowOptions& options) {
+    const auto found = listeners_.find(place(family, port));
+    if (found == listeners_.end()) return nullptr;
+    found->second.tag = tag;
+    found->second.options = options;
+    return &found->second;
   }
   bool remove(IpFamily family, std::uint16_t port) {  // false: the port has none
     return listeners_.erase(place(family, port)) != 0;

@@ -12,7 +12,8 @@ Flow* PassiveOpen::receive(const Segment& segment, const MacAddress& from, TimeN
   if (listener == nullptr) {
     frames_.refuse(segment, from);
   } else if (segment.has(flag::ack)) {
-    // While cookies are valid, a segment without one may be of a flow whose first segment was lost: that comes again.
+    // While cookies are valid, a segment without one may belong to a connection whose first segment was lost and will
+    // be repeated.
     if (segment.has(flag::syn) || now >= cookies_until_)
       frames_.refuse(segment, from);
     else
@@ -39,12 +40,13 @@ void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, 
   half->irs = segment.sequence;
   half->peer = segment.options;
   half->peer_window = segment.window;
-  half->ecn = EcnFeedback::asks_for_ecn(segment) && !cookie;
+  half->ecn = cookie ? EcnMode::none : ecn_asked_for(segment, context_.options.ecn);
+  half->syn_arrived = segment.ecn;
   half->timestamp_offset = static_cast<std::uint32_t>(keyed_hash(context_.timestamp_key, segment.key));
   half->iss = cookie ? cookies_.make(segment.key, segment.sequence,
                                      segment.options.mss.value_or(default_mss(segment.key.family())), now)
                      : context_.initial_sequence(segment.key, now);
-  if (cookie) {  // the count is all cores', and a flood need not touch it
+  if (cookie) {  // all cores share the count, and a flood need not touch it
     ++context_.counters.cookies_out;
     cookies_until_ = now + SynCookies::valid_ns;
   } else {
@@ -55,16 +57,26 @@ void PassiveOpen::receive_syn(const Segment& segment, const Listener& listener, 
   send_syn_ack(*half, listener, cookie, from, now);
 }
 
-void PassiveOpen::send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to,
+void PassiveOpen::send_syn_ack(HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to,
                                TimeNs now) {
   Segment segment;
   segment.key = half.key;
   segment.sequence = half.iss;
   segment.acknowledgement = half.irs + 1;
-  segment.flags = static_cast<std::uint8_t>(flag::syn | flag::ack | (half.ecn ? flag::ece : 0));
+  segment.flags = flag::syn | flag::ack;
+  segment.traffic_class = listener.options.traffic_class(half.key.family());
+  if (half.ecn == EcnMode::classic) segment.flags |= flag::ece;
+  if (half.ecn == EcnMode::accurate) {
+    const EcnAnswers::Answer answer = half.answers.next(now, context_.options.rto.initial_ns);
+    if (answer.flags)
+      segment.flags |= ace_flags(ace_of_handshake(half.syn_arrived));
+    else
+      half.may_mark = false;
+    if (answer.option) segment.options.ecn_bytes = AccurateEcn::first();
+  }
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(listener.receive_bytes, 65'535));
   segment.options.mss = context_.own_mss(half.key.family());
-  // Without timestamps a cookie has no room for what the SYN said of scale and SACK.
+  // Without timestamps a cookie has no room for the SYN's window scale and SACK.
   const bool all = !cookie || half.peer.timestamps;
   if (half.peer.window_scale && all) segment.options.window_scale = context_.own_scale();
   segment.options.sack_permitted = half.peer.sack_permitted && all;
@@ -74,6 +86,16 @@ void PassiveOpen::send_syn_ack(const HalfOpen& half, const Listener& listener, b
     segment.options.timestamps = Timestamps{value, half.peer.timestamps->value};
   }
   frames_.send(segment, to);
+}
+
+// RFC 9768, 3.1.5: the first SYN decides; one without ECN may be the peer's last attempt. No peer asks for both kinds
+// of ECN.
+bool PassiveOpen::accepts_again(const Segment& syn, HalfOpen& half) const noexcept {
+  const EcnMode asked = ecn_asked_for(syn, context_.options.ecn);
+  if (context_.options.ecn != EcnUse::accurate || half.ecn == EcnMode::none) return true;
+  half.syn_arrived = syn.ecn;
+  if (asked == EcnMode::none) half.may_mark = false;
+  return asked == EcnMode::none || asked == half.ecn;
 }
 
 Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half, const MacAddress& from, TimeNs now) {
@@ -94,9 +116,14 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   if (segment.has(flag::syn)) {
     if (segment.has(flag::ack)) return nullptr;
     if (segment.sequence == half.irs) {
+      if (!accepts_again(segment, half)) {
+        half_open_.remove(segment.key);
+        frames_.refuse(segment, from);
+        return nullptr;
+      }
       half.answered_at = 0;
       send_syn_ack(half, *listener, false, from, now);
-    } else {  // the peer has begun anew
+    } else {  // the peer has begun again
       half_open_.remove(segment.key);
       receive_syn(segment, *listener, from, now);
     }
@@ -104,7 +131,7 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   }
   if (!segment.has(flag::ack)) return nullptr;
   if (segment.acknowledgement != half.iss + 1) {
-    // Its SYN came twice: a cookie was the answer to the first, and there was room again for the second.
+    // Its SYN came twice: the first was answered by a cookie, and there was room again for the second.
     Flow* flow = nullptr;
     if (now >= cookies_until_)
       frames_.refuse(segment, from);
@@ -115,7 +142,7 @@ Flow* PassiveOpen::receive_for_half_open(const Segment& segment, HalfOpen& half,
   const std::uint32_t window = static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->receive_bytes, 65'535));
   if (segment.sequence < half.irs + 1 || segment.sequence > half.irs + 1 + window) return nullptr;
   const HalfOpen copy = half;
-  half.answered_at = 0;  // if there is no place for the flow yet, it waits, and that is no round trip
+  half.answered_at = 0;  // without room the flow waits, and the time is not a round trip
   if (other_.fast != nullptr) {
     half.handed = true;
     handed_.give(copy, *listener, now);
@@ -157,6 +184,7 @@ Flow* PassiveOpen::admit(const FlowKey& key, const Listener& listener, TimeNs no
     return nullptr;
   }
   flow->slow->tag = *tag;
+  if (const FlowOptions* const options = owner_.options(*tag)) flow->begin_with(*options);
   flow->slow->share = owner_.share(*tag);
   return flow;
 }
@@ -165,7 +193,7 @@ Flow* PassiveOpen::establish(const HalfOpen& half, const Listener& listener, Tim
   Flow* flow = admit(half.key, listener, now);
   if (flow == nullptr) return nullptr;
   take_half_open(*flow, half, context_, now);
-  context_.congestion.begin(flow->congestion, flow->mss, now);
+  context_.control(*flow).begin(flow->congestion, flow->mss, now);
   ++context_.counters.accepted;
   flows_.established(*flow, now);
   return flow;

@@ -40,9 +40,10 @@ class PassiveOpen {
  private:
   [[nodiscard]] Flow* receive_for_half_open(const Segment& segment, HalfOpen& half, const MacAddress& from, TimeNs now);
   void receive_syn(const Segment& segment, const Listener& listener, const MacAddress& from, TimeNs now);
-  // True: the segment brought a valid cookie. `flow` is then what it has established, if there was room for it.
+  // True: the segment has a valid cookie. `flow` is then the established flow, if there was room for it.
   [[nodiscard]] bool receive_cookie(const Segment& segment, const Listener& listener, Flow*& flow, TimeNs now);
-  void send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to, TimeNs now);
+  [[nodiscard]] bool accepts_again(const Segment& syn, HalfOpen& half) const noexcept;
+  void send_syn_ack(HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to, TimeNs now);
   [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, TimeNs now);
 
   StackContext& context_;

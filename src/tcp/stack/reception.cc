@@ -15,7 +15,7 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
   }
   Sequence begin = segment.has(flag::syn) ? segment.sequence + 1 : segment.sequence;
   const Sequence end = begin + static_cast<std::uint32_t>(segment.payload.size());
-  // No program will read it (RFC 2525, 2.17). Also beyond the window: its sender would ask for room for ever.
+  // No program will read it (RFC 2525, 2.17). Also beyond the window: its sender would ask for room endlessly.
   if (flow.released && !segment.payload.empty() && end > flow.receive_next)
     return flows_.reset(flow, FlowError::reset, now);
   Bytes bytes = segment.payload;
@@ -32,9 +32,9 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     flow.slow->fin_seen = true;
     flow.slow->fin = end;
   }
-  if (flow.ecn && !segment.payload.empty()) ecn_.take_mark(flow, segment);
+  if (flow.ecn && !flow.accurate && !segment.payload.empty()) ecn_.take_mark(flow, segment);
   if (bytes.empty()) {
-    flow.wants_ack = true;  // a window probe, or all of it is there already
+    flow.wants_ack = true;  // a window probe, or all of it arrived before
     if (begin != segment.sequence || !segment.payload.empty()) ++context_.counters.duplicates;
     flows_.make_ready(flow);
   } else if (begin == flow.receive_next) {
@@ -42,6 +42,7 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     const bool filled = flow.slow->reassembly != nullptr;
     take_in_order(flow, begin + static_cast<std::uint32_t>(bytes.size()));
     if (filled) flow.wants_ack = true;
+    if (flow.sack && (filled || flow.acks_owed > 0)) owe_twice(flow);
     owe_acknowledgement(flow, static_cast<std::uint32_t>(bytes.size()), now);
   } else {
     ++context_.counters.out_of_order;
@@ -52,13 +53,24 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
     if (reassembly->add({begin, begin + static_cast<std::uint32_t>(bytes.size())}))
       owner_.store(flows_.id_of(flow), flow.slow->tag, flow.received + bytes_between(flow.receive_next, begin), bytes);
     flow.wants_ack = true;
-    if (!flow.sack && flow.acks_owed < 255) ++flow.acks_owed;
+    if (flow.sack)
+      owe_twice(flow);
+    else if (flow.acks_owed < 255)
+      ++flow.acks_owed;
     flows_.make_ready(flow);
   }
   if (flow.slow->fin_seen && flow.receive_next == flow.slow->fin) receive_fin(flow, now);
 }
 
+// One acknowledgement serves a burst. With a gap, a burst of several segments is acknowledged twice: if the only one
+// were lost, a peer amid a repair would wait for its timeout.
+void Reception::owe_twice(Flow& flow) noexcept {
+  constexpr std::uint8_t acks_of_a_burst = 2;
+  if (flow.acks_owed < acks_of_a_burst) ++flow.acks_owed;
+}
+
 void Reception::report_duplicate(Flow& flow, SequenceRange range) noexcept {
+  if (flow.accurate) flow.slow->accurate->arrived_again();
   if (!flow.sack) return;
   SequenceRange& known = flow.slow->duplicate;
   if (known.empty())
@@ -73,6 +85,7 @@ void Reception::take_in_order(Flow& flow, Sequence next) {
     if (reassembly->empty()) reassembly.reset();
   }
   const std::uint32_t bytes = bytes_between(flow.receive_next, next);
+  if (flow.accurate) flow.slow->accurate->arrived_in_order();
   flow.receive_next = next;
   flow.received += bytes;
   context_.counters.payload_in += bytes;
@@ -91,8 +104,8 @@ void Reception::receive_fin(Flow& flow, TimeNs now) {
   flows_.enter(flow, FlowState::time_wait, now);
 }
 
-// At once for two segments' worth, while the peer probes for its window, and if it was asked for; otherwise a little
-// later, when there may be something to send along.
+// At once for two segments' worth, while the peer probes for its window, and on request; otherwise a little later, when
+// data may carry it.
 void Reception::owe_acknowledgement(Flow& flow, std::uint32_t bytes, TimeNs now) {
   const TimeNs delay = flow.slow->options.delayed_ack_ns;
   const bool quick = flow.quick_acks > 0;

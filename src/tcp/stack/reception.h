@@ -11,11 +11,13 @@ class Reception {
   Reception(StackContext& context, Flows& flows, EcnFeedback& ecn, Owner& owner) noexcept
       : context_(context), flows_(flows), ecn_(ecn), owner_(owner) {}
 
-  // The text of an acceptable segment.
+  // The payload of an acceptable segment.
   void receive(Flow& flow, const Segment& segment, TimeNs now);
 
-  // The peer is told that `range` has arrived twice (RFC 2883), with the next acknowledgement.
+  // The next acknowledgement reports that `range` has arrived twice (RFC 2883).
   static void report_duplicate(Flow& flow, SequenceRange range) noexcept;
+  // With SACK: there was a gap before this segment.
+  static void owe_twice(Flow& flow) noexcept;
 
  private:
   void take_in_order(Flow& flow, Sequence next);

@@ -37,7 +37,7 @@ void Recovery::take_duplicate(Flow& flow, SequenceRange bytes, TimeNs now) {
     return;
   }
   Repair* const repair = flow.slow->repair.get();
-  // Other data was doubled by the network; or an acknowledgement was, or cut into several, with what it reports.
+  // The network has duplicated other data, or has duplicated or split the acknowledgement with the report.
   if (repair == nullptr || repair->resent == 0 || bytes.begin < repair->from || bytes.end > repair->until ||
       bytes == repair->reported)
     return;
@@ -52,13 +52,13 @@ void Recovery::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
   const FlowSlow& slow = *flow.slow;
   if (flow.una >= slow.tail_end) {
     flow.tail_out = false;
-    // All has arrived. If it was the probe that brought the end, a segment was lost; acknowledgements of what came
-    // before it are older.
+    // Everything has arrived. If the probe brought the end, a segment was lost; acknowledgements of earlier data are
+    // older.
     const bool by_probe = !flow.timestamps || !segment.options.timestamps ||
                           static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
     if (!by_probe || flow.repairing) return;
-    if (slow.repair != nullptr) slow.repair->may_undo = false;  // that would undo this, too
-    context_.congestion.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
+    if (slow.repair != nullptr) slow.repair->may_undo = false;  // undoing that recovery would undo this, too
+    context_.control(flow).on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
   } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
     flow.tail_out = false;
     slow.scoreboard->lose_waiting();
@@ -76,10 +76,10 @@ void Recovery::acknowledged(Flow& flow, const Segment& segment, const RecoveryMa
 
 void Recovery::finish(Flow& flow) noexcept {
   Repair* const repair = flow.slow->repair.get();
-  // Data that nobody lost, but that was too large for the path, has no target.
+  // Data that was not lost, but too large for the path, has no target.
   if (!flow.timed_out && repair != nullptr && repair->rate.target() != 0)
     flow.congestion.window = repair->rate.target();
-  if (repair != nullptr) repair->expires = flow.next;  // a round trip later the window is another one
+  if (repair != nullptr) repair->expires = flow.next;  // a round trip later the window has changed
   flow.slow->reordering.recovered();
   flow.repairing = flow.timed_out = flow.resend_now = false;
 }
@@ -93,7 +93,7 @@ void Recovery::judge_late(Flow& flow, TimeNs now) {
   flow.congestion.window = std::max(flow.congestion.window, in_flight(flow) + flow.mss);
 }
 
-// A series of timeouts is one loss. Whether there was one, the first answer may tell.
+// A series of timeouts is one loss. The first answer may show that nothing was lost.
 void Recovery::time_out(Flow& flow, TimeNs now) {
   ++context_.counters.timeouts;
   const bool first = flow.retries == 0 && !flow.timed_out;
@@ -104,7 +104,7 @@ void Recovery::time_out(Flow& flow, TimeNs now) {
   } else if (flow.slow->repair != nullptr) {
     flow.slow->repair->trial = TimeoutTrial::none;
   }
-  context_.congestion.on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss, first, now);
+  context_.control(flow).on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss, first, now);
   ++flow.retries;
   suspect_path(flow, now);
   scoreboard(flow).lose_all(flow.una, flow.next);
@@ -118,7 +118,7 @@ void Recovery::time_out(Flow& flow, TimeNs now) {
   flows_.make_ready(flow);
 }
 
-// Timeouts in a row may mean that the path takes no segments of this size, and that no router says so.
+// Timeouts in a row may mean that the path drops segments of this size without a message.
 void Recovery::suspect_path(Flow& flow, TimeNs now) {
   constexpr std::uint8_t suspicious = 3, certain = 5;
   FlowSlow& slow = *flow.slow;
@@ -136,7 +136,7 @@ void Recovery::suspect_path(Flow& flow, TimeNs now) {
   ++context_.counters.paths_suspected;
 }
 
-// A lost probe is no congestion: its bytes leave again in smaller segments (RFC 4821, 7.6).
+// A lost probe is not congestion: its bytes leave again in smaller segments (RFC 4821, 7.6).
 bool Recovery::lose_probe(Flow& flow) {
   FlowSlow& slow = *flow.slow;
   const SequenceRange probe = slow.search.probe();
@@ -176,7 +176,7 @@ void Recovery::find_losses(Flow& flow, std::uint32_t newly, TimeNs now) {
     if (!lose_probe(flow)) {
       const std::uint32_t flight = bytes_between(flow.una, flow.next);
       begin(flow, false, now);
-      context_.congestion.on_loss(flow.congestion, flight, flow.mss, now);
+      context_.control(flow).on_loss(flow.congestion, flight, flow.mss, now);
       slow.repair->rate.begin(flight - std::min(flight, arrived(flow)) + newly, flow.congestion.window);
       EcnFeedback::slow_down(flow);
       ++context_.counters.repairs;
@@ -209,7 +209,7 @@ bool Recovery::is_spurious(Flow& flow, const Segment& segment, const RecoveryMar
   }
   if (repair->trial == TimeoutTrial::none) return false;
   const bool spurious = repair->trial == TimeoutTrial::new_data;
-  // All that was sent again has to be acknowledged, so that what is acknowledged next was sent once.
+  // All retransmissions have to be acknowledged first, so that the next acknowledged data was sent once.
   const bool goes_on = !spurious && flow.una >= repair->first + repair->resent && flow.una < repair->until;
   repair->trial = goes_on ? TimeoutTrial::new_data : TimeoutTrial::none;
   return spurious;
@@ -230,7 +230,7 @@ void Recovery::undo(Flow& flow, TimeNs now) {
       if (board->empty() && board->in_flight(flow.next) == bytes_between(flow.una, flow.next)) board.reset();
     }
   }
-  context_.congestion.undo(flow.congestion, repair.before, in_flight(flow), flow.mss, now - repair.began);
+  context_.control(flow).undo(flow.congestion, repair.before, in_flight(flow), flow.mss, now - repair.began);
   flows_.make_ready(flow);
 }
 

@@ -17,7 +17,7 @@ bool SegmentArrival::receive(Flow& flow, const Segment& segment, const MacAddres
   }
   if (flow.state == FlowState::time_wait && segment.has(flag::syn) && !segment.has(flag::ack) &&
       !segment.has(flag::rst) && segment.sequence > flow.receive_next && listeners_.find(flow.key) != nullptr) {
-    // The peer begins anew, with a number beyond the old ones (RFC 9293, 3.6.1).
+    // The peer begins a new connection, with a number beyond the old ones (RFC 9293, 3.6.1).
     flows_.end(flow, FlowError::none);
     return false;
   }
@@ -28,7 +28,7 @@ bool SegmentArrival::receive(Flow& flow, const Segment& segment, const MacAddres
 void SegmentArrival::receive_synchronized(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now) {
   if (!acceptable(flow, segment, now)) return;
   if (segment.has(flag::rst)) {
-    // RFC 5961, 3.2: only the very next number ends the flow; a guess within the window is asked about.
+    // RFC 5961, 3.2: only exactly the next number ends the flow; a guess within the window gets a challenge.
     if (segment.sequence != flow.receive_next) return flows_.challenge(flow, now);
     ++context_.counters.resets_in;
     if (flow.state == FlowState::time_wait) return;  // RFC 1337
@@ -36,15 +36,22 @@ void SegmentArrival::receive_synchronized(Flow& flow, const Segment& segment, co
     return flows_.end(flow, refused ? FlowError::refused : FlowError::reset);
   }
   if (segment.has(flag::syn)) {
-    // A simultaneous open's SYN comes again if our answer was lost. Others are asked about (RFC 5961, 4.2).
+    // A simultaneous open's SYN comes again if our answer was lost. Other SYNs get a challenge (RFC 5961, 4.2).
     if (flow.state == FlowState::syn_received && segment.sequence + 1 == flow.receive_next) {
       if (!segment.has(flag::ack)) {
+        if (!ecn_.take_syn_again(flow, segment)) return flows_.reset(flow, FlowError::reset, now);
         flow.wants_syn = true;
         return flows_.make_ready(flow);
       }
     } else {
-      return flows_.challenge(flow, now);
+      flows_.challenge(flow, now);
+      if (flow.accurate && flow.wants_ack) ecn_.take_syn_ack_again(flow, segment);
+      return;
     }
+  }
+  if (flow.accurate && ecn_.count(flow, segment)) {
+    flow.wants_ack = true;
+    flows_.make_ready(flow);
   }
   if (!segment.has(flag::ack)) return;
   if (flow.state == FlowState::syn_received) {
@@ -52,6 +59,7 @@ void SegmentArrival::receive_synchronized(Flow& flow, const Segment& segment, co
     take_window(flow, std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale), segment.sequence,
                 segment.acknowledgement);
     flow.una = segment.acknowledgement;
+    if (flow.accurate && segment.has(flag::syn)) ecn_.take_answer(flow, segment, now);
     ++context_.counters.connected;
     flows_.established(flow, now);
     if (other_.fast != nullptr) return handed_.give(flow, other_.frame, now);
@@ -75,10 +83,13 @@ void SegmentArrival::receive_in_syn_sent(Flow& flow, const Segment& segment, con
   flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
   take_window(flow, segment.window, segment.sequence, acknowledged ? segment.acknowledgement : flow.una);
   take_syn_options(flow, segment.options, context_);
-  flow.ecn = flow.ecn && acknowledged && segment.has(flag::ece) && !segment.has(flag::cwr);
-  context_.congestion.begin(flow.congestion, flow.mss, now);
+  context_.control(flow).begin(flow.congestion, flow.mss, now);
+  if (acknowledged)
+    ecn_.take_syn_ack(flow, segment, now);
+  else
+    ecn_.take_syn(flow, segment);
   if (!acknowledged) {
-    // Both have begun at once: SYN and ACK to the peer, whose own will establish the flow.
+    // Simultaneous open: sends SYN and ACK; the peer's will establish the flow.
     flow.state = FlowState::syn_received;
     flow.wants_syn = true;
     return flows_.make_ready(flow);
@@ -93,13 +104,13 @@ void SegmentArrival::receive_in_syn_sent(Flow& flow, const Segment& segment, con
   reception_.receive(flow, segment, now);
 }
 
-// RFC 9293, 3.10.7.4, first; RFC 7323, 5.3. What cannot be taken is answered with what is expected.
+// RFC 9293, 3.10.7.4, first; RFC 7323, 5.3. Unacceptable segments are answered with the expected number.
 bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
   const bool reset = segment.has(flag::rst);
   if (flow.timestamps && !reset) {
     if (!segment.options.timestamps) return false;
     const std::uint32_t value = segment.options.timestamps->value;
-    // Of a peer that was silent for longer nothing can be said: its clock may have gone half round.
+    // After a longer silence the check is impossible: the peer's clock may have wrapped half-way.
     const bool recent = context_.timestamp(0, now) - flow.heard_ms < timestamp_valid_ms;
     if (recent && static_cast<std::int32_t>(value - flow.recent_timestamp) < 0) {
       ++context_.counters.duplicates;
@@ -113,13 +124,13 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
   }
   const Sequence begin =
       segment.has(flag::syn) && flow.state == FlowState::syn_received ? segment.sequence + 1 : segment.sequence;
-  // A peer that has not seen that its window shrank still sends, acknowledges and resets in the former one.
+  // A peer that has not seen its smaller window still sends, acknowledges and resets in the former one.
   const bool is_beyond = begin > flow.receive_edge && (!flow.slow->edge_shrank || begin > flow.slow->edge_told);
   if (segment.end() < flow.receive_next || is_beyond) {
     if (reset) return false;
     ++context_.counters.duplicates;
-    // Segments with data are answered each time, or their sender would repeat them; others seldom, or two ends
-    // that disagree would answer each other for ever.
+    // Segments with data are always answered, otherwise their sender would repeat them; others seldom, otherwise two
+    // ends that disagree would answer each other endlessly.
     if (segment.length() > 0 && !segment.has(flag::syn)) {
       if (segment.end() <= flow.receive_next) Reception::report_duplicate(flow, {begin, segment.end()});
       flow.wants_ack = true;
@@ -135,7 +146,7 @@ bool SegmentArrival::acceptable(Flow& flow, const Segment& segment, TimeNs now) 
   return true;
 }
 
-// Only of a segment that is in flight, so that nobody who does not see the flow can tell it anything (RFC 5927).
+// Only about a segment in flight, so that a node that does not see the flow cannot forge a message (RFC 5927).
 void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp, TimeNs now) {
   if (icmp.sequence < flow.una || icmp.sequence >= flow.next) return context_.drop(Drop::bad_icmp);
   using Why = IcmpUnreachable::Why;
@@ -150,7 +161,7 @@ void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp
     flow.slow->mss_again_at = now + context_.options.path_mtu_ns;
     flow.mss = mss;
     flows_.arm(flow);
-    // Segments that were too large are sent again in smaller pieces; their loss is no sign of congestion.
+    // Too large segments are sent again in smaller pieces; their loss is not a sign of congestion.
     if (flow.state < FlowState::established || flow.next == flow.una) return;
     scoreboard(flow).lose_all(flow.una, flow.next);
     if (Repair* const repair = flow.slow->repair.get()) {
@@ -164,7 +175,7 @@ void SegmentArrival::receive_unreachable(Flow& flow, const IcmpUnreachable& icmp
     flows_.make_ready(flow);
     return;
   }
-  // Of an established flow it may pass (RFC 1122, 4.2.3.9).
+  // For an established flow this may be temporary (RFC 1122, 4.2.3.9).
   if (flow.state != FlowState::syn_sent) return;
   flows_.end(flow, icmp.why == Why::refused ? FlowError::refused : FlowError::unreachable);
 }

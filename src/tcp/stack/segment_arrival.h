@@ -1,5 +1,5 @@
-// A segment of a flow arrives (RFC 9293, 3.10.7): whether it is acceptable, and what RST and SYN mean in this state.
-// Also the ICMP messages that routers send because of one.
+// The arrival of a flow's segment (RFC 9293, 3.10.7): whether it is acceptable, and the meaning of RST and SYN in this
+// state. Also ICMP messages of routers about a flow's segments.
 #pragma once
 
 #include "tcp/segment/icmp.h"
@@ -21,6 +21,7 @@ class SegmentArrival {
         flows_(flows),
         listeners_(listeners),
         handed_(handed),
+        ecn_(ecn),
         acknowledgement_(context, flows, ecn, recovery),
         reception_(context, flows, ecn, owner) {}
 
@@ -39,6 +40,7 @@ class SegmentArrival {
   Flows& flows_;
   const Listeners& listeners_;
   HandedFlows& handed_;
+  EcnFeedback& ecn_;
   Acknowledgement acknowledgement_;
   Reception reception_;
 };

@@ -40,8 +40,8 @@ void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
     const auto message = read_arp(body);
     return message ? receive_neighbour(*message, now) : context_.drop(Drop::bad_arp);
   }
-  // Only neighbour discovery is said to several.
-  if (for_us_alone || header.type == ethertype_ipv6) return receive_ip(header, body, frame.checksum_verified, now);
+  // Only neighbour discovery is sent to several nodes.
+  if (for_us_alone || header.type == ethertype_ipv6) return receive_ip(header, body, frame, now);
   context_.drop(Drop::other_protocol);
 }
 
@@ -66,7 +66,7 @@ void Stack::overhear(const NeighbourMessage& message, TimeNs now) {
   flows_.wake_waiting(now);
 }
 
-void Stack::receive_ip(const EthernetHeader& header, Bytes bytes, bool checksum_verified, TimeNs now) {
+void Stack::receive_ip(const EthernetHeader& header, Bytes bytes, const ReceivedFrame& frame, TimeNs now) {
   IpPacket packet;
   if (const Drop reason = read_ip(header.type, bytes, packet); reason != Drop::none) return context_.drop(reason);
   const IpAddress& own = context_.options.own(packet.target.family()).address;
@@ -85,8 +85,10 @@ void Stack::receive_ip(const EthernetHeader& header, Bytes bytes, bool checksum_
   }
   if (packet.protocol != protocol_tcp) return context_.drop(Drop::other_protocol);
   Segment segment;
-  if (const Drop reason = read_segment(packet, checksum_verified, segment); reason != Drop::none)
+  if (const Drop reason = read_segment(packet, frame.checksum_verified, segment); reason != Drop::none)
     return context_.drop(reason);
+  if (const auto bytes_each = std::uint32_t{frame.segment_bytes}; bytes_each != 0 && !segment.payload.empty())
+    segment.packets = (static_cast<std::uint32_t>(segment.payload.size()) + bytes_each - 1) / bytes_each;
   if (!other_.is_returned) ++context_.counters.segments_in;  // when it came, and was passed on
   receive_segment(segment, header.source, now);
 }
@@ -96,7 +98,7 @@ void Stack::receive_query(const IpPacket& packet, TimeNs now) {
   return within_ns ? routes_.take_query(*within_ns, now) : context_.drop(Drop::bad_icmp);
 }
 
-// Its messages are for this address, for the group of those that are like it, or for all nodes.
+// Its messages are for this address, for its solicited-node group, or for all nodes.
 void Stack::receive_discovery(const IpPacket& packet, const MacAddress& from, TimeNs now) {
   const IpAddress& own = context_.options.v6.address;
   if (own.is_unspecified() ||
@@ -106,7 +108,7 @@ void Stack::receive_discovery(const IpPacket& packet, const MacAddress& from, Ti
   if (!message) return context_.drop(Drop::bad_arp);
   if (from == context_.port.mac) return;  // its own, which a network has sent back
   if (other_.slow == nullptr || !routes_.may_use(own)) return receive_neighbour(*message, now);
-  // The slow path answers, but which router there is concerns both.
+  // The slow path answers, but both stacks need to know the router.
   if (message->router_s) routes_.overhear(*message, now);
   other_.slow->frame(*other_.frame, true);
 }
@@ -144,7 +146,7 @@ void Stack::on_time(TimeNs now) {
 std::size_t Stack::transmit(std::span<FrameToSend> frames, TimeNs now) {
   frames_.begin(frames);
   frames_.move_strays();
-  // Each flow at most once: one that has more is at the end of the list then.
+  // Each flow at most once: a flow with more to send moves to the end of the list.
   for (std::size_t left = flows_.ready(); left > 0 && frames_.has_room(); --left)
     if (Flow* const flow = flows_.take_ready()) transmission_.serve(*flow, now);
   routes_.send_messages();
@@ -189,8 +191,9 @@ void Stack::work_for(FastPath& fast, TimeNs cookies_until) noexcept {
   passive_.accept_cookies(cookies_until);
 }
 
-void Stack::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now) {
-  hand_over_.begin_connect(key, attempt, receive_bytes, now);
+void Stack::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now,
+                          const FlowOptions& options) {
+  hand_over_.begin_connect(key, attempt, receive_bytes, now, options);
 }
 
 void Stack::abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now) { hand_over_.abandon(key, attempt, now); }

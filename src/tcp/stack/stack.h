@@ -49,9 +49,9 @@ class Stack {
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
-  // What core 0 has found out about the IPv6 address: this core waits for it.
+  // Core 0's result about the IPv6 address, which this core waits for.
   void settle_own(bool usable, TimeNs now);
-  // A message that another core has received: only one of them gets a frame, and answers it, but all have to know their
+  // A message that another core has received: only one core gets and answers a frame, but all have to know the
   // neighbours.
   void overhear(const NeighbourMessage& message, TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept;
@@ -61,32 +61,32 @@ class Stack {
   // Peers of this family may connect to `port` from now on, and send `receive_bytes` each before the owner allows more.
   [[nodiscard]] Status listen(IpFamily family, std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
                               const FlowOptions& options = {});
-  void retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag);
+  void retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag, const FlowOptions& options);
   void stop_listening(IpFamily family, std::uint16_t port);
   [[nodiscard]] std::optional<std::uint64_t> listener(IpFamily family, std::uint16_t port) const noexcept;  // its tag
   // `local_port` 0: any free port. Error: not a unicast address, no route, no free port or flow, or a connection with
   // these addresses and ports exists already.
   [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
                                        std::uint64_t receive_bytes, TimeNs now, const FlowOptions& options = {});
-  // All of these ignore a flow that is gone already. Positions only grow.
+  // These commands ignore a flow that is gone. Positions only grow.
   void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
   void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
-  // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
-  // counts as lost. The next position may be less than the one before; then the peer is told. False: there are bytes
-  // out of order, or no connection yet.
+  // Shuts the window until more is allowed, although the peer knows of room: data that it sends meanwhile counts as
+  // lost. The next position may be less than the one before, which the peer is told. False: there are bytes out of
+  // order, or no connection yet.
   [[nodiscard]] bool shut(FlowId flow) noexcept;
-  void finish(FlowId flow);             // FIN, behind all that was offered
+  void finish(FlowId flow);             // FIN, behind all offered bytes
   void abort(FlowId flow, TimeNs now);  // RST, and the flow is gone
-  // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
-  // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
+  // The owner will not read any more: offered bytes and a FIN still go out, then the flow is gone. Arriving data is
+  // answered with RST. `keeps_place` false: the owner is gone too, so the flow occupies no place of it.
   void release(FlowId flow, TimeNs now, bool keeps_place = true);
   void set_options(FlowId flow, const FlowOptions& options, TimeNs now);
 
   [[nodiscard]] std::optional<FlowChange> next_change() { return flows_.next_change(); }
 
   // ---- work shared with another stack (slow_path.h, hand_over.h)
-  // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again,
-  // connections included that were being begun; those of peers try again. `slow` outlives this, or the next call.
+  // From now on `slow` does all work outside of established flows, and gets the present state. Null: this stack does it
+  // again, including connections that were being begun here; peers try again. `slow` outlives this, or the next call.
   void lean_on(SlowPath* slow);
   // Messages of the slow path. Error: an invalid message.
   [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame,
@@ -97,41 +97,46 @@ class Stack {
   [[nodiscard]] Status learn_neighbour(const IpAddress& address, const MacAddress& mac, TimeNs now);
   [[nodiscard]] Status send_frame(const FrameToSend& frame);  // headers alone
 
-  // This stack is the slow path of `fast`, which outlives it. Before anything else.
+  // This stack is the slow path of `fast`, which outlives it. Called before anything else.
   void work_for(FastPath& fast, TimeNs cookies_until) noexcept;
   // Messages of the fast path.
-  void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now);
+  void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now,
+                     const FlowOptions& options);
   void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
   void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
   [[nodiscard]] Status take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now);
   void resolve(const IpAddress& address, TimeNs now);
 
-  // ---- what there is
+  // ---- state
   [[nodiscard]] const Flow* flow(FlowId id) const noexcept { return const_cast<Flows&>(flows_).find(id); }
   [[nodiscard]] std::size_t flows() const noexcept { return flows_.size(); }
+  // Whether there is room for frames that no flow sends, including those of other senders meanwhile.
+  [[nodiscard]] bool has_stray_room() const noexcept { return frames_.is_half_empty(); }
   [[nodiscard]] std::size_t half_open() const noexcept { return passive_.size(); }
   [[nodiscard]] const StackCounters& counters() const noexcept { return context_.counters; }
   [[nodiscard]] const LatencyHistogram& acknowledged() const noexcept { return context_.acknowledged; }
   [[nodiscard]] const StackOptions& options() const noexcept { return context_.options; }
   [[nodiscard]] const PortCapabilities& port() const noexcept { return context_.port; }
-  [[nodiscard]] const CongestionControl& congestion() const noexcept { return context_.congestion; }
+  [[nodiscard]] const CongestionControl& control(wire::TcpCongestion chosen) const noexcept {
+    return context_.control(chosen);
+  }
   [[nodiscard]] TimeNs cookies_until() const noexcept { return passive_.cookies_until(); }
   [[nodiscard]] std::size_t neighbours() const noexcept { return routes_.neighbours(); }
   [[nodiscard]] bool may_use_ipv6() const noexcept { return routes_.may_use({}); }
-  // Of the IPv6 address: another node of the link has it, so it is not used.
+  // Another node of the link has the IPv6 address, so it is not used.
   [[nodiscard]] bool is_duplicate() const noexcept { return context_.is_duplicate; }
   [[nodiscard]] const IpAddress& router() const noexcept { return context_.router; }  // that advertised itself
 
  private:
   [[nodiscard]] bool is_of_group(const MacAddress& mac) const noexcept;
   void receive_neighbour(const NeighbourMessage& message, TimeNs now);
-  void receive_ip(const EthernetHeader& header, Bytes bytes, bool checksum_verified, TimeNs now);
+  void receive_ip(const EthernetHeader& header, Bytes bytes, const ReceivedFrame& frame, TimeNs now);
   void receive_discovery(const IpPacket& packet, const MacAddress& from, TimeNs now);
   void receive_query(const IpPacket& packet, TimeNs now);
   void receive_segment(const Segment& segment, const MacAddress& from, TimeNs now);
   void receive_unreachable(const IcmpUnreachable& icmp, TimeNs now);
 
-  // In the order in which they use each other: each knows only those above it.
+  // In order of dependency: each part knows only those above it.
   StackContext context_;
   OtherStack other_;
   FrameQueue frames_;

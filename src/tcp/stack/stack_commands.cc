@@ -17,12 +17,14 @@ Status Stack::listen(IpFamily family, std::uint16_t port, std::uint64_t tag, std
   if (port == 0) return fail(Error::invalid, "cannot listen on port 0");
   if (!listeners_.add({family, port, tag, receive_bytes, options}))
     return fail(Error::exists, "port {} already has a listener", port);
-  if (other_.slow != nullptr) other_.slow->listen(family, port, receive_bytes);
+  if (other_.slow != nullptr) other_.slow->listen(family, port, receive_bytes, options);
   return {};
 }
 
-void Stack::retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag) {
-  listeners_.retag(family, port, tag);
+void Stack::retag_listener(IpFamily family, std::uint16_t port, std::uint64_t tag, const FlowOptions& options) {
+  const Listener* const listener = listeners_.retag(family, port, tag, options);
+  if (listener != nullptr && other_.slow != nullptr)
+    other_.slow->listen(family, port, listener->receive_bytes, options);
 }
 
 void Stack::stop_listening(IpFamily family, std::uint16_t port) {
@@ -52,8 +54,8 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
   flow->allowed = position;
   flow->slow->buffer_bytes = std::max(flow->slow->buffer_bytes, position - std::min(position, flow->received));
   if (flow->state == FlowState::syn_sent || flow->state == FlowState::syn_received) return;
-  // After a shut the owner may have less room than the peer was told. What the peer sends beyond it would be lost, and
-  // it has to cope with a window that shrinks (RFC 9293, 3.8.6).
+  // After a shut the owner may have less room than the announced window. Data beyond it would be lost, and peers have
+  // to handle a window that shrinks (RFC 9293, 3.8.6).
   if (bytes_between(flow->receive_next, later(flow->receive_edge, flow->receive_next)) > flow->room()) {
     FlowSlow& slow = *flow->slow;
     slow.edge_told = slow.edge_shrank ? later(slow.edge_told, flow->receive_edge) : flow->receive_edge;
@@ -62,7 +64,7 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
     flow->wants_ack = true;
     return flows_.make_ready(*flow);
   }
-  // The peer is told at once if it may be waiting for it, and otherwise when the window has grown by a good part.
+  // The peer is told at once if it may be waiting for room, otherwise when the window has grown considerably.
   const std::int32_t grown = window_edge(*flow) - flow->receive_edge;
   const std::uint32_t left = bytes_between(flow->receive_next, later(flow->receive_edge, flow->receive_next));
   const std::uint64_t buffer = flow->slow->buffer_bytes;
@@ -119,6 +121,14 @@ void Stack::set_options(FlowId id, const FlowOptions& options, TimeNs now) {
   if (flow == nullptr) return;
   flow->slow->options = options;
   flow->nagle = options.nagle;
+  if (options.congestion != flow->algorithm) {
+    const CongestionControl& before = context_.control(*flow);
+    flow->algorithm = options.congestion;
+    if (const CongestionControl& control = context_.control(*flow); control.kind() != before.kind()) {
+      control.take_over(flow->congestion);
+      if (flow->slow->repair != nullptr) flow->slow->repair->may_undo = false;  // to the state of the algorithm before
+    }
+  }
   flow->heard_ms = context_.timestamp(0, now);
   if (flow->state != FlowState::closed) flows_.arm(*flow);
   flows_.make_ready(*flow);

@@ -1,6 +1,6 @@
-// A peer that says anything, and an owner that does anything, in any order: nothing is asserted, nothing is stored
-// beyond what was allowed or before what was received, and what is kept stays bounded. Each step is two bytes of what,
-// and what it needs.
+// An arbitrary peer and an arbitrary owner, in any order: no assertion fails, no byte is stored beyond the allowed
+// position or before the received one, and memory stays bounded. Each step is two bytes for the action, and its
+// arguments.
 #include <array>
 #include <optional>
 #include <vector>
@@ -78,7 +78,9 @@ class Fuzzed {
     StackOptions options;
     options.v4 = {here, 24, {}};
     options.v6 = {here6, 64, {}};
-    options.start.address_checks = input.byte() % 2;
+    const std::uint8_t begins = input.byte();
+    options.start.address_checks = begins % 2;
+    if (begins & 2) options.ecn = EcnUse::accurate;
     options.secret = {1, 2};
     options.flows_max = 8;
     options.half_open_max = 4;
@@ -154,6 +156,12 @@ class Fuzzed {
       acknowledgement = flow->una;
     }
     segment.flags = input_.byte();
+    const std::uint8_t marks = input_.byte();
+    if (marks & 1) segment.flags |= flag::ae;
+    segment.ecn = static_cast<Ecn>(marks >> 1 & 3);
+    if (marks & 8) segment.options.ecn_bytes = EcnBytes{.congested = input_.word()};
+    if (marks & 16 && segment.options.ecn_bytes) segment.options.ecn_bytes->capable_0 = input_.word();
+    if (marks & 32 && segment.options.ecn_bytes) segment.options.ecn_bytes->capable_1 = input_.word();
     const std::uint8_t which = input_.byte();
     segment.sequence = which & 1 ? sequence + input_.distance() : sequence;
     segment.acknowledgement = which & 2         ? acknowledgement + input_.distance()
@@ -189,7 +197,7 @@ class Fuzzed {
     if (owner_.flows.empty()) return;
     AnyOwner::State& flow = owner_.flows[input_.byte() % owner_.flows.size()];
     if (flow.gone) return;
-    // Positions that a flow does not take any more are not offered: it is told so by find().
+    // Positions that a flow does not accept any more are not offered; find() tells.
     if (what == 1 && !finished(flow.id))
       stack_->offer(flow.id,
                     flow.offered = std::min<std::uint64_t>(flow.offered + input_.word(), flow.acknowledged + 60'000),

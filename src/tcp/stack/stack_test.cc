@@ -1,4 +1,4 @@
-// Two stacks and a good network: connections are made, carry bytes, are ended in every way there is.
+// Two stacks on a good network: connections are made, carry bytes, and end in every way.
 #include <gtest/gtest.h>
 
 #include "tcp/segment/checksum.h"
@@ -25,7 +25,7 @@ struct World : TestNetwork {
       EXPECT_EQ(end.stack->half_open(), 0u);
       for (const auto& [tag, flow] : end.owner.flows) EXPECT_EQ(flow.wrong, 0u);
     }
-    // Whatever still is due is ARP's: nothing may be left that costs time for ever.
+    // Only ARP's timers may be left: no other timer may run forever.
     for (End& end : ends) EXPECT_FALSE(end.stack->wants_to_send());
   }
 };
@@ -92,7 +92,7 @@ TEST(Stack, GivesUpAPeerThatIsSilent) {
   EXPECT_EQ(flow.error, FlowError::timed_out);
 }
 
-// RFC 5482: neither a peer that is silent nor one that keeps its window closed.
+// RFC 5482: it limits the wait for a silent peer and for a closed window.
 TEST(Stack, GivesUpAfterTheUsersTimeout) {
   for (const bool silent : {true, false}) {
     World world({}, {0, 4096, silent});
@@ -137,7 +137,7 @@ TEST(Stack, ResetsASenderNobodyReadsAnyMore) {
   world.nothing_is_left();
 }
 
-// Its window is closed, so the peer only asks for room. Nobody will read: the peer has to learn it.
+// The window is closed, so the peer only asks for room. No program will read, which the peer has to learn.
 TEST(Stack, APeerThatWaitsForRoomOfAReleasedFlowIsReset) {
   World world({}, {0, 4096, false});
   TestFlow& flow = world.connect(0, port, {60'000, 65'536});
@@ -149,7 +149,7 @@ TEST(Stack, APeerThatWaitsForRoomOfAReleasedFlowIsReset) {
   world.nothing_is_left();
 }
 
-// Nobody is left here, and its peer takes little; what was sent arrives as long as it takes something.
+// The program is gone, and the peer takes little: data arrives as long as the peer takes some.
 TEST(Stack, WhatIsReleasedGoesOnAsLongAsThePeerTakesIt) {
   World world({}, {0, 4096, false});
   TestFlow& flow = world.connect(0, port, {60'000, 65'536});
@@ -183,7 +183,7 @@ TEST(Stack, HasNoMoreReleasedFlowsThanItsBound) {
   EXPECT_EQ(world.ends[0].stack->flows(), 0u);
 }
 
-// Ten of one program are released, then some of another one's, where only so many may be.
+// Ten flows of one program are released, then some of another program, at the limit.
 std::vector<TestFlow*> released(World& world, std::size_t of_second) {
   world.ends[0].owner.share_of = [](std::uint64_t tag) {
     return tag <= 10 ? FlowShare{1, 1000, 4} : FlowShare{2, 1001, 100};
@@ -210,7 +210,7 @@ TEST(Stack, OneUsersReleasedFlowsResetNobodyElses) {
   for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(flows[i]->gone, i < 6 || (i >= 10 && i < 26)) << i;
 }
 
-// However it takes a segment now and then.
+// Even if the peer takes a segment now and then.
 TEST(Stack, WhatIsReleasedHasALifetime) {
   TestNetworkOptions options;
   options.stack.orphan_lifetime_ns = 100 * second_ns;
@@ -262,7 +262,7 @@ TEST(Stack, WaitsForAWindowThatIsClosedForMinutes) {
   World world({}, {0, 20'000, false});
   TestFlow& flow = world.connect(0, port, {100'000, 30'000});
   world.run(600 * second_ns);
-  const std::uint64_t received = world.accepted().received;  // windows are told in multiples of their scale
+  const std::uint64_t received = world.accepted().received;  // windows are announced in multiples of their scale
   EXPECT_TRUE(received <= 20'000 && received > 19'500) << received;
   EXPECT_FALSE(flow.closed);
   EXPECT_LT(world.ends[0].stack->counters().segments_out, 100u);  // probes are seldom
@@ -274,7 +274,7 @@ TEST(Stack, WaitsForAWindowThatIsClosedForMinutes) {
   world.nothing_is_left();
 }
 
-// A peer that went by the window it was told before would send what is not stored.
+// A peer that used the former window would send data that is not stored.
 TEST(Stack, TellsThePeerOfASmallerWindowAfterAShut) {
   World world({}, {0, 65'536});
   TestFlow& flow = world.connect(0, port, {1000, 65'536});
@@ -297,7 +297,7 @@ TEST(Stack, TellsThePeerOfASmallerWindowAfterAShut) {
   world.nothing_is_left();
 }
 
-// The peer never hears that its window shrank, sends what it may no longer, and resets behind that.
+// The peer never learns of its smaller window, sends beyond it, and resets behind that.
 TEST(Stack, TakesAResetOfAPeerThatDoesNotKnowThatItsWindowShrank) {
   World world({}, {0, 65'536});
   TestFlow& flow = world.connect(0, port, {1000, 65'536});
@@ -380,7 +380,7 @@ TEST(Stack, EndsAFlowWhosePeerHasForgottenIt) {
   TestFlow& flow = world.connect(0, port, {1000, 65'536});
   flow.finish_wanted = false;
   world.run(second_ns);
-  // The peer begins anew and knows nothing: what it is sent is refused.
+  // The peer restarts without state: it refuses segments.
   Impairments dead;
   dead.loss = 1;
   world.ends[1].port->set(dead, {});
@@ -445,7 +445,7 @@ TEST(Stack, EndsTheOldestTimeWaitForANewFlow) {
   world.nothing_is_left();
 }
 
-// "Fragmentation needed" or "packet too big", as a router says it, about the segment at `sequence`.
+// A router's "fragmentation needed" or "packet too big" about the segment at `sequence`.
 std::vector<std::byte> icmp_about(const Flow& flow, Sequence sequence, std::uint16_t mtu) {
   const bool is_v6 = tests_ipv6();
   const std::size_t header = ip_header_bytes(test_family()), ip = ethernet_header_bytes, icmp = ip + header,
@@ -475,7 +475,7 @@ TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
   options.there.delay_ns = options.back.delay_ns = 5 * millisecond_ns;
   World world(options, {0, 65'536});
   TestFlow& flow = world.connect(0, port, {400'000, 65'536});
-  world.run(25 * millisecond_ns);  // ARP, SYN, and data that is on its way
+  world.run(25 * millisecond_ns);  // ARP, SYN, and data in flight
   Stack& stack = *world.ends[0].stack;
   const Flow& inside = *stack.flow(flow.id);
   ASSERT_EQ(inside.state, FlowState::established);
@@ -483,7 +483,7 @@ TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
   const int headers = static_cast<int>(ip_header_bytes(test_family())) + 20 + 12;
   const std::uint16_t narrow = tests_ipv6() ? 1300 : 1000,
                       least = tests_ipv6() ? ipv6_mtu_least : stack.options().path_mtu_least;
-  stack.receive({icmp_about(inside, inside.una - 5000u, narrow), false}, world.now);  // about what is not in flight
+  stack.receive({icmp_about(inside, inside.una - 5000u, narrow), false}, world.now);  // about data not in flight
   stack.receive({icmp_about(inside, inside.next, narrow), false}, world.now);
   EXPECT_EQ(inside.mss, before);
   ASSERT_LT(inside.una, inside.next);
@@ -492,7 +492,7 @@ TEST(Stack, SendsSmallerSegmentsWhereThePathIsNarrow) {
   stack.receive({icmp_about(inside, inside.una, 60), false}, world.now);
   EXPECT_EQ(inside.mss, least - headers);
   stack.receive({icmp_about(inside, inside.una, 1400), false}, world.now);
-  EXPECT_EQ(inside.mss, least - headers);  // nobody makes it larger
+  EXPECT_EQ(inside.mss, least - headers);  // it does not grow
   ASSERT_TRUE(world.run_until([&] { return world.all_gone(); }, 20 * second_ns));
   EXPECT_EQ(world.accepted().read, 400'000u);
   EXPECT_EQ(world.accepted().wrong, 0u);

@@ -1,6 +1,6 @@
-// When the stages of TCP's processing were reached, in a file that other processes map: `offpath bench tcp --breakdown`
-// puts these times beside the program's and the client's own. Off unless tcp.trace_file names a file; a stage then
-// costs a look at the clock.
+// The times at which stages of TCP's processing were reached, in a file that other processes map: `offpath bench tcp
+// --breakdown` combines them with the program's and the client's own. Off unless tcp.trace_file names a file; each
+// stage then costs a read of the clock.
 //
 //   0 magic u64 | 8 capacity u64 | 16 count u64, of all ever noted | 64 records, `capacity` of them in a ring:
 //   time i64 (CLOCK_MONOTONIC, ns) | stage u64

@@ -1,9 +1,9 @@
 // A stack on its port, as a loop polls it.
 //
-// The order of a poll, and why: frames are received first, all of a burst, so that one acknowledgement serves them;
-// then timers, so that what has just been acknowledged is not sent again; then whatever there is to send. The owner
-// acts on changes between polls, or in `react`, which is called between receiving and sending: an answer then carries
-// the acknowledgement of the question.
+// A poll has three stages. It receives all frames of a burst first, so that one acknowledgement serves them; then it
+// runs timers, so that data just acknowledged is not sent again; then it sends. The owner acts on changes between
+// polls, or in `react`, which is called between receiving and sending: an answer then carries the acknowledgement of
+// the question.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Station final : public loop::Poller {
  private:
   static constexpr std::size_t burst = 64;
 
-  // A frame the port had no room for. The owner may take its memory back meanwhile, so the payload is a copy.
+  // A frame without room at the port. The owner may reclaim its memory meanwhile, so the payload is a copy.
   struct Kept {
     FrameToSend frame;
     std::vector<std::byte> payload;

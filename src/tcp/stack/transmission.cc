@@ -17,9 +17,19 @@ TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept
   TcpOptions options;
   if (flow.timestamps)
     options.timestamps = Timestamps{context_.timestamp(flow.timestamp_offset, now), flow.recent_timestamp};
-  if (!flow.sack) return options;
   const FlowSlow& slow = *flow.slow;
-  const std::size_t blocks_max = flow.timestamps ? 3 : 4;
+  if (flow.accurate) options.ecn_bytes = slow.accurate->bytes();
+  if (!flow.sack) return options;
+  std::size_t blocks_max = flow.timestamps ? 3 : 4;
+  if (options.ecn_bytes) {
+    // SACK blocks have priority over counts of marks if there is no room for two blocks (RFC 9768, 3.2.3.3).
+    const std::size_t before = (flow.timestamps ? 12u : 0u) + 4u + ecn_option_bytes(*options.ecn_bytes),
+                      room = (tcp_options_bytes_max - before) / 8;
+    if (room < 2 && (slow.reassembly != nullptr || !slow.duplicate.empty()))
+      options.ecn_bytes.reset();
+    else
+      blocks_max = std::min(blocks_max, room);
+  }
   const auto add = [&](SequenceRange range) {
     if (options.sack_count < blocks_max) options.sack[options.sack_count++] = range;
   };
@@ -28,7 +38,7 @@ TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept
     for (const SequenceRange& range : ranges.first(std::min(ranges.size(), blocks_max))) add(range);
     return options;
   }
-  // What arrived twice comes first; the range that contains it, if it is not acknowledged, second (RFC 2883, 4).
+  // A duplicate range comes first; the range that contains it, if not acknowledged, second (RFC 2883, 4).
   const auto contains = [&](const SequenceRange& range) {
     return range.begin <= slow.duplicate.begin && slow.duplicate.end <= range.end;
   };
@@ -40,6 +50,7 @@ TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept
 }
 
 std::uint32_t Transmission::chunk_bytes(const Flow& flow) const noexcept {
+  if (!may_be_cut(flow)) return flow.mss;
   std::uint32_t most = std::min(context_.port.segmentation_bytes, super_segment_bytes_max);
   if (flow.congestion.rate != 0) {
     // A millisecond's worth: what leaves in one piece is not paced.
@@ -49,8 +60,13 @@ std::uint32_t Transmission::chunk_bytes(const Flow& flow) const noexcept {
   return std::max<std::uint32_t>(most / flow.mss, 1) * flow.mss;
 }
 
-// Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how
-// many.
+// Whether the device may make several packets of a segment.
+bool Transmission::may_be_cut(const Flow& flow) const noexcept {
+  return context_.port.segmentation_bytes > 0 && (!flow.accurate || flow.slow->accurate->may_be_cut());
+}
+
+// Sends the sequence numbers of `range`, or fewer if the owner has less data; the number behind the data is a FIN.
+// Returns how many.
 std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now,
                                  std::uint16_t probe_bytes) {
   const Sequence end = data_end(flow);
@@ -60,6 +76,16 @@ std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t f
   segment.key = flow.key;
   segment.sequence = range.begin;
   segment.options = options_of(flow, now);
+  // SACK blocks and counts of marked bytes take their room from the payload of each segment.
+  std::size_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
+  if (segment.options.ecn_bytes) blocks += ecn_option_bytes(*segment.options.ecn_bytes);
+  const bool is_new = range.begin == flow.next;
+  // If no device cuts segments, new data is cut here to make room for the counts. Retransmissions keep their size.
+  if (segment.options.ecn_bytes && is_new && probe_bytes == 0 && !may_be_cut(flow) &&
+      payload_bytes + blocks > flow.mss) {
+    payload_bytes = flow.mss - static_cast<std::uint32_t>(blocks);
+    fin = false;
+  }
   Payload payload{};
   if (payload_bytes > 0) {
     const std::uint64_t position = flow.acknowledged + bytes_between(flow.una, range.begin);
@@ -71,23 +97,34 @@ std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t f
     payload_bytes = there;
     if (range.begin + payload_bytes == end) flags |= flag::psh;
   }
-  segment.flags = static_cast<std::uint8_t>(flags | flag::ack | (fin ? flag::fin : 0));
+  segment.flags = flags | flag::ack;
+  segment.traffic_class = flow.slow->options.traffic_class(flow.key.family());
+  if (fin) segment.flags |= flag::fin;
   segment.acknowledgement = flow.receive_next;
   segment.window = advertise(flow);
-  if (flow.ecn) EcnFeedback::mark_capable(flow, segment, payload_bytes > 0 && range.begin == flow.next);
-  // SACK blocks take their room from the payload of each segment.
-  const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
+  const bool pure = payload_bytes == 0 && !fin && segment.options.sack_count == 0;
+  if (flow.ecn) EcnFeedback::mark_capable(flow, segment, payload_bytes > 0 && is_new, pure);
   FrameToSend& frame = frames_.next();
   write_segment_frame(segment, payload, static_cast<std::uint16_t>(std::max(flow.mss, probe_bytes) - blocks),
                       context_.port.mac, to, context_.port.checksum, frame);
-  if (frame.segment_bytes != 0 && context_.port.segmentation_bytes == 0) {
-    // This port sends no more than one segment: without the blocks it is one.
+  if (frame.segment_bytes != 0 && !may_be_cut(flow)) {
+    // No more than one segment may be sent: without the blocks it is one.
     segment.options.sack_count = 0;
+    segment.options.ecn_bytes.reset();
     write_segment_frame(segment, payload, flow.mss, context_.port.mac, to, context_.port.checksum, frame);
   }
   ++context_.counters.segments_out;
   context_.counters.payload_out += payload_bytes;
   if (segment.options.sack_count > 0) flow.slow->duplicate = {};
+  if (flow.accurate) {
+    AccurateEcn& own = *flow.slow->accurate;
+    own.told(pure, segment.options.ecn_bytes.has_value());
+    if (is_new && payload_bytes > 0)
+      own.sent.sent({range.begin, range.begin + payload_bytes},
+                    frame.segment_bytes != 0 ? frame.segment_bytes : payload_bytes);
+    else if (is_new && fin)
+      own.sent.sent({range.begin, range.begin + 1u}, 1);
+  }
   flow.ack_sent = flow.receive_next;
   flow.wants_ack = false;
   flow.ack_due = never;
@@ -98,29 +135,35 @@ void Transmission::serve(Flow& flow, TimeNs now) {
   if (flow.elsewhere) return;
   const MacAddress* to = routes_.await(flow, now);
   if (to == nullptr) {
-    // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
+    // The flow is woken when the neighbour is found or given up, or by its timer if too many flows wait already.
     if (flow.retransmit_due == never)
       flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
     return flows_.arm(flow);
   }
   if (flow.wants_syn) return send_synchronizing(flow, *to, now);
   if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) return;
-  for (; flow.acks_owed > 1 && frames_.has_room(); --flow.acks_owed) emit(flow, {flow.next, flow.next}, 0, *to, now);
+  for (; flow.acks_owed > 1 && frames_.has_room(); --flow.acks_owed) {
+    emit(flow, {flow.next, flow.next}, 0, *to, now);
+    flow.wants_ack = true;  // the last one, perhaps with data
+  }
   flow.acks_owed = 0;
-  const unsigned turns = context_.port.segmentation_bytes > 0 ? 1 : segments_a_turn;
+  // Only a pure acknowledgement reports the mark of the peer's SYN-ACK.
+  if (flow.accurate && flow.wants_ack && flow.slow->accurate->answers_syn_ack() && frames_.has_room())
+    emit(flow, {flow.next, flow.next}, 0, *to, now);
+  const unsigned turns = may_be_cut(flow) ? 1 : segments_a_turn;
   bool more = flow.state != FlowState::time_wait;
   for (unsigned turn = 0; more && turn < turns && frames_.has_room(); ++turn)
     more = send_lost(flow, *to, now) || send_new(flow, *to, now);
   if (!more) flow.slow->flight_sent = bytes_between(flow.una, flow.next);
   if (flow.wants_tail && frames_.has_room()) send_tail(flow, *to, now);
   if (flow.wants_probe && frames_.has_room()) {
-    // A number that was acknowledged long ago: whoever is there says what it expects, and its window.
+    // An old, acknowledged number: a living peer answers with the expected number and its window.
     emit(flow, {flow.una - 1u, flow.una - 1u}, 0, *to, now);
     flow.wants_probe = false;
   }
   if (flow.wants_ack && frames_.has_room()) emit(flow, {flow.next, flow.next}, 0, *to, now);
   if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) flows_.make_ready(flow);
-  // Nothing is on its way that could be answered, and something cannot be sent: the window is asked for.
+  // No data is in flight that an answer could follow, and data cannot be sent: probes the window.
   if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0) {
     flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.slow->probes);
     begin_waiting(flow, now);
@@ -138,14 +181,14 @@ void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs n
   segment.key = flow.key;
   segment.sequence = flow.slow->iss;
   segment.flags = flag::syn;
+  segment.traffic_class = flow.slow->options.traffic_class(flow.key.family());
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
   const bool answer = flow.state == FlowState::syn_received;
-  // Not once more: some networks drop SYNs that ask (RFC 3168, 6.1.1.1).
-  flow.ecn = !answer && context_.congestion.wants_ecn() && flow.retries == 0;
-  if (flow.ecn) segment.flags |= flag::ece | flag::cwr;
+  if (!answer) segment.flags |= EcnFeedback::ask(flow, context_);
   if (answer) {
     segment.flags |= flag::ack;
     segment.acknowledgement = flow.receive_next;
+    EcnFeedback::answer_syn(flow, context_, segment, now);
   }
   segment.options.mss = context_.own_mss(flow.key.family());
   segment.options.sack_permitted = !answer || flow.sack;
@@ -157,7 +200,7 @@ void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs n
   write_segment_frame(segment, {}, flow.mss, context_.port.mac, to, context_.port.checksum, frames_.next());
   ++context_.counters.segments_out;
   flow.wants_syn = false;
-  flow.timing = flow.next == flow.slow->iss;  // not of one that is sent again
+  flow.timing = flow.next == flow.slow->iss;  // not for a retransmission
   flow.timed_at = now;
   flow.next = flow.slow->iss + 1;
   flow.timed = flow.next;
@@ -172,7 +215,7 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   Repair* const repair = flow.slow->repair.get();
   if (repair != nullptr && repair->trial == TimeoutTrial::new_data) {
     if (repair->trial_sent > 0 || sendable(flow) > 0) return false;
-    repair->trial = TimeoutTrial::none;  // there is nothing new to try it with
+    repair->trial = TimeoutTrial::none;  // there is no new data for it
   }
   // One segment is tried: the acknowledgement of another one sent again would look like that of the first transmission.
   if (repair != nullptr && repair->trial == TimeoutTrial::first_answer && repair->resent > 0) return false;
@@ -195,8 +238,7 @@ bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   return true;
 }
 
-// The last segment once more, unless something new has just left in its place: what is missing before it, SACK then
-// says.
+// The last segment again, unless new data has just left in its place; SACK then reports what is missing before it.
 void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   flow.wants_tail = false;
   if (flow.una == flow.next || flow.repairing) return;
@@ -216,7 +258,7 @@ void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
 }
 
-// How many new bytes may go out in one piece now.
+// The number of new bytes that may leave in one piece now.
 std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
   const std::uint32_t unsent = bytes_between(flow.next, later(data_end(flow), flow.next)), flight = in_flight(flow);
   const Sequence edge = flow.una + flow.send_window;
@@ -225,13 +267,13 @@ std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
   if (flow.repairing) by_congestion = std::min(by_congestion, trial_room(flow));
   const std::uint32_t bytes = std::min({unsent, by_window, by_congestion, chunk_bytes(flow)});
   if (bytes >= flow.mss) return bytes == unsent ? bytes : bytes / flow.mss * flow.mss;
-  // Less than a segment (RFC 9293, 3.8.6.2.1): the last of the data, unless Nagle waits for more of it; or a window
-  // that never is larger, if nothing else makes the peer answer.
+  // Less than a segment (RFC 9293, 3.8.6.2.1): the end of the data, unless Nagle waits for more; or if the window is
+  // never larger and no data is in flight.
   if (flow.next == flow.una) return bytes;
   return bytes == unsent && (!flow.nagle || flow.fin_wanted) ? bytes : 0;
 }
 
-// While it is tried whether a timeout was spurious: two segments (RFC 5682, 2.1, step 2).
+// During F-RTO's test for a spurious timeout: two segments (RFC 5682, 2.1, step 2).
 std::uint32_t Transmission::trial_room(const Flow& flow) noexcept {
   const Repair* const repair = flow.slow->repair.get();
   if (repair == nullptr || repair->trial != TimeoutTrial::new_data) return ~0u;
@@ -242,12 +284,13 @@ std::uint32_t Transmission::trial_room(const Flow& flow) noexcept {
 void Transmission::resume(Flow& flow, TimeNs now) const noexcept {
   FlowSlow& slow = *flow.slow;
   if (slow.idle_since == 0 || flow.send_window == 0 || flow.next == data_end(flow)) return;
-  context_.congestion.on_idle(flow.congestion, flow.mss, now - slow.idle_since,
-                              flow.rtt.timeout_ns(context_.options.rto));
+  context_.control(flow).on_idle(flow.congestion, flow.mss, now - slow.idle_since,
+                                 flow.rtt.timeout_ns(context_.options.rto));
   slow.idle_since = 0;
 }
 
-// A segment that is larger than the path is known to take, amid others: what follows it shows whether it arrives.
+// A segment larger than the known size of the path, amid others: acknowledgements of later segments show whether it
+// arrived.
 bool Transmission::send_probe(Flow& flow, const MacAddress& to, TimeNs now) {
   PathSearch& search = flow.slow->search;
   if (const SequenceRange probe = search.probe(); !probe.empty() && flow.una >= probe.end)

@@ -33,6 +33,7 @@ class Transmission {
   void resume(Flow& flow, TimeNs now) const noexcept;
   [[nodiscard]] static std::uint32_t trial_room(const Flow& flow) noexcept;
   [[nodiscard]] std::uint32_t sendable(const Flow& flow) const noexcept;
+  [[nodiscard]] bool may_be_cut(const Flow& flow) const noexcept;
   [[nodiscard]] std::uint32_t chunk_bytes(const Flow& flow) const noexcept;
   [[nodiscard]] TcpOptions options_of(const Flow& flow, TimeNs now) const noexcept;
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ static void start(struct ofs_command* command, int64_t now_ns) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     // The program's end of the pipe blocks, as programs expect of their output.
     if (dup2(nothing, 0) < 0 || dup2(ends[1], 1) < 0 || dup2(nothing, 2) < 0 || fcntl(1, F_SETFL, 0) != 0) _exit(126);
+    // An agent's libraries may open descriptors that are not close-on-exec.
+    syscall(SYS_close_range, 3u, ~0u, 0u);
     execvp(command->arguments[0], command->arguments);
     _exit(127);
   }

@@ -15,7 +15,7 @@ struct ofs_configuration {
   uint32_t source_count;
   struct ofs_source_options sources[256];
   uint32_t source_lines[256];
-  char why[256];  // "line 12: what is wrong"
+  char why[256];  // "line 12: the mistake"
 };
 
 // `configuration` is zeroed. `text` ends with NUL and is modified: the configuration's texts point into it.

@@ -29,7 +29,7 @@
 // none either: each number of a session is answered once, and tokens show which sessions are current. The answer to a
 // request without a token is a token, and no longer than the request; other answers are at most the request's `size`.
 //
-// Read this first in src/telemetry/host_sampler, then answer.h, sources.h and pattern.h (what is read), command.h and
+// Read this first in src/telemetry/host_sampler, then answer.h, sources.h and pattern.h (the values), command.h and
 // configuration.h.
 #pragma once
 

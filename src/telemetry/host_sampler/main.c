@@ -40,7 +40,7 @@ static void say(const char* a, const char* b, const char* c) {
   const char* parts[] = {"offpath-sampler: ", a, b, c, "\n"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
     for (const char* from = parts[i]; *from != '\0' && to < end;) *to++ = *from++;
-  if (write(2, line, (size_t)(to - line)) < 0) return;  // nobody reads standard error
+  if (write(2, line, (size_t)(to - line)) < 0) return;  // standard error has no reader
 }
 
 static _Noreturn void die(const char* a, const char* b, const char* c) {

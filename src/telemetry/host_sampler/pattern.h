@@ -5,7 +5,7 @@
 //   blank   one or more blanks or tabs; at the beginning of a pattern, also none
 //   \c      c itself; any other character likewise
 //
-// "MemFree: {}" takes the number of such a line; "* eth0: {} {} *" the first two. What follows the match does not
+// "MemFree: {}" takes the number of such a line; "* eth0: {} {} *" the first two. The rest of the line does not
 // matter.
 #pragma once
 

@@ -1,5 +1,6 @@
 // The usual sources by name, without patterns. A set is rows of (path, pattern, meaning of its numbers); if `each` has
-// a *, there is one row for each match, which %1 and %2 stand for.
+// a *, there is one row for each match, which %1 and %2 stand for. Or it is the output of a program, with a line for
+// each match.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -71,10 +72,29 @@ static const struct ofs_set_field network_fields[] = {
     NETWORK_FIELD("network_sent_errors", "", "Packets not sent because of errors at a network interface."),
     NETWORK_FIELD("network_sent_drops", "", "Packets dropped before they were sent at a network interface.")};
 
+// The kernel counts microjoules, and wraps to 0 after max_energy_range_uj: some every quarter of an hour.
+static const struct ofs_set_field zone_fields[] = {{"energy_joules{zone=\"%1\",name=\"%3\"}", "joules",
+                                                    "Energy that a power domain of the processors has used.", OFS_F64,
+                                                    OFS_COUNTER, 1, 1e-6}};
+
+// Of monitoring chips (hwmon), among them those that a baseboard controller feeds by ACPI or IPMI.
+#define SENSOR_FIELD(id, name, unit, text, kind, scale) \
+  static const struct ofs_set_field id[] = {            \
+      {name "{chip=\"%3\",device=\"%1\",sensor=\"%2\",label=\"%4\"}", unit, text, OFS_F64, kind, 1, scale}}
+SENSOR_FIELD(temperature, "temperature_celsius", "celsius", "Temperature at a sensor.", OFS_GAUGE, 1e-3);
+SENSOR_FIELD(fan, "fan_rpm", "rpm", "Revolutions of a fan in a minute.", OFS_GAUGE, 0);
+SENSOR_FIELD(voltage, "voltage_volts", "volts", "Voltage at a sensor.", OFS_GAUGE, 1e-3);
+SENSOR_FIELD(current, "current_amperes", "amperes", "Current at a sensor.", OFS_GAUGE, 1e-3);
+SENSOR_FIELD(power, "power_watts", "watts", "Power at a sensor.", OFS_GAUGE, 1e-6);
+SENSOR_FIELD(mean_power, "power_mean_watts", "watts", "Power at a sensor, mean of the sensor's interval.", OFS_GAUGE,
+             1e-6);
+SENSOR_FIELD(energy, "sensor_energy_joules", "joules", "Energy that has passed a sensor.", OFS_COUNTER, 1e-6);
+
 #define PORT_COUNTERS "/sys/class/infiniband/%1/ports/%2/counters/"
 #define EACH_PORT "/sys/class/infiniband/*/ports/*"
+#define SENSOR(file) "/sys/class/hwmon/*/" file
 static const struct row {
-  const char *set, *each, *path, *pattern;
+  const char *set, *each, *path, *pattern;  // without a path: the file that matched `each`, with the texts beside it
   const struct ofs_set_field* fields;
   uint32_t count;
 } rows[] = {
@@ -100,31 +120,157 @@ static const struct row {
     {"infiniband", EACH_PORT, PORT_COUNTERS "port_xmit_packets", "{}", port_sent_packets, 1},
     {"network", "/sys/class/net/*", "/proc/net/dev", " %1: {} {} {} {} * * * * {} {} {} {}", network_fields,
      COUNT(network_fields)},
+    {"power", "/sys/class/powercap/*/energy_uj", NULL, "{}", zone_fields, 1},
+    {"sensors", SENSOR("temp*_input"), NULL, "{}", temperature, 1},
+    {"sensors", SENSOR("fan*_input"), NULL, "{}", fan, 1},
+    {"sensors", SENSOR("in*_input"), NULL, "{}", voltage, 1},
+    {"sensors", SENSOR("curr*_input"), NULL, "{}", current, 1},
+    {"sensors", SENSOR("power*_input"), NULL, "{}", power, 1},
+    {"sensors", SENSOR("power*_average"), NULL, "{}", mean_power, 1},
+    {"sensors", SENSOR("energy*_input"), NULL, "{}", energy, 1},
 };
 
-static bool add_row(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context) {
-  (void)path;
+// Values of the driver of NVIDIA's GPUs, by its own program (NVML). A column that a GPU does not have is a word.
+// Several words would shift the columns behind them; the last column then does not match the pattern, and no value is
+// taken.
+#define GPU_COLUMNS                                               \
+  "--query-gpu=index,power.draw,temperature.gpu,utilization.gpu," \
+  "utilization.memory,memory.used,memory.total,clocks.sm,uuid"
+#define GPU_PATTERN "%1, {}* {}* {}* {}* {}* {}* {}* GPU-"
+#define GPU_FIELD(name, unit, text, type, factor, scale) \
+  {name "{gpu=\"%1\"}", unit, text, type, OFS_GAUGE, factor, scale}
+static const char* const gpu_program[] = {"nvidia-smi", GPU_COLUMNS, "--format=csv,noheader,nounits", NULL};
+static const struct ofs_set_field gpu_fields[] = {
+    GPU_FIELD("gpu_power_watts", "watts", "Power that a GPU draws.", OFS_F64, 1, 0),
+    GPU_FIELD("gpu_temperature_celsius", "celsius", "Temperature of a GPU.", OFS_F64, 1, 0),
+    GPU_FIELD("gpu_busy_ratio", "ratio", "Share of the time in which a GPU computed.", OFS_F64, 1, 0.01),
+    GPU_FIELD("gpu_memory_busy_ratio", "ratio", "Share of the time in which a GPU's memory was read or written.",
+              OFS_F64, 1, 0.01),
+    GPU_FIELD("gpu_memory_used_bytes", "bytes", "Memory of a GPU that is in use.", OFS_U64, 1 << 20, 0),
+    GPU_FIELD("gpu_memory_total_bytes", "bytes", "Memory of a GPU.", OFS_U64, 1 << 20, 0),
+    GPU_FIELD("gpu_clock_hertz", "hertz", "Clock of a GPU's processors.", OFS_F64, 1, 1e6)};
+
+// Measurements of a baseboard controller (DCMI).
+static const char* const board_program[] = {"ipmitool", "dcmi", "power", "reading", NULL};
+static const struct ofs_set_field board_power[] = {{"board_power_watts", "watts",
+                                                    "Power of the machine, as its baseboard controller measures it.",
+                                                    OFS_F64, OFS_GAUGE, 1, 0}};
+static const struct ofs_set_field board_mean_power[] = {
+    {"board_power_mean_watts", "watts", "Power of the machine, mean of the baseboard controller's period.", OFS_F64,
+     OFS_GAUGE, 1, 0}};
+
+static const struct line {
+  const char *set, *each;
+  const char* const* program;
+  const char* pattern;  // %1 is the number of the match, from 0
+  const struct ofs_set_field* fields;
+  uint32_t count;
+} lines[] = {
+    {"nvidia", "/proc/driver/nvidia/gpus/*", gpu_program, GPU_PATTERN, gpu_fields, COUNT(gpu_fields)},
+    {"ipmi", "/dev/ipmi0", board_program, " Instantaneous power reading: {} Watts", board_power, 1},
+    {"ipmi", "/dev/ipmi0", board_program, " Average power reading over sample period: {} Watts", board_mean_power, 1},
+};
+
+enum { PATH_BYTES = 1024, TEXT_BYTES_MAX = 64, NUMBER_BYTES = 12 };
+
+// The text of the file whose path is the first `length` characters of `path` and `rest`.
+static void text_beside(const struct ofs_sources* sources, const char* path, size_t length, const char* rest,
+                        char text[TEXT_BYTES_MAX]) {
+  char whole[2 * PATH_BYTES];
+  text[0] = '\0';
+  if (length + strlen(rest) >= sizeof whole) return;
+  memcpy(whole, path, length);
+  strcpy(whole + length, rest);
+  ofs_read_line(sources, whole, text, TEXT_BYTES_MAX);
+}
+
+// %3 is the text of `name` in the file's directory, %4 that of the sensor's label: temp1_label beside temp1_input.
+static bool add_with_texts(struct ofs_sources* sources, const char* path, const char* const parts[OFS_PARTS],
+                           const struct row* row) {
+  char name[TEXT_BYTES_MAX], label[TEXT_BYTES_MAX], range[TEXT_BYTES_MAX];
+  const size_t directory = (size_t)(strrchr(path, '/') - path) + 1;
+  text_beside(sources, path, directory, "name", name);
+  text_beside(sources, path, (size_t)(strrchr(path, '_') - path), "_label", label);
+  const char* const texts[OFS_PARTS] = {parts[0], parts[1], name, label};
+  const uint32_t before = sources->source_count;
+  if (!ofs_add_file(sources, path, row->pattern, row->fields, row->count, texts)) return false;
+  text_beside(sources, path, directory, "max_energy_range_uj", range);
+  uint64_t bits;
+  if (sources->source_count != before &&
+      ofs_read_number(range, range + strlen(range), OFS_F64, 1, row->fields->scale, &bits) != NULL)
+    memcpy(&sources->sources[before].range, &bits, sizeof bits);
+  return true;
+}
+
+static bool add_row(struct ofs_sources* sources, const char* path, const char* const parts[OFS_PARTS],
+                    const void* context) {
   const struct row* row = (const struct row*)context;
-  return ofs_add_file(sources, row->path, row->pattern, row->fields, row->count, parts);
+  return row->path == NULL ? add_with_texts(sources, path, parts, row)
+                           : ofs_add_file(sources, row->path, row->pattern, row->fields, row->count, parts);
+}
+
+// Lines of one program follow one another: it runs once for all of them.
+struct lines_of_set {
+  const struct line* line;
+  struct ofs_source* source;  // null before the first match
+  uint32_t matches;
+};
+
+static bool add_line(struct ofs_sources* sources, const char* path, const char* const parts[OFS_PARTS],
+                     const void* context) {
+  (void)path;
+  (void)parts;
+  struct lines_of_set* to = *(struct lines_of_set* const*)context;
+  if (to->source == NULL) to->source = ofs_add_command(sources, to->line->program);
+  char digits[NUMBER_BYTES], *digit = digits + sizeof digits;
+  uint32_t left = to->matches++;
+  *--digit = '\0';
+  do *--digit = (char)('0' + left % 10);
+  while ((left /= 10) != 0);
+  const char* const numbers[OFS_PARTS] = {digit};
+  return ofs_add_fields(sources, to->source, to->line->pattern, to->line->fields, to->line->count, numbers);
+}
+
+bool ofs_set_runs_program(const char* set) {
+  for (uint32_t i = 0; i < COUNT(lines); ++i)
+    if (strcmp(lines[i].set, set) == 0) return true;
+  return false;
+}
+
+// Without such a device no program is started, and there are no fields.
+static bool add_lines(struct ofs_sources* sources, const char* set) {
+  struct lines_of_set to = {NULL, NULL, 0};
+  struct lines_of_set* const context = &to;
+  for (uint32_t i = 0; i < COUNT(lines); ++i) {
+    if (strcmp(lines[i].set, set) != 0) continue;
+    to.line = &lines[i];
+    to.matches = 0;
+    if (!ofs_each_match(sources, lines[i].each, add_line, &context)) return false;
+  }
+  return true;
 }
 
 bool ofs_add_set(struct ofs_sources* sources, const char* set) {
-  static const char* const none[2] = {NULL, NULL};
+  static const char* const none[OFS_PARTS] = {NULL};
+  if (ofs_set_runs_program(set)) return add_lines(sources, set);
   bool known = false;
   for (uint32_t i = 0; i < COUNT(rows); ++i) {
     if (strcmp(rows[i].set, set) != 0) continue;
     known = true;
-    // A host without InfiniBand has no such fields.
+    // A host without InfiniBand, or without sensors, has no such fields.
     const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i])
                                             : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
     if (!added) return false;
   }
-  return known || ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network, not", set);
+  return known ||
+         ofs_wrong(sources,
+                   "the sets are cpu, cpus, memory, load, infiniband, network, power, sensors, nvidia and ipmi, not",
+                   set);
 }
 
 // ---- paths with *
 
-enum { PATH_BYTES = 1024, MATCHES_MAX = 512, DEPTH_MAX = 16 };
+enum { MATCHES_MAX = 512, DEPTH_MAX = 16 };
 
 // The part of `name` that * matches in [piece, piece_end), which has at most one *; null: no match.
 static const char* part_of(const char* piece, const char* piece_end, const char* name, size_t* length) {
@@ -153,7 +299,7 @@ struct walk {
   const void* context;
   char path[2 * PATH_BYTES];  // from this machine's root
   size_t root;
-  const char* parts[2];
+  const char* parts[OFS_PARTS];  // two of them matched
   int part_count;
 };
 
@@ -227,7 +373,7 @@ static bool walk_on(struct walk* walk, size_t length, const char* rest, int dept
   char* path = ofs_take(walk->sources, length + 1 - walk->root);
   if (path == NULL) return false;
   strcpy(path, walk->path + walk->root);
-  for (int i = walk->part_count; i < 2; ++i) walk->parts[i] = NULL;
+  for (int i = walk->part_count; i < OFS_PARTS; ++i) walk->parts[i] = NULL;
   return walk->found(walk->sources, path, walk->parts, walk->context);
 }
 

@@ -59,23 +59,31 @@ bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, 
 
 // ---- configuration
 
-// `text` with %1 and %2 replaced. Characters of file names that labels cannot have, quotes and control characters, are
+// The part that %1 to %4 at `at` stands for, or null.
+static const char* part_at(const char* at, const char* const parts[OFS_PARTS]) {
+  return at[0] == '%' && at[1] >= '1' && at[1] < '1' + OFS_PARTS ? parts[at[1] - '1'] : NULL;
+}
+
+// `text` with %1 to %4 replaced. Characters of file names that labels cannot have, quotes and control characters, are
 // replaced.
-static const char* filled(struct ofs_sources* sources, const char* text, const char* const parts[2]) {
+static const char* filled(struct ofs_sources* sources, const char* text, const char* const parts[OFS_PARTS]) {
   size_t length = 1;
-  for (const char* at = text; *at != '\0'; ++at)
-    length +=
-        at[0] == '%' && (at[1] == '1' || at[1] == '2') && parts[at[1] - '1'] != NULL ? strlen(parts[at[1] - '1']) : 1;
+  for (const char* at = text; *at != '\0'; ++at) {
+    const char* part = part_at(at, parts);
+    length += part != NULL ? strlen(part) : 1;
+  }
   char* copy = ofs_take(sources, length);
   if (copy == NULL) return NULL;
   char* to = copy;
   for (const char* at = text; *at != '\0'; ++at) {
-    if (at[0] == '%' && (at[1] == '1' || at[1] == '2') && parts[at[1] - '1'] != NULL) {
-      for (const char* part = parts[*++at - '1']; *part != '\0'; ++part)
-        *to++ = *part == '"' || *part == '\\' || (unsigned char)*part < ' ' ? '_' : *part;
-    } else {
+    const char* part = part_at(at, parts);
+    if (part == NULL) {
       *to++ = *at;
+      continue;
     }
+    ++at;
+    for (; *part != '\0'; ++part)
+      *to++ = *part == '"' || *part == '\\' || (unsigned char)*part < ' ' || *part == 127 ? '_' : *part;
   }
   *to = '\0';
   return copy;
@@ -130,12 +138,10 @@ static struct ofs_pattern* add_pattern(struct ofs_sources* sources, struct ofs_s
   return pattern;
 }
 
-bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
-                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]) {
-  const char *own_path = filled(sources, path, parts), *text = filled(sources, pattern, parts);
-  if (own_path == NULL || text == NULL) return false;
-  struct ofs_source* source = source_of(sources, own_path);
-  if (source == NULL || add_pattern(sources, source, text, count) == NULL) return false;
+bool ofs_add_fields(struct ofs_sources* sources, struct ofs_source* source, const char* pattern,
+                    const struct ofs_set_field* fields, uint32_t count, const char* const parts[OFS_PARTS]) {
+  const char* text = filled(sources, pattern, parts);
+  if (text == NULL || source == NULL || add_pattern(sources, source, text, count) == NULL) return false;
   for (uint32_t i = 0; i < count; ++i) {
     const struct ofs_capture capture = {(enum ofs_type)fields[i].type, fields[i].factor == 0 ? 1 : fields[i].factor,
                                         fields[i].scale == 0 ? 1 : fields[i].scale};
@@ -144,6 +150,12 @@ bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pat
       return false;
   }
   return true;
+}
+
+bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
+                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[OFS_PARTS]) {
+  const char* own_path = filled(sources, path, parts);
+  return own_path != NULL && ofs_add_fields(sources, source_of(sources, own_path), pattern, fields, count, parts);
 }
 
 // The fields of a [[source]].
@@ -196,7 +208,7 @@ static bool add_own_fields(struct ofs_sources* sources, struct ofs_source* sourc
   for (uint32_t i = 0; i < (own->captures == 0 ? 1 : own->captures); ++i) {
     const char* name = options->fields[i];
     if (part != NULL) {
-      const char *label = options->label == NULL ? "of" : options->label, *parts[2] = {part, NULL};
+      const char *label = options->label == NULL ? "of" : options->label, *parts[OFS_PARTS] = {part};
       char text[2 * PATH_BYTES];
       if (strlen(name) + strlen(label) + 8 > sizeof text) return ofs_wrong(sources, "this name is too long:", name);
       char* to = stpcpy(stpcpy(stpcpy(text, name), "{"), label);
@@ -208,26 +220,47 @@ static bool add_own_fields(struct ofs_sources* sources, struct ofs_source* sourc
   return true;
 }
 
-static bool add_matching_file(struct ofs_sources* sources, const char* path, const char* const parts[2],
+static bool add_matching_file(struct ofs_sources* sources, const char* path, const char* const parts[OFS_PARTS],
                               const void* context) {
   return add_own_fields(sources, source_of(sources, path), (const struct own_fields*)context, parts[0]);
 }
 
-static bool add_command(struct ofs_sources* sources, const struct ofs_source_options* options,
-                        const struct own_fields* own) {
-  if (sources->command_count == OFS_COMMANDS_MAX)
-    return ofs_wrong(sources, "there are too many commands, at", options->command[0]);
+struct ofs_source* ofs_add_command(struct ofs_sources* sources, const char* const* arguments) {
+  if (sources->command_count == OFS_COMMANDS_MAX) {
+    ofs_wrong(sources, "there are too many commands, at", arguments[0]);
+    return NULL;
+  }
   struct ofs_command* command = (struct ofs_command*)(void*)ofs_take(sources, sizeof *command);
-  const char** arguments = (const char**)(void*)ofs_take(sources, sizeof options->command);
-  if (command == NULL || arguments == NULL) return false;
-  memcpy(arguments, options->command, sizeof options->command);
+  struct ofs_source* source = command == NULL ? NULL : add_source(sources, OFS_COMMAND, arguments[0]);
+  if (source == NULL) return NULL;
   command->arguments = (char* const*)arguments;
-  command->interval_ns = options->interval_ns == 0 ? 10 * second_ns : options->interval_ns;
-  command->limit_ns = options->time_limit_ns == 0 ? 5 * second_ns : options->time_limit_ns;
+  command->interval_ns = 10 * second_ns;
+  command->limit_ns = 5 * second_ns;
   command->pipe = -1;
   sources->commands[sources->command_count++] = command;
-  struct ofs_source* source = add_source(sources, OFS_COMMAND, options->command[0]);
-  if (source != NULL) source->command = command;
+  source->command = command;
+  return source;
+}
+
+static void pace(struct ofs_command* command, const struct ofs_source_options* options) {
+  if (options->interval_ns != 0) command->interval_ns = options->interval_ns;
+  if (options->time_limit_ns != 0) command->limit_ns = options->time_limit_ns;
+}
+
+static bool add_set(struct ofs_sources* sources, const struct ofs_source_options* options) {
+  const uint32_t before = sources->command_count;
+  if (!ofs_add_set(sources, options->set)) return false;
+  for (uint32_t i = before; i < sources->command_count; ++i) pace(sources->commands[i], options);
+  return true;
+}
+
+static bool add_own_command(struct ofs_sources* sources, const struct ofs_source_options* options,
+                            const struct own_fields* own) {
+  const char** arguments = (const char**)(void*)ofs_take(sources, sizeof options->command);
+  if (arguments == NULL) return false;
+  memcpy(arguments, options->command, sizeof options->command);
+  struct ofs_source* source = ofs_add_command(sources, arguments);
+  if (source != NULL) pace(source->command, options);
   return add_own_fields(sources, source, own, NULL);
 }
 
@@ -235,12 +268,12 @@ bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_option
   const int ways =
       (options->set != NULL) + (options->file != NULL) + (options->log != NULL) + (options->command[0] != NULL);
   if (ways != 1) return ofs_wrong(sources, "a source needs exactly one of set, file, log and command", "");
-  if (options->set != NULL) return ofs_add_set(sources, options->set);
+  if (options->set != NULL) return add_set(sources, options);
   struct own_fields own;
   if (!read_fields(sources, options, &own)) return false;
   if (options->command[0] != NULL)
     return own.captures == 0 ? ofs_wrong(sources, "the pattern takes no number:", own.pattern)
-                             : add_command(sources, options, &own);
+                             : add_own_command(sources, options, &own);
   const char* path = options->file != NULL ? options->file : options->log;
   if (*path != '/') return ofs_wrong(sources, "this is not an absolute path:", path);
   if (options->log != NULL) return add_own_fields(sources, add_source(sources, OFS_LOG, path), &own, NULL);
@@ -265,6 +298,14 @@ static int open_below(const struct ofs_sources* sources, const char* path) {
   memcpy(whole + root, path, length + 1);
   // A fifo without a writer must not stop the sampler.
   return open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+void ofs_read_line(const struct ofs_sources* sources, const char* path, char* line, size_t room) {
+  const int fd = open_below(sources, path);
+  const ssize_t length = fd < 0 ? 0 : pread(fd, line, room - 1, 0);
+  line[length > 0 ? length : 0] = '\0';
+  *strchrnul(line, '\n') = '\0';
+  if (fd >= 0) close(fd);
 }
 
 static void miss(struct ofs_sources* sources, const struct ofs_source* source) {
@@ -317,6 +358,18 @@ static void give_up(struct ofs_sources* sources, struct ofs_source* source, int 
   source->fd = -1;
 }
 
+// A counter that has wrapped since the last read continues behind its range.
+static void count_on(struct ofs_sources* sources, struct ofs_source* source) {
+  const uint32_t field = sources->patterns[source->first_pattern].first;
+  if (!sources->present[field]) return;
+  double read;
+  memcpy(&read, &sources->bits[field], sizeof read);
+  if (read < source->newest) source->passed += source->range;
+  source->newest = read;
+  read += source->passed;
+  memcpy(&sources->bits[field], &read, sizeof read);
+}
+
 static void read_file(struct ofs_sources* sources, struct ofs_source* source, int64_t now_ns) {
   miss(sources, source);
   if (!reopen(sources, source, now_ns)) return;
@@ -337,6 +390,7 @@ static void read_file(struct ofs_sources* sources, struct ofs_source* source, in
   }
   source->error = 0;
   take_lines(sources, source, sources->buffer, sources->buffer + length);
+  if (source->range > 0) count_on(sources, source);
 }
 
 static void take_log_line(struct ofs_sources* sources, const struct ofs_source* source, const char* at,

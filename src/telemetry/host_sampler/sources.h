@@ -21,13 +21,14 @@ enum {
   OFS_PATTERNS_MAX = 4096,
   OFS_COMMANDS_MAX = 64,
   OFS_ARGUMENTS_MAX = 15,
-  OFS_LOG_BYTES = 65536,    // bytes of a log that are read for one sample; the rest waits for the next
-  OFS_FILE_BYTES = 1 << 20  // of a file
+  OFS_LOG_BYTES = 65536,     // bytes of a log that are read for one sample; the rest waits for the next
+  OFS_FILE_BYTES = 1 << 20,  // of a file
+  OFS_PARTS = 4              // texts that %1 to %4 stand for
 };
 
 // One configured [[source]]. Texts belong to the caller and must stay; null or 0: not set.
 struct ofs_source_options {
-  const char* set;   // a built-in set: cpu, cpus, memory, load, infiniband, network
+  const char* set;   // a built-in set: cpu, cpus, memory, load, infiniband, network, power, sensors, nvidia, ipmi
   const char* file;  // with * in its path: every file that matches
   const char* log;
   const char* command[OFS_ARGUMENTS_MAX + 1];
@@ -38,8 +39,8 @@ struct ofs_source_options {
   const char* kind;                      // gauge (default), counter
   const char *unit, *description;
   double scale;           // factor for numbers; for u64 and i64 a whole number
-  int64_t interval_ns;    // of a command; 0: 10 s
-  int64_t time_limit_ns;  // of a command; 0: 5 s
+  int64_t interval_ns;    // of a command, or a set's; 0: 10 s
+  int64_t time_limit_ns;  // of a command, or a set's; 0: 5 s
 };
 
 struct ofs_field {
@@ -64,6 +65,9 @@ struct ofs_source {
   struct ofs_command* command;
   int64_t fresh_until_ns;  // of a command's values
   uint32_t first_pattern, pattern_count;
+  // For a file with one number of type f64 that wraps to 0 after `range`; 0: it does not wrap. `passed` is the sum of
+  // the ranges so far, `newest` the last number that was read.
+  double range, passed, newest;
 };
 
 struct ofs_sources {
@@ -110,12 +114,19 @@ struct ofs_set_field {
   uint64_t factor;
   double scale;
 };
-// `parts` replace %1 and %2 in path, pattern and names.
+// `parts` replace %1 to %4 in path, pattern and names; null: not those.
 bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
-                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]);
+                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[OFS_PARTS]);
+// A command of a set, whose patterns are added next. `arguments` ends with null and stays. Null: too many commands.
+struct ofs_source* ofs_add_command(struct ofs_sources* sources, const char* const* arguments);
+bool ofs_add_fields(struct ofs_sources* sources, struct ofs_source* source, const char* pattern,
+                    const struct ofs_set_field* fields, uint32_t count, const char* const parts[OFS_PARTS]);
+// The first line of a file, without its end and no longer than the room; "" if it cannot be read.
+void ofs_read_line(const struct ofs_sources* sources, const char* path, char* line, size_t room);
 bool ofs_add_set(struct ofs_sources* sources, const char* set);
+bool ofs_set_runs_program(const char* set);
 // Calls `found` for each matching path, in the order of names, with the parts that * matched (the first two of a path).
-typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2],
+typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[OFS_PARTS],
                           const void* context);
 bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context);
 

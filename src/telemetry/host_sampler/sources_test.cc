@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/fd.h"
 #include "telemetry/schema.h"
 #include "testing/telemetry/host.h"
 
@@ -108,6 +110,77 @@ TEST(SamplerSources, ReadySetsKnowTheUsual) {
   EXPECT_EQ(sources.u64("network_received_drops{device=\"eth0\"}"), 14u);
   EXPECT_FALSE(ofs_add_set(&sources.all, "cpuu"));
   EXPECT_NE(std::string(sources.all.why).find("'cpuu'"), std::string::npos) << sources.all.why;
+}
+
+TEST(SamplerSources, EnergyGoesOnWhereItsCounterBeginsAnew) {
+  const TestDirectory directory;
+  const std::string zone = "/sys/class/powercap/intel-rapl:0", part = "/sys/class/powercap/intel-rapl:0:1";
+  const auto counts = [&](const std::string& of, const char* uj) { directory.write(of + "/energy_uj", uj); };
+  for (const auto& [of, name] : {std::pair(zone, "package-0\n"), std::pair(part, "dram\n")}) {
+    directory.write(of + "/name", name);
+    directory.write(of + "/max_energy_range_uj", "1000000000\n");
+    counts(of, "999000000\n");
+  }
+  directory.write("/sys/class/powercap/intel-rapl/enabled", "1\n");
+  TestSources sources(directory.path());
+  ASSERT_TRUE(ofs_add_set(&sources.all, "power")) << sources.all.why;
+  ASSERT_EQ(sources.all.field_count, 2u) << "one of each zone";
+  const char* const joules = "energy_joules{zone=\"intel-rapl:0\",name=\"package-0\"}";
+  ofs_sources_read(&sources.all, 0);
+  EXPECT_DOUBLE_EQ(sources.f64(joules), 999.0);
+  counts(zone, "2000000\n");
+  counts(part, "999500000\n");
+  ofs_sources_read(&sources.all, 1);
+  EXPECT_DOUBLE_EQ(sources.f64(joules), 1002.0);
+  EXPECT_DOUBLE_EQ(sources.f64("energy_joules{zone=\"intel-rapl:0:1\",name=\"dram\"}"), 999.5);
+  counts(zone, "not now\n");
+  ofs_sources_read(&sources.all, 2);
+  EXPECT_FALSE(sources.has(joules));
+  counts(zone, "1000000\n");
+  ofs_sources_read(&sources.all, 3);
+  EXPECT_DOUBLE_EQ(sources.f64(joules), 2001.0) << "the second time that it begins anew";
+  counts(zone, "1000000\n");
+  ofs_sources_read(&sources.all, 4);
+  EXPECT_DOUBLE_EQ(sources.f64(joules), 2001.0);
+}
+
+TEST(SamplerSources, SensorsOfAllChipsHaveTheirLabels) {
+  const TestDirectory directory;
+  const auto write = [&](const char* chip, const char* file, const char* text) {
+    directory.write(fmt::format("/sys/class/hwmon/{}/{}", chip, file), text);
+  };
+  for (const char* chip : {"hwmon0", "hwmon1"}) {
+    write(chip, "name", "coretemp\n");
+    write(chip, "temp1_input", "41500\n");
+    write(chip, "temp1_label", "Package \"0\"\n");
+    write(chip, "temp1_max", "100000\n");
+  }
+  write("hwmon1", "temp2_input", "-3000\n");
+  write("hwmon1", "temp2_label", "Core\x7f\n");  // a control character, which schemas refuse
+  write("hwmon2", "name", "acpitz\n");
+  write("hwmon2", "fan1_input", "1200\n");
+  write("hwmon2", "in0_input", "12100\n");
+  write("hwmon2", "curr1_input", "1500\n");
+  write("hwmon2", "energy1_input", "5000000\n");
+  write("hwmon2", "power1_average", "250500000\n");
+  write("hwmon2", "power1_input", "251000000\n");
+  TestSources sources(directory.path());
+  ASSERT_TRUE(ofs_add_set(&sources.all, "sensors")) << sources.all.why;
+  ofs_sources_read(&sources.all, 0);
+  const auto of = [&](const char* name, const char* chip, const char* device, int sensor, const char* label = "") {
+    return sources.f64(
+        fmt::format("{}{{chip=\"{}\",device=\"{}\",sensor=\"{}\",label=\"{}\"}}", name, chip, device, sensor, label));
+  };
+  EXPECT_DOUBLE_EQ(of("temperature_celsius", "coretemp", "hwmon0", 1, "Package _0_"), 41.5);
+  EXPECT_DOUBLE_EQ(of("temperature_celsius", "coretemp", "hwmon1", 1, "Package _0_"), 41.5);
+  EXPECT_DOUBLE_EQ(of("temperature_celsius", "coretemp", "hwmon1", 2, "Core_"), -3.0);
+  EXPECT_DOUBLE_EQ(of("fan_rpm", "acpitz", "hwmon2", 1), 1200.0);
+  EXPECT_DOUBLE_EQ(of("voltage_volts", "acpitz", "hwmon2", 0), 12.1);
+  EXPECT_DOUBLE_EQ(of("current_amperes", "acpitz", "hwmon2", 1), 1.5);
+  EXPECT_DOUBLE_EQ(of("sensor_energy_joules", "acpitz", "hwmon2", 1), 5.0);
+  EXPECT_DOUBLE_EQ(of("power_watts", "acpitz", "hwmon2", 1), 251.0);
+  EXPECT_DOUBLE_EQ(of("power_mean_watts", "acpitz", "hwmon2", 1), 250.5);
+  EXPECT_EQ(sources.all.field_count, 9u);
 }
 
 TEST(SamplerSources, ItsSchemaIsOneThatAgentsRead) {
@@ -288,6 +361,18 @@ TEST(SamplerCommand, ItsOutputIsRead) {
   EXPECT_TRUE(step_until(sources, [&] { return sources.u64("power") == 215; }));
 }
 
+TEST(SamplerCommand, ItInheritsNoDescriptorOfThisProcess) {
+  const TestDirectory directory;
+  const Fd inherited(::fcntl(Fd(::open(directory.path().c_str(), O_RDONLY | O_CLOEXEC)).get(), F_DUPFD, 100));
+  ASSERT_GE(inherited.get(), 100);
+  TestSources sources;
+  const std::string script = fmt::format("test -e /proc/$$/fd/{}; echo $?", inherited.get());
+  auto options = shell_source(script.c_str(), "is_closed");
+  ASSERT_TRUE(ofs_sources_add(&sources.all, &options)) << sources.all.why;
+  ASSERT_TRUE(step_until(sources, [&] { return sources.has("is_closed"); }));
+  EXPECT_EQ(sources.u64("is_closed"), 1u);
+}
+
 TEST(SamplerCommand, OneThatHangsIsKilledWithItsChildren) {
   const TestDirectory directory;
   const std::string pid_file = directory.path() + "/pid";
@@ -345,6 +430,85 @@ TEST(SamplerCommand, ItsValuesDoNotOutliveIt) {
   ASSERT_TRUE(step_until(sources, [&] { return sources.u64("seven") == 7; }));
   EXPECT_TRUE(step_until(sources, [&] { return !sources.has("seven"); }));
   EXPECT_GT(sources.all.commands[0]->failures, 0u);
+}
+
+// Programs of these names, before those of the machine.
+class OwnPrograms {
+ public:
+  OwnPrograms() { ::setenv("PATH", (directory_.path() + "/bin:" + path_).c_str(), 1); }
+  ~OwnPrograms() { ::setenv("PATH", path_.c_str(), 1); }
+  OwnPrograms(const OwnPrograms&) = delete;
+  OwnPrograms& operator=(const OwnPrograms&) = delete;
+  void write(const std::string& name, const std::string& script) const {
+    directory_.write("/bin/" + name, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(directory_.path() + "/bin/" + name, std::filesystem::perms::owner_all);
+  }
+
+ private:
+  TestDirectory directory_;
+  std::string path_ = ::getenv("PATH");
+};
+
+TEST(SamplerCommand, GpusAreAskedByTheProgramOfTheirDriver) {
+  const OwnPrograms programs;
+  programs.write("nvidia-smi",
+                 "[ \"$2\" = --format=csv,noheader,nounits ] || exit 1\n"
+                 "echo '0, 71.63, 43, 12, 3, 1024, 40960, 1410, GPU-5f1c'\n"
+                 "echo '1, [N/A], 44, [N/A], 4, 2048, 40960, 1410, GPU-77aa'\n"
+                 "echo '2, [Not Supported], 45, 12, 3, 1024, 40960, 1410, GPU-0b0b'\n");
+  const TestDirectory directory;
+  for (const char* gpu : {"0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0"})
+    directory.write(fmt::format("/proc/driver/nvidia/gpus/{}/information", gpu), "Model: NVIDIA A100\n");
+  TestSources sources(directory.path());
+  ofs_source_options options{};
+  options.set = "nvidia";
+  options.interval_ns = 20 * millisecond_ns;
+  ASSERT_TRUE(ofs_sources_add(&sources.all, &options)) << sources.all.why;
+  ASSERT_EQ(sources.all.command_count, 1u);
+  EXPECT_EQ(sources.all.commands[0]->interval_ns, 20 * millisecond_ns);
+  EXPECT_EQ(sources.all.field_count, 21u);
+  ASSERT_TRUE(step_until(sources, [&] { return sources.has("gpu_power_watts{gpu=\"0\"}"); }));
+  EXPECT_DOUBLE_EQ(sources.f64("gpu_power_watts{gpu=\"0\"}"), 71.63);
+  EXPECT_DOUBLE_EQ(sources.f64("gpu_busy_ratio{gpu=\"0\"}"), 0.12);
+  EXPECT_EQ(sources.u64("gpu_memory_used_bytes{gpu=\"0\"}"), 1ull << 30);
+  EXPECT_DOUBLE_EQ(sources.f64("gpu_clock_hertz{gpu=\"0\"}"), 1.41e9);
+  EXPECT_FALSE(sources.has("gpu_power_watts{gpu=\"1\"}"));
+  EXPECT_FALSE(sources.has("gpu_busy_ratio{gpu=\"1\"}"));
+  EXPECT_DOUBLE_EQ(sources.f64("gpu_temperature_celsius{gpu=\"1\"}"), 44);
+  EXPECT_EQ(sources.u64("gpu_memory_used_bytes{gpu=\"1\"}"), 2ull << 30) << "behind what it does not have";
+  for (const char* field : {"gpu_power_watts", "gpu_temperature_celsius", "gpu_memory_total_bytes"})
+    EXPECT_FALSE(sources.has(fmt::format("{}{{gpu=\"2\"}}", field))) << field << ": which column is which is unknown";
+}
+
+TEST(SamplerCommand, TheBoardIsAskedForItsPower) {
+  const OwnPrograms programs;
+  programs.write("ipmitool",
+                 "[ \"$*\" = 'dcmi power reading' ] || exit 1\n"
+                 "echo\n"
+                 "echo '    Instantaneous power reading:                   220 Watts'\n"
+                 "echo '    Minimum during sampling period:                 98 Watts'\n"
+                 "echo '    Average power reading over sample period:      205 Watts'\n");
+  const TestDirectory directory;
+  directory.write("/dev/ipmi0", "");
+  TestSources sources(directory.path());
+  ASSERT_TRUE(ofs_add_set(&sources.all, "ipmi")) << sources.all.why;
+  EXPECT_EQ(sources.all.command_count, 1u) << "one answer has both";
+  ASSERT_TRUE(step_until(sources, [&] { return sources.has("board_power_watts"); }));
+  EXPECT_DOUBLE_EQ(sources.f64("board_power_watts"), 220);
+  EXPECT_DOUBLE_EQ(sources.f64("board_power_mean_watts"), 205);
+  EXPECT_EQ(sources.all.field_count, 2u);
+}
+
+TEST(SamplerCommand, WithoutSuchADeviceNoProgramIsStarted) {
+  const TestDirectory directory;
+  TestSources sources(directory.path());
+  for (const char* set : {"nvidia", "ipmi"}) {
+    EXPECT_TRUE(ofs_set_runs_program(set));
+    ASSERT_TRUE(ofs_add_set(&sources.all, set)) << sources.all.why;
+  }
+  EXPECT_FALSE(ofs_set_runs_program("power"));
+  EXPECT_EQ(sources.all.command_count, 0u);
+  EXPECT_EQ(sources.all.field_count, 0u);
 }
 
 TEST(SamplerCommand, OneThatIsNotThereFailsAndNothingElse) {

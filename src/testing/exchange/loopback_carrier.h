@@ -1,5 +1,5 @@
-// Members of one process, by virtual time and under a seed: parcels take their time, are lost, doubled and overtake
-// each other as told. For tests and simulations, and the model of the others.
+// Members of one process, in virtual time and by a seed: parcels are delayed, lost, doubled and reordered as set. For
+// tests and simulations, and the model of the others.
 //
 // Read this first in src/testing/exchange, then loopback_members.h.
 #pragma once

@@ -1,6 +1,5 @@
-// Members of an exchange over a loopback fabric, in virtual time: for unit tests and tests/sim. Time goes from one
-// thing that happens to the next one. Members can be stopped (they do nothing, and what arrives waits), killed and
-// started anew.
+// Members of an exchange over a loopback fabric, in virtual time: for unit tests and tests/sim. Time advances from
+// event to event. Members can be stopped (they do nothing, and arriving parcels wait), killed and restarted.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,7 @@ class LoopbackMembers {
     TimeNs clock_shift = 0;  // of its own monotonic clock against the fabric's: any number, as on different machines
     double clock_rate = 1;
     std::vector<ViewPtr> views;
-    std::optional<std::vector<std::byte>> publishes;  // its record for each round; none: it has none, ever
+    std::optional<std::vector<std::byte>> publishes;  // its record for each round; empty: never one
     TimeNs next = 0;
   };
 
@@ -86,7 +85,7 @@ class LoopbackMembers {
   [[nodiscard]] static TimeNs local(const Member& member, TimeNs now) noexcept {
     return member.clock_shift + static_cast<TimeNs>(static_cast<double>(now) * member.clock_rate);
   }
-  // Whether everybody was told so: an owner with a membership (docs/internals/group.md) does.
+  // Whether all members were notified, as by an owner with a membership (docs/internals/group.md).
   void tell(MemberIndex whom, MemberIndex about, bool is_up) {
     if (members_[whom].exchange) members_[whom].exchange->on_member(about, is_up, local(members_[whom], now_));
   }

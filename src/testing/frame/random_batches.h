@@ -1,4 +1,4 @@
-// Random schemas and batches over real memory, for tests and fuzzers, and what has to hold of any plan.
+// Random schemas and batches over real memory, for tests and fuzzers, and the invariants of any plan.
 // `pick(low, high)` gives the randomness: a number of that range, both ends included.
 #pragma once
 
@@ -228,7 +228,7 @@ inline std::string not_tiled(std::vector<Extent> extents, std::uint64_t bytes) {
 }
 
 // "" if the plan is sound: every byte of the frame has exactly one writer, everything is aligned and
-// in its body, blocks hold their lanes. Otherwise what is wrong.
+// in its body, blocks hold their lanes. Otherwise the error.
 inline std::string unsound(const Template& form, const Plan& plan) {
   std::vector<Extent> extents{{0, form.schema_message.size(), "schema"}};
   for (std::size_t part = 0; part < plan.parts.size(); ++part) {

@@ -11,6 +11,13 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
   switch (static_cast<wire::EntryKind>(request.kind)) {
     case wire::EntryKind::open_stream:
       return open(channel, request);
+    case wire::EntryKind::grow_stream: {
+      wire::GrowStream grow{};
+      ASSERT_TRUE(wire::decode(request.payload, grow));
+      if (!refusal) return channel.reply_failure(request.ticket, wire::any_reply, refusal.error());
+      grown.emplace_back(grow.stream, grow.rows_max);
+      return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{grow.rows_max});
+    }
     case wire::EntryKind::close_stream:
       return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
     case wire::EntryKind::send:

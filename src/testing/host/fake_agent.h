@@ -1,5 +1,5 @@
-// For tests: an agent reduced to what a host program can notice. It pulls every batch piece by piece as it was named,
-// keeps what it was told, and answers reads from a table of objects. In virtual time, in this process.
+// For tests: an agent reduced to its visible behaviour. It pulls every batch piece by piece, records requests, and
+// answers reads from a table of objects. In virtual time, in this process.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace offpath::host {
 
 class FakeAgent final : public channel::AgentEvents {
  public:
-  // One batch or move as it was asked for and as its bytes were read.
+  // One batch or move: its request and the bytes that were read.
   struct Batch {
     wire::EntryKind kind = wire::EntryKind::send;
     std::uint64_t ticket = 0;
@@ -61,7 +61,8 @@ class FakeAgent final : public channel::AgentEvents {
     return now + microsecond_ns;
   }
 
-  std::vector<wire::OpenStream> opened;  // texts and schema are not to be looked at
+  std::vector<wire::OpenStream> opened;                        // texts and schema are not to be looked at
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> grown;  // streams, and their new rows_max
   std::vector<std::string> pools;
   std::deque<Batch> batches;  // those under way keep their places
   std::vector<std::string> steps;
@@ -71,8 +72,8 @@ class FakeAgent final : public channel::AgentEvents {
   std::uint64_t credit_bytes = 1ull << 40;
   std::vector<std::uint64_t> credit_wanted;  // totals that programs have asked for
   bool pulls = true;                         // if not, batches stay in the air
-  std::string why_waits;                     // what they wait for; empty: for nothing that has a name
-  Status refusal;                            // of the next stream
+  std::string why_waits;                     // the reason of their wait; may be empty
+  Status refusal;                            // of the next stream, or of the growth of one
   bool holds_requests = false;               // about pools
   std::size_t held() const { return held_.size(); }
   void answer_held() {
@@ -80,7 +81,7 @@ class FakeAgent final : public channel::AgentEvents {
   }
   std::vector<std::string> query_frames;  // of each query's answer: objects by row key
   std::vector<std::byte> query;           // the newest one's bytes
-  // What the directory has: (path, description), two on a page, and its version. The paths that were asked for.
+  // The directory: (path, description), two on a page, and its version. The requested paths.
   std::vector<std::pair<std::string, std::string>> resources;
   std::uint64_t directory_version = 1;
   std::vector<std::string> directory_asked;

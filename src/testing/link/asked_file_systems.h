@@ -18,7 +18,7 @@ namespace offpath {
 
 inline std::vector<int> asked_descriptors;
 
-// Descriptors of files that are no memory, whose file systems may be another process's.
+// Descriptors of files other than memory, whose file systems may belong to another process.
 inline std::vector<Fd> descriptors_of_no_memory() {
   std::vector<Fd> made;
   for (const char* const path : {"/proc/self/stat", "/dev/zero", "/proc/self/exe", "/"})

@@ -42,7 +42,7 @@ class TestDirectory {
     names_.push_back(name);
     return path_ + "/" + name;
   }
-  // A new file; what had this name before is gone.
+  // A new file; replaces an earlier one of this name.
   std::string write(const std::string& name, std::string_view content, mode_t mode = 0600) {
     const std::string path = file(name);
     ::unlink(path.c_str());
@@ -178,7 +178,27 @@ class ConnectedPair {
 
 inline TimeNs soon() { return monotonic_ns() + patience_ns(); }
 
-// An address of this machine that belongs to an RDMA device; where there is none, why.
+// Both ends of a control connection.
+struct Sockets {
+  ControlSocket host, agent;
+};
+
+// A control connection between an address of this machine and itself, in the state after the handshake.
+inline Sockets connect_sockets(Address address) {
+  address.port = 0;
+  auto listener = listen_at(address, false);
+  OFP_ASSERT(listener);
+  auto host = dial(address, soon());
+  OFP_ASSERT(host);
+  pollfd look{listener->get(), POLLIN, 0};
+  OFP_ASSERT(::poll(&look, 1, 10'000) == 1);
+  auto agent = accept_from(listener->get());
+  OFP_ASSERT(agent && *agent);
+  return {ControlSocket(std::move(*host), ControlSocket::Kind::network),
+          ControlSocket(std::move(*agent), ControlSocket::Kind::network)};
+}
+
+// An address of this machine that belongs to an RDMA device, or the reason why there is none.
 inline Result<std::string> rdma_address() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
@@ -200,7 +220,7 @@ inline Result<std::string> rdma_address() {
   return found;
 }
 
-// What a loop does that watches the link's wakes.
+// The actions of a loop that watches the link's wakes.
 inline void take_wakes(AgentLink& link) {
   pollfd wakes{link.wake_fd(), POLLIN, 0};
   if (wakes.fd < 0 || ::poll(&wakes, 1, 0) != 1) return;
@@ -208,7 +228,7 @@ inline void take_wakes(AgentLink& link) {
   if (::read(wakes.fd, &count, sizeof count) == sizeof count) link.on_wake();
 }
 
-// What a loop does that watches the link's descriptors.
+// The actions of a loop that watches the link's descriptors.
 inline void tell_readable(AgentLink& link) {
   std::array<pollfd, 2> looks{{{link.event_fd(), POLLIN, 0}, {link.life_fd(), POLLIN, 0}}};
   if (::poll(looks.data(), looks.size(), 0) > 0) link.on_readable();

@@ -239,7 +239,7 @@ void FaultHostLink::wake() {
   inner_->wake();
 }
 
-// What is repeated may be old: the requests of the wake before.
+// A repeated wake may be old: it has the requests of the wake before.
 void FaultHostLink::wake_with(Bytes requests) {
   if (broken_) return;
   if (random_.chance(faults_.wake_repeated)) {

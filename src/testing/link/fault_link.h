@@ -1,7 +1,7 @@
 // fault_link: a link that misbehaves, by a seed. It decorates the ends of any other link, keeps what link.h
 // promises (one completion for each operation, nothing after `closed`, no wake lost), and makes everything else worse.
 //
-// It works in the time poll(now) brings. Where the inner link has a descriptor to sleep on, so has this one.
+// Its time is that of poll(now). It has a descriptor to sleep on if the inner link has one.
 #pragma once
 
 #include <map>
@@ -124,6 +124,8 @@ class FaultHostLink final : public HostLink {
   [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) override {
     return inner_->is_withdrawn(range, generation);
   }
+  Status offer_outside() override { return inner_->offer_outside(); }
+  void withdraw_outside() override { inner_->withdraw_outside(); }
   void wake() override;
   void wake_with(Bytes requests) override;
   void wait(TimeNs deadline) override;

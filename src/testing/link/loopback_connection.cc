@@ -48,7 +48,7 @@ LoopbackConnection::LoopbackConnection(std::shared_ptr<LoopbackFabric> fabric, c
   options_.welcome.reason = traits_.reason;
 }
 
-// ---- what stays in order, and what holds it up
+// ---- order of operations, and delays
 
 bool LoopbackConnection::blocked(Way way) const noexcept {
   if (partitioned_) return true;
@@ -197,7 +197,7 @@ Status LoopbackConnection::announce_segment(RegionId segment, const SegmentMemor
   send(to_agent, [this, segment, view = std::make_shared<SegmentMemory>(std::move(mapping))] {
     if (!agent_alive_ || told_agent_) return;
     auto attached = attach_segment(segment, std::move(*view));
-    if (!attached) {  // the agent wants no more of this host
+    if (!attached) {  // the agent has closed its end
       send(to_host, [this, why = attached.error()] { tell_host(why); });
       return tell_agent(std::move(attached).error());
     }
@@ -228,7 +228,7 @@ Result<std::uint32_t> LoopbackConnection::announce_range(RegionId range, std::ui
   OFP_TRY(host_usable());
   if (wire::is_segment(range)) return fail(Error::invalid, "region {:#x} is a segment's number, not a range's", range);
   if (options_.staged) return fail(Error::unsupported, "ranges cannot be read over this link: {}", traits_.reason);
-  if (options_.mapped) return 0u;  // like local_link, which reads what the process has
+  if (options_.mapped) return 0u;  // like local_link, which reads the process's present memory
   const auto key = static_cast<std::uint32_t>(random_.next()) | 1u;
   OFP_TRY(registered_.attach(range, generation, reinterpret_cast<std::uint64_t>(base), length, key));
   return key;
@@ -361,6 +361,7 @@ std::size_t LoopbackConnection::poll(std::span<LinkEvent> events) {
 // Keeps `closed` the last.
 void LoopbackConnection::deliver(LinkEvent event) {
   ready_.insert(told_agent_ && !ready_.empty() ? ready_.end() - 1 : ready_.end(), std::move(event));
+  if (options_.on_ready) options_.on_ready();
 }
 
 // ---- reads and writes
@@ -447,7 +448,7 @@ void LoopbackConnection::write(std::uint64_t token, std::span<const WritePiece> 
   complete_at(operation, std::max(now + takes, write_clock_));
 }
 
-// A remote key only opens what the host registered at that moment.
+// A remote key only opens memory registered at that moment.
 Status LoopbackConnection::check_registration(const ReadPiece& piece) const {
   const Region* named = announced_.find(piece.region);
   if (named == nullptr) return wire::not_announced(piece.region, piece.generation);
@@ -491,7 +492,7 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
                             piece.region, piece.generation, piece.length, piece.offset, address)};
 }
 
-// The address may be bad: what was announced may have been freed.
+// The address may be bad: announced memory may have been freed.
 bool LoopbackConnection::read_memory(const std::byte* from, std::byte* to, std::uint64_t length) {
   if (!guarded_) {
     auto made = GuardedCopy::create();

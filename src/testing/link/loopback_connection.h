@@ -88,7 +88,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
 
   [[nodiscard]] bool blocked(Way way) const noexcept;
   void schedule(Way way, TimeNs time, std::function<void()> happen);
-  void send(Way way, std::function<void()> happen);  // on the control socket, after what was sent before
+  void send(Way way, std::function<void()> happen);  // on the control socket, after earlier messages
   void resume();
 
   [[nodiscard]] OperationPointer post(Kind kind, std::uint64_t token);
@@ -118,10 +118,10 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   bool host_stopped_ = false, agent_stopped_ = false;
   bool partitioned_ = false, severed_ = false;
   std::uint64_t partitions_ = 0;
-  std::array<TimeNs, ways> last_{};  // of what was sent, in order
+  std::array<TimeNs, ways> last_{};  // of sent messages, in order
   std::array<std::vector<std::function<void()>>, ways> standing_;
 
-  // The host's memory: what it registered, and what the agent was told.
+  // The host's memory: registered ranges and their announcements.
   RegionTable registered_, announced_;
   std::map<RegionId, SegmentMemory> views_;  // a mapping of the agent's own for each segment
   std::vector<SegmentMemory> withdrawn_;     // unmapped at the agent's next poll

@@ -1,5 +1,5 @@
-// Virtual time for links within one process. A fabric owns the time and what is under way; nothing happens in it
-// but by advance_to, and the same seed and the same calls give the same run. One thread.
+// Virtual time for links within one process. A fabric owns the time and operations under way. Events happen only in
+// advance_to, and equal seeds and calls give equal runs. One thread.
 //
 // Read this first in src/testing/link, then loopback_link.h and loopback_connection.h (a link in virtual time),
 // fault_link.h (its faults), connected_pair.h and raw_client.h (real sockets).
@@ -27,7 +27,7 @@ class LoopbackFabric {
   // Lets everything happen that is due until then, in order.
   void advance_to(TimeNs time);
 
-  // Whoever lives beside a host that waits: called with the time, runs the agents (never a host's end that
+  // The agents beside a host that waits: called with the time, runs the agents (never a host's end that
   // waits for another agent's step), returns when it wants to be called again; `never` if it only reacts.
   using Stepper = std::function<TimeNs(TimeNs now)>;
   void set_stepper(Stepper stepper) { stepper_ = std::move(stepper); }

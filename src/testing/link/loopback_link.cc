@@ -75,7 +75,7 @@ class LoopbackAgent final : public AgentLink {
     return connection_->poll(events);
   }
   int event_fd() const override { return -1; }
-  void refuse(const Failure&) override {}  // its host learns that the agent is gone, no more
+  void refuse(const Failure&) override {}  // its host only learns that the agent is gone
   void close() override { connection_->agent_closes(); }
 
  private:

@@ -12,6 +12,7 @@
 // The host's memory is reached at its own addresses: a bad one fails its read (Error::unreadable) and nothing else.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "link/link.h"
@@ -39,6 +40,7 @@ struct LoopbackOptions {
   Latency operation;                   // reads and writes
   Latency control;                     // messages of the control socket, in order: segments, wakes, descriptors, death
   TimeNs silence_ns = 10 * second_ns;  // a partition that lasts this long ends the link at both ends
+  std::function<void()> on_ready{};    // the agent's poll has an event, as a readable descriptor would say
   wire::Welcome welcome;               // the handshake's message to the host; `direct` and `reason` are filled in
 };
 
@@ -46,8 +48,8 @@ struct LoopbackOptions {
 class LoopbackFate {
  public:
   virtual ~LoopbackFate() = default;
-  // The process is gone, from now: its memory is not touched any more, what it had under way is lost. The other
-  // end learns it after a control latency. The end itself stays an object whose calls fail.
+  // The process is gone: its memory is not accessed any more, and its operations under way are lost. The other end
+  // learns it after a control latency. This end stays an object whose calls fail.
   virtual void kill_host() = 0;
   virtual void kill_agent() = 0;
   // Takes no steps, and nothing on the control socket reaches it; its memory stays as readable as one_sided says.

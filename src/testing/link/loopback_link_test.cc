@@ -339,7 +339,7 @@ TEST(LoopbackLife, AKilledHostEndsWhatIsUnderWayAndThenTheLink) {
     EXPECT_FALSE(world.pair.fate->host_runs());
     EXPECT_TRUE(world.poll().empty());
     world.pass(second_ns);
-    world.pair.agent->read(4, std::span(&piece, 1));  // the link knows, its owner does not yet
+    world.pair.agent->read(4, std::span(&piece, 1));  // the link knows it, its owner not yet
     const auto events = world.poll();
     ASSERT_EQ(events.size(), 5u);
     for (std::size_t i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// A client that says what the test wants it to say, in place of a program's library.
+// A client that sends what a test specifies, in place of a program's library.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class RawClient {
     wire::encode(hello, payload);
     ASSERT_TRUE(socket.send(wire::ControlType::hello, payload, descriptor));
   }
-  // The outcome at the agent; checks that the client was told the same.
+  // The outcome at the agent; checks that the client got the same.
   Failure refused() {
     const auto arrival = agent_.serve();
     EXPECT_FALSE(arrival.link);

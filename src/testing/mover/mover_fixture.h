@@ -1,4 +1,4 @@
-// A mover by itself: what a test requests goes in, effects are taken apart for it to look at.
+// A mover by itself: a test's requests go in, and effects are sorted for its checks.
 //
 // Read this first in src/testing/mover, then decompressed.h.
 #pragma once
@@ -106,7 +106,10 @@ class MoverTest : public testing::Test {
       } else if (auto* job = std::get_if<service::JobEffect>(&effect)) {
         jobs.push_back(std::move(*job));
       } else if (const auto* reply = std::get_if<service::ReplyEffect>(&effect)) {
-        charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
+        if (const auto* opened = std::get_if<wire::Opened>(&reply->message))
+          charge = opened->charge_base + column_bytes;
+        else
+          answers.push_back(std::get<wire::Done>(reply->message).value);
       } else if (auto* line = std::get_if<service::LineEffect>(&effect)) {
         (line->word == service::LineEffect::Word::pulled   ? pulled
          : line->word == service::LineEffect::Word::stored ? stored
@@ -142,6 +145,7 @@ class MoverTest : public testing::Test {
   std::vector<service::PullEffect> pulls;
   std::vector<service::JobEffect> jobs;
   std::vector<std::string> failures;
+  std::vector<std::uint64_t> answers;  // of requests that are done
   std::uint64_t ticket = 0, charge = 0, pulled = 0, stored = 0, other = 0;
 };
 

@@ -63,7 +63,7 @@ inline std::shared_ptr<arrow::RecordBatch> particles(std::int64_t rows, unsigned
   return arrow::RecordBatch::Make(arrow::schema(fields), rows, columns);
 }
 
-// A column of many types each, with nulls: what the loops leave to plans.
+// A column of each of many types, with nulls, which the loops leave to plans.
 inline std::shared_ptr<arrow::RecordBatch> mixed_batch(std::int64_t rows) {
   arrow::Int32Builder number;
   arrow::DoubleBuilder real;

@@ -1,6 +1,6 @@
-// A disk for tests: objects in memory, with faults that are asked for. What it holds outlives the agents that use it.
-// Syncing follows pool/table/spill_directory.h: a lasting write and show() sync the directory, with all
-// removals before them; the bytes of other files are never synced.
+// A disk for tests: objects in memory, with requested faults. Its contents outlive the agents that use it. Syncing
+// follows pool/table/spill_directory.h: a lasting write and show() sync the directory, with all removals before them;
+// the bytes of other files are never synced.
 #pragma once
 
 #include <cstring>
@@ -43,6 +43,14 @@ class MemoryStore final : public ObjectStore {
     ++reads;
     return {};
   }
+  Status read_part(const ObjectRecord& record, std::uint64_t offset, MutableBytes into) override {
+    const auto at = files.find(record.number);
+    if (at == files.end()) return fail(Error::protocol, "file {} is gone", record.number);
+    if (fails_reading && fails_reading()) return fail(Error::io, "the disk fails");
+    std::memcpy(into.data(), at->second.bytes.data() + offset, into.size());
+    ++reads;
+    return {};
+  }
   Status show(const ObjectRecord& record) override {
     if (const auto at = files.find(record.number); at != files.end()) at->second.record.hidden = false;
     removed_.clear();
@@ -63,9 +71,10 @@ class MemoryStore final : public ObjectStore {
   }
   std::uint64_t largest_number() const override { return largest_number_; }
   std::string described() const override { return "a disk in memory"; }
+  std::string described(const ObjectRecord& record) const override { return fmt::format("file {}", record.number); }
 
-  // Of what was not synced, some is as it was before and some as it was meant: a file whose removal was not is back or
-  // gone; one whose bytes were not is whole, cut off, changed, or gone. Once the agent that used it has ended.
+  // A power cut after the agent's end: each unsynced change is kept or undone. A removed file is back or gone; a
+  // written file is whole, truncated, changed, or gone.
   void power_cut(link::SeededRandom& random) {
     for (auto& [number, file] : std::exchange(removed_, {}))
       if (random.chance(0.5)) files.emplace(number, std::move(file));

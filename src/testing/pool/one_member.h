@@ -68,7 +68,7 @@ class PoolsTest : public ::testing::Test {
                       .over = {}};
     ask(member, wire::EntryKind::peer_put, put);
   }
-  // Of a put at the member: of that version, which replaced those.
+  // The id of a put with that version, which replaced the others.
   void put_version(Version version, bool moved, const std::vector<Version>& over = {}) {
     const std::vector<std::byte> encoded = encode_over(over);
     wire::PeerPut put{.user = user,

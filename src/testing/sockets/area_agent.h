@@ -2,7 +2,7 @@
 // test plays the network: nothing arrives unless the test says so.
 //
 // A thread of the double answers, because calls of the program wait. When a method of this class returns, the program
-// has been told.
+// has its event. With OFFPATH_TEST_LINK=late, which ctest also runs, the program is behind a late link.
 //
 // Read this first in src/testing/sockets, then offloaded.h.
 #pragma once
@@ -17,7 +17,8 @@
 #include "base/fd.h"
 #include "connections/sockets.h"
 #include "link/link.h"
-#include "tcp/program/program_area.h"
+#include "tcp/area/program_area.h"
+#include "testing/sockets/area_link.h"
 
 namespace offpath::sockets {
 
@@ -30,6 +31,7 @@ class FakeAreaAgent {
   static constexpr std::uint16_t chosen_port = 49'152;  // for bind with port 0
 
   explicit FakeAreaAgent(const channel::SocketOptions& options);
+  [[nodiscard]] bool is_linked() const noexcept { return link_ != nullptr; }
   ~FakeAreaAgent();
   FakeAreaAgent(const FakeAreaAgent&) = delete;
   FakeAreaAgent& operator=(const FakeAreaAgent&) = delete;
@@ -39,7 +41,7 @@ class FakeAreaAgent {
   [[nodiscard]] channel::Sockets::Newcomer first_process();
   [[nodiscard]] MutableBytes kept() noexcept { return maker_->kept(); }
 
-  // ---- what the network does
+  // ---- the network
   void fail_next_connection(wire::TcpError error);
   // A peer connects to a listener, once that has an accept slot for it: the connection's handle. `peer`: by default
   // 10.9.0.1.
@@ -47,18 +49,18 @@ class FakeAreaAgent {
   void arrive(Handle flow, std::string_view bytes);
   void end_stream(Handle flow);  // the peer's FIN
   void fail(Handle flow, wire::TcpError error);
-  void acknowledge(bool at_once);                      // from now on what is offered; true: and what was offered so far
+  void acknowledge(bool at_once);                      // acknowledges later offers; true: earlier ones too
   void acknowledge(Handle flow, std::uint64_t bytes);  // that many more
 
-  // ---- what the program commanded
-  // Waits until it has given this command for the handle.
+  // ---- commands of the program. Waits for this command for the handle.
   void await(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] bool has_commanded(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] std::string offered(Handle flow);               // all so far, of no more than its ring has
   [[nodiscard]] std::uint16_t families_of(std::uint16_t port);  // flags of its last bind or listen command
   // The connection that the program made last.
   [[nodiscard]] Handle last_connected();
-  [[nodiscard]] std::size_t processes();  // that have joined so far, the first one included
+  [[nodiscard]] wire::TcpCommand connect_command(Handle flow);  // with the options that it began with
+  [[nodiscard]] std::size_t processes();                        // that have joined so far, the first one included
   void await_processes(std::size_t count);
 
  private:
@@ -69,8 +71,14 @@ class FakeAreaAgent {
     std::string sent{};
   };
 
+  using Lock = std::unique_lock<std::mutex>;
+
   void run();
-  void serve();
+  void rest(Lock& lock);
+  void settle(Lock& lock, bool looks);
+  void poll_link();
+  [[nodiscard]] MutableBytes rings() noexcept { return link_ != nullptr ? link_->copy() : memory_.bytes(); }
+  bool serve();
   void take(const wire::TcpCommand& command);
   void take_offer(const wire::TcpCommand& command);
   void take_datagrams();
@@ -81,10 +89,13 @@ class FakeAreaAgent {
   std::mutex lock_;
   std::condition_variable served_;
   link::SegmentMemory memory_;
-  std::unique_ptr<channel::SocketArea> maker_;  // as the process that made the area
-  tcp::ProgramArea area_;
-  Fd programs_wake_, programs_notices_;  // of the first process
-  std::map<std::uint32_t, Fd> wakes_;    // by process
+  std::unique_ptr<channel::SocketArea> maker_;    // as the process that made the area
+  std::unique_ptr<AreaLink> link_;                // null: the program is on the agent's machine
+  tcp::ProgramArea area_;                         // the program's, or its copy
+  Fd kick_;                                       // ends the thread's sleep
+  std::map<std::uint32_t, std::uint64_t> woken_;  // linked: how often each process was woken
+  Fd programs_wake_, programs_notices_;           // of the first process
+  std::map<std::uint32_t, Fd> wakes_;             // by process
   std::vector<Fd> notices_;
   std::vector<std::uint32_t> processes_{0};
   std::map<Handle, Flow> flows_;

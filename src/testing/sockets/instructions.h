@@ -1,4 +1,4 @@
-// Counts the instructions of a call: its cost, whatever else the machine does meanwhile.
+// Counts the instructions of a call: its cost, independent of other load.
 #pragma once
 
 #include <sys/ptrace.h>

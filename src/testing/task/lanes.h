@@ -1,5 +1,5 @@
-// Agents of a group as tests of messages need them: the state machine of each, and what they ask of each other on its
-// way, a step at a time. Who takes steps says in which order: oldest first, or as a seed has it.
+// Agents of a group for tests of messages: the state machine of each, and their requests in transit, a step at a time.
+// The test that takes steps gives their order: oldest first, or as a seed has it.
 //
 // Read this first in src/testing/task, then lane_traffic.h.
 #pragma once
@@ -131,7 +131,7 @@ class LaneAgents {
     collect();
   }
 
-  // ---- what is on its way
+  // ---- messages in transit
   [[nodiscard]] std::size_t steps() const noexcept { return traffic_.steps(); }
   bool step(std::size_t which = 0) {
     if (steps() == 0) return false;
@@ -217,7 +217,7 @@ class LaneAgents {
       const link::ReadPiece& piece = pull->pieces.front();
       if (traffic_.has(piece.offset))
         return traffic_.add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
-      return;  // of a channel that is gone: told already
+      return;  // of a channel that is gone: answered already
     }
     if (auto* const reply = std::get_if<service::ReplyEffect>(&effect)) {
       if (!traffic_.has(reply->ticket)) return;

@@ -1,5 +1,5 @@
 // Programs on two agents of several cores each, with a bad network between them, in virtual time and on one thread:
-// what cores say to each other waits a while by seed, and keeps its order. For tests.
+// messages between cores are delayed by the seed, and keep their order. For tests.
 #pragma once
 
 #include <deque>
@@ -120,7 +120,7 @@ class TestCores {
 
  private:
   void tell(std::uint32_t core, std::function<void(TimeNs)> what) { all[core]->told.push_back(std::move(what)); }
-  // Some of what waits, or all of it, or nothing yet.
+  // Delivers some, all or none of the waiting messages.
   bool deliver(std::deque<std::function<void(TimeNs)>>& waiting, TimeNs now) {
     const bool there = !waiting.empty();
     while (!waiting.empty() && random_() % 4 != 0) {

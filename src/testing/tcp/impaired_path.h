@@ -20,7 +20,7 @@ struct Impairments {
   TimeNs jitter_ns = 0;                 // each frame is up to so much later; the order stays
   TimeNs reorder_ns = millisecond_ns;   // how much later a frame comes that is reordered, at most
   std::uint64_t bytes_per_second = 0;   // of the bottleneck; 0: none
-  std::uint64_t queue_bytes = 1 << 20;  // before the bottleneck; what comes beyond is dropped
+  std::uint64_t queue_bytes = 1 << 20;  // before the bottleneck; further frames are dropped
   // beyond so many in the queue, frames are marked whose senders understand that (RFC 3168); 0: none
   std::uint64_t mark_bytes = 0;
 };
@@ -58,7 +58,7 @@ class ImpairedPath {
   std::uint32_t burst_left_ = 0;  // frames still to be lost with the last one
   TimeNs burst_until_ = 0;
   TimeNs last_due_ = 0;  // of a frame that was not reordered
-  TimeNs free_at_ = 0;   // when the bottleneck has sent what waits before it
+  TimeNs free_at_ = 0;   // when the bottleneck has sent the waiting frames
 };
 
 }  // namespace offpath::tcp

@@ -49,6 +49,7 @@ std::size_t MemoryPort::transmit(std::span<const FrameToSend> frames, TimeNs now
     ++counters_.frames_out;
     counters_.bytes_out += bytes.size();
     if (pcap_ != nullptr) pcap_->write(bytes, now);
+    if (seen_) seen_(bytes);
     if (other_ != nullptr) other_->arrive({std::move(bytes), verified});
   };
   for (const FrameToSend& frame : frames) {

@@ -1,4 +1,4 @@
-// Two ports in one process, each the other's network. Frames arrive in their order and at once; impaired_port.h makes a
+// Two ports in one process, each the other's network. Frames arrive in order and immediately; impaired_port.h makes a
 // worse network of it.
 //
 // Read this first in src/testing/tcp, then network.h and virtual_time.h (two stacks in one process), impaired_path.h
@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ struct MemoryPortOptions {
   bool checksum = true;                  // offload, done when a frame is sent
   std::uint32_t segmentation_bytes = 0;  // offload: frames are cut when they are sent
   bool whole_segments = false;           // frames that would be cut arrive whole, as between two ends of one machine
-  std::size_t frames_max = 4096;         // waiting at the receiver; what comes then is dropped
+  std::size_t frames_max = 4096;         // waiting at the receiver; further frames are dropped
 };
 
 class MemoryPort final : public Port {
@@ -41,6 +42,8 @@ class MemoryPort final : public Port {
 
   // Frames that this end sends and receives are written there as well. It outlives the port.
   void capture(PcapWriter* writer) noexcept { pcap_ = writer; }
+  // Called for each frame that this end sends.
+  void watch(std::function<void(Bytes)> seen) { seen_ = std::move(seen); }
   [[nodiscard]] bool has_frames() const noexcept { return !waiting_.empty(); }
 
  private:
@@ -58,6 +61,7 @@ class MemoryPort final : public Port {
   std::vector<Arrived> given_;  // to the caller of receive
   PortCounters counters_;
   PcapWriter* pcap_ = nullptr;
+  std::function<void(Bytes)> seen_;
 };
 
 }  // namespace offpath::tcp

@@ -15,8 +15,8 @@
 
 namespace offpath::tcp {
 
-// One end's data of a stream: bytes that tell their position, so that any byte that is lost, doubled or at the
-// wrong place is seen.
+// One end's data of a stream: bytes derived from their position, so that any lost, doubled or misplaced byte is
+// detected.
 [[nodiscard]] inline std::byte stream_byte(std::uint64_t stream, std::uint64_t position) noexcept {
   std::uint64_t x = (position >> 3) * 0x9e3779b97f4a7c15 + stream * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 29)) * 0x94d049bb133111eb;
@@ -33,7 +33,7 @@ struct TestFlow {
   bool connected = false, finished = false, closed = false, gone = false, finish_wanted = true, reads = true;
   bool release_when_done = true, fin_given = false, release_given = false;
   FlowError error = FlowError::none;
-  std::size_t wrong = 0;  // bytes that were not what was sent
+  std::size_t wrong = 0;  // bytes that differ from those sent
 };
 
 struct TestFlowPlan {
@@ -77,7 +77,7 @@ class MemoryOwner final : public Owner {
     return flow;
   }
 
-  // Reads what has come, writes what there is room for, closes what is done.
+  // Reads arrived data, writes as far as there is room, and closes finished connections.
   void act(Stack& stack, TimeNs now) {
     while (const auto what = stack.next_change()) take(*what);
     for (auto& [tag, flow] : flows) act(stack, flow, now);
@@ -169,22 +169,26 @@ class TestNetwork {
 
   [[nodiscard]] static IpAddress address(std::uint32_t end) { return test_address(0x0a000001 + end); }
 
-  TestFlow& connect(std::uint32_t from, std::uint16_t port, const TestFlowPlan& plan, std::uint16_t local_port = 0) {
+  TestFlow& connect(std::uint32_t from, std::uint16_t port, const TestFlowPlan& plan, std::uint16_t local_port = 0,
+                    const FlowOptions& options = {}) {
     End& end = ends[from];
     TestFlow& flow = end.owner.add(plan, 0, 0);
-    flow.id = end.stack->connect(local_port, {address(1 - from), port}, flow.tag, plan.buffer_bytes, now).value();
+    flow.id =
+        end.stack->connect(local_port, {address(1 - from), port}, flow.tag, plan.buffer_bytes, now, options).value();
     const std::uint64_t name = end.stack->flow(flow.id)->key.local.port;
     flow.send_stream = 2 * name;
     flow.receive_stream = 2 * name + 1;
     return flow;
   }
 
-  // To somebody who may not be there.
+  // To a node that may be absent.
   TestFlow& connect_to(std::uint32_t from, Endpoint remote) {
     TestFlow& flow = ends[from].owner.add({}, 0, 0);
     flow.id = ends[from].stack->connect(0, remote, flow.tag, 1000, now).value();
     return flow;
   }
+  // `seen` is called for each frame that this end sends.
+  void watch(std::uint32_t end, std::function<void(Bytes)> seen) { (end == 0 ? *one_ : *two_).watch(std::move(seen)); }
   // Nothing comes to it or from it any more; or everything does, without delay.
   void cut_off(std::uint32_t end, bool off = true) {
     Impairments dead;

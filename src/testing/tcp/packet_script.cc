@@ -1,6 +1,7 @@
 #include "testing/tcp/packet_script.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -26,12 +27,28 @@ constexpr std::uint32_t peer_initial = 0xfffffc00;  // so that numbers wrap in e
 
 struct Line {
   std::string flags;
-  std::optional<std::uint32_t> begin, end, ack, window, mss, scale;
+  std::optional<std::uint32_t> begin, end, ack, window, mss, scale, merged, traffic_class;
   bool sack_permitted = false;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> sack;
   std::optional<Timestamps> timestamps;
-  bool marked = false, capable = false;
+  std::optional<Ecn> ecn;
+  bool capable = false, not_capable = false, no_bytes = false;
+  std::optional<std::uint8_t> ace;
+  std::optional<EcnBytes> bytes;
 };
+
+// "E0,CE,E1", or ",E1,CE".
+EcnBytes read_bytes(std::string text) {
+  EcnBytes told;
+  const bool reverse = text.starts_with(',');
+  std::istringstream fields(reverse ? text.substr(1) : text);
+  std::optional<std::uint32_t>* const to[] = {reverse ? &told.capable_1 : &told.capable_0, &told.congested,
+                                              reverse ? &told.capable_0 : &told.capable_1};
+  std::size_t i = 0;
+  for (std::string field; i < 3 && std::getline(fields, field, ',');)
+    *to[i++] = static_cast<std::uint32_t>(std::stoul(field));
+  return told;
+}
 
 std::pair<std::uint32_t, std::uint32_t> numbers(const std::string& text) {
   const auto colon = text.find(':');
@@ -45,10 +62,16 @@ Line read_line(std::istringstream& words) {
   words >> line.flags;
   while (words >> word) {
     std::string value;
-    if (word == "ce") {
-      line.marked = true;
+    if (word == "ce" || word == "ect0" || word == "ect1") {
+      line.ecn = word == "ce" ? Ecn::congested : word == "ect0" ? Ecn::capable_0 : Ecn::capable_1;
     } else if (word == "ect") {
       line.capable = true;
+    } else if (word == "noect") {
+      line.not_capable = true;
+    } else if (word == "bytes") {
+      words >> value;
+      line.no_bytes = value == "none";
+      if (!line.no_bytes) line.bytes = read_bytes(value);
     } else if (std::isdigit(static_cast<unsigned char>(word[0]))) {
       std::tie(line.begin, line.end) = numbers(word);
     } else if (word == "sack") {
@@ -68,6 +91,9 @@ Line read_line(std::istringstream& words) {
       if (word == "win") line.window = first;
       if (word == "mss") line.mss = first;
       if (word == "scale") line.scale = first;
+      if (word == "merged") line.merged = first;
+      if (word == "class") line.traffic_class = first;
+      if (word == "ace") line.ace = static_cast<std::uint8_t>(first);
       if (word == "ts") line.timestamps = Timestamps{first, second};
     }
   }
@@ -76,9 +102,11 @@ Line read_line(std::istringstream& words) {
 
 class Script {
  public:
-  explicit Script(std::unique_ptr<ScriptEnd> end)
-      : control_(congestion_control("new_reno").value()), end_(std::move(end)) {
+  Script(const PacketScriptOptions& wanted, std::unique_ptr<ScriptEnd> end)
+      : control_(congestion_control(wanted.congestion).value()), end_(std::move(end)) {
     StackOptions options;
+    options.ecn = wanted.ecn;
+    options.rto.minimum_ns = wanted.rto_min_ns;
     set_test_address(options, 0x0a000001);
     options.secret = {1, 2};
     options.window_max = 8'000'000;
@@ -101,13 +129,13 @@ class Script {
   std::string run(const std::string& command, std::istringstream& words) {
     std::string value;
     const bool takes_number = command == "listen" || command == "connect" || command == "offer" ||
-                              command == "received" || command == "acknowledged";
+                              command == "received" || command == "acknowledged" || command == "class";
     std::uint64_t number = 0;
     if (takes_number) words >> number;
     if (command == "listen") {
       local_port_ = static_cast<std::uint16_t>(number);
       const bool listens = end_->listen(local_port_);
-      end_->react(now_);
+      settle();
       return listens ? "" : "listen failed";
     }
     if (command == "connect") {
@@ -128,8 +156,13 @@ class Script {
       wait(parse_duration_ns(value).value());
       return "";
     }
-    end_->react(now_);
+    settle();
     if (command == "offer") return end_->offer(number, now_), "";
+    if (command == "class") return end_->set_traffic_class(static_cast<std::uint8_t>(number), now_), settle(), "";
+    if (command == "choose") {
+      words >> value;
+      return end_->choose(wire::tcp_congestion_named(value), now_), settle(), "";
+    }
     if (command == "finish") return end_->finish(now_), "";
     if (command == "abort") return end_->abort(now_), "";
     if (command == "release") return end_->release(now_), "";
@@ -155,7 +188,10 @@ class Script {
     return error == wanted ? "" : fmt::format("closed with {}", error);
   }
 
-  void receive(const FrameToSend& frame) { stack_->receive({whole_frame(frame), true}, now_); }
+  void receive(const FrameToSend& frame, std::uint32_t merged = 0) {
+    const std::vector<std::byte> whole = whole_frame(frame);
+    stack_->receive({Bytes(whole), true, static_cast<std::uint16_t>(merged)}, now_);
+  }
 
   void in(const Line& line) {
     Segment segment;
@@ -168,8 +204,11 @@ class Script {
                        : flag == 'R' ? flag::rst
                        : flag == 'E' ? flag::ece
                        : flag == 'W' ? flag::cwr
+                       : flag == 'X' ? flag::ae
                                      : flag::psh;
-    if (line.marked) segment.ecn = Ecn::congested;
+    if (line.ace) segment.flags |= ace_flags(*line.ace);
+    segment.ecn = line.ecn.value_or(Ecn::not_capable);
+    segment.options.ecn_bytes = line.bytes;
     segment.sequence = Sequence(peer_initial) + line.begin.value_or(0);
     segment.acknowledgement = initial_ + line.ack.value_or(0);
     segment.window = static_cast<std::uint16_t>(line.window.value_or(65'535));
@@ -186,7 +225,7 @@ class Script {
       bytes.push_back(script_byte(at - 1));
     write_segment_frame(segment, {Bytes(bytes), Bytes()}, 1460, mac_there, mac_here, false, frame);
     frame.segment_bytes = 0;
-    receive(frame);
+    receive(frame, line.merged.value_or(0));
   }
 
   // "Fragmentation needed" or "packet too big", with the beginning of a segment of ours.
@@ -228,8 +267,17 @@ class Script {
     now_ = until;
   }
 
-  void collect() {
+  // Until all messages between the user and the stack have arrived.
+  void settle() {
     end_->react(now_);
+    for (TimeNs due; (due = end_->next_due()) != never; end_->react(now_)) {
+      now_ = std::max(now_, due);
+      while (stack_->next_due() <= now_) stack_->on_time(now_);
+    }
+  }
+
+  void collect() {
+    settle();
     std::array<FrameToSend, 64> frames;
     for (std::size_t count; (count = stack_->transmit(frames, now_)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {
@@ -264,6 +312,11 @@ class Script {
     for (std::size_t i = 0; i < segment.options.sack_count; ++i)
       text += fmt::format("{}{}:{}", i == 0 ? " sack " : ",", segment.options.sack[i].begin - Sequence(peer_initial),
                           segment.options.sack[i].end - Sequence(peer_initial));
+    if (const auto& told = segment.options.ecn_bytes)
+      text += fmt::format(" bytes {},{},{}", told->capable_0.value_or(0), told->congested.value_or(0),
+                          told->capable_1.value_or(0));
+    if (segment.ecn != Ecn::not_capable) text += " ect";
+    if (segment.traffic_class != 0) text += fmt::format(" class {}", segment.traffic_class);
     return text;
   }
   static std::string flags_of(const Segment& segment) {
@@ -274,6 +327,7 @@ class Script {
     if (segment.has(flag::ack)) text += 'A';
     if (segment.has(flag::ece)) text += 'E';
     if (segment.has(flag::cwr)) text += 'W';
+    if (segment.has(flag::ae)) text += 'X';
     return text;
   }
 
@@ -294,12 +348,16 @@ class Script {
                         bytes_between(Sequence(peer_initial), segment.options.sack[i].end));
     const std::uint32_t begin = bytes_between(initial_, segment.sequence);
     const auto is = [](const auto& wanted, const auto& there_is) { return !wanted || *wanted == there_is; };
+    Segment without_ace = segment;
+    if (line.ace) without_ace.flags &= static_cast<std::uint16_t>(~ace_flags(7));
     const bool same =
-        flags_of(segment) == line.flags && is(line.begin, begin) && is(line.end, begin + segment.payload.size()) &&
-        (!line.capable || segment.ecn == Ecn::capable_0) &&
+        flags_of(without_ace) == line.flags && is(line.ace, ace_of(segment.flags)) &&
+        (!line.bytes || line.bytes == segment.options.ecn_bytes) && (!line.no_bytes || !segment.options.ecn_bytes) &&
+        (!line.not_capable || segment.ecn == Ecn::not_capable) && is(line.begin, begin) &&
+        is(line.end, begin + segment.payload.size()) && (!line.capable || segment.ecn == Ecn::capable_0) &&
         is(line.ack, bytes_between(Sequence(peer_initial), segment.acknowledgement)) &&
-        is(line.window, segment.window) && is(line.mss, segment.options.mss.value_or(0)) &&
-        is(line.scale, segment.options.window_scale.value_or(0)) &&
+        is(line.window, segment.window) && is(line.traffic_class, segment.traffic_class) &&
+        is(line.mss, segment.options.mss.value_or(0)) && is(line.scale, segment.options.window_scale.value_or(0)) &&
         (!line.sack_permitted || segment.options.sack_permitted) && (line.sack.empty() || line.sack == sack) &&
         (!line.timestamps || (segment.options.timestamps && segment.options.timestamps->echo == line.timestamps->echo));
     if (!same) return "sent " + describe(frame);
@@ -319,8 +377,8 @@ class Script {
   std::vector<std::vector<std::byte>> sent_;
 };
 
-std::string run(std::string_view script, std::unique_ptr<ScriptEnd> end) {
-  Script running(std::move(end));
+std::string run(std::string_view script, const PacketScriptOptions& options, std::unique_ptr<ScriptEnd> end) {
+  Script running(options, std::move(end));
   std::istringstream lines{std::string(script)};
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -337,10 +395,12 @@ std::string run(std::string_view script, std::unique_ptr<ScriptEnd> end) {
 
 }  // namespace
 
-std::string run_packet_script(std::string_view script) {
-  const std::string wrong = run(script, make_bare_end());
+std::string run_packet_script(std::string_view script, const PacketScriptOptions& options) {
+  const char* const link = std::getenv("OFFPATH_TEST_LINK");
+  if (link != nullptr && std::string_view(link) == "late") return run(script, options, make_linked_end());
+  const std::string wrong = run(script, options, make_bare_end());
   if (!wrong.empty()) return wrong;
-  const std::string wrong_in_rings = run(script, make_program_end());
+  const std::string wrong_in_rings = run(script, options, make_program_end());
   return wrong_in_rings.empty() ? "" : "in a program's rings: " + wrong_in_rings;
 }
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "testing/tcp/programs.h"
+#include "testing/tcp/linked_program.h"
 
 namespace offpath::tcp {
 namespace {
@@ -20,10 +20,18 @@ class BareEnd final : public ScriptEnd, private Owner {
   void react(TimeNs) override {}
 
   [[nodiscard]] bool listen(std::uint16_t port) override {
-    return stack_->listen(test_family(), port, 1, script_receive_bytes).has_value();
+    return stack_->listen(test_family(), port, 1, script_receive_bytes, options_).has_value();
   }
   void connect(std::uint16_t local_port, Endpoint remote, TimeNs now) override {
-    flow_ = stack_->connect(local_port, remote, 1, script_receive_bytes, now).value();
+    flow_ = stack_->connect(local_port, remote, 1, script_receive_bytes, now, options_).value();
+  }
+  void set_traffic_class(std::uint8_t traffic_class, TimeNs now) override {
+    options_.traffic_class4 = options_.traffic_class6 = traffic_class & wire::tcp_traffic_class_mask;
+    stack_->set_options(flow_, options_, now);
+  }
+  void choose(wire::TcpCongestion congestion, TimeNs now) override {
+    options_.congestion = congestion;
+    stack_->set_options(flow_, options_, now);
   }
   void offer(std::uint64_t position, TimeNs now) override { stack_->offer(flow_, position, now); }
   void finish(TimeNs) override { stack_->finish(flow_); }
@@ -56,19 +64,20 @@ class BareEnd final : public ScriptEnd, private Owner {
   }
 
   Stack* stack_ = nullptr;
+  FlowOptions options_;
   FlowId flow_;
   FlowChange last_;
   std::uint8_t told_ = 0;
   std::vector<std::byte> bytes_ = script_bytes(0, 1 << 20);
 };
 
-class ProgramEnd final : public ScriptEnd {
+class ProgramEnd : public ScriptEnd {
  public:
   ProgramEnd() : service_(TcpServiceLimits{}), program_({8, 1 << 20, script_receive_bytes}) {}
   [[nodiscard]] Owner& owner() override { return service_; }
   void serve(Stack& stack) override {
     service_.serve(stack);
-    OFP_ASSERT(service_.open(1, program_.layout, {0, true}, [this] { return program_.memory; }));
+    open({0, true}, program_.memory);
   }
   void react(TimeNs now) override {
     service_.attach(now);
@@ -76,11 +85,19 @@ class ProgramEnd final : public ScriptEnd {
   }
 
   [[nodiscard]] bool listen(std::uint16_t port) override {
-    listener_ = area().listen(port, 2).value();
+    listener_ = area().listen(port, 2, wire::tcp_families, wire::tcp_no_handle, chosen()).value();
     return true;
   }
   void connect(std::uint16_t local_port, Endpoint remote, TimeNs) override {
-    flow_ = area().connect({remote.address, remote.port}, local_port).value();
+    flow_ = area().connect({remote.address, remote.port}, local_port, 0, chosen()).value();
+  }
+  void set_traffic_class(std::uint8_t traffic_class, TimeNs) override {
+    settings_.traffic_class4 = settings_.traffic_class6 = traffic_class;
+    tell_settings();
+  }
+  void choose(wire::TcpCongestion congestion, TimeNs) override {
+    settings_.congestion = congestion;
+    tell_settings();
   }
   void offer(std::uint64_t position, TimeNs) override {
     const auto sent = area().send(flow(), script_bytes(offered_, position));
@@ -112,21 +129,55 @@ class ProgramEnd final : public ScriptEnd {
 
  private:
   [[nodiscard]] SocketArea& area() noexcept { return *program_.area; }
+  void tell_settings() {
+    if (listener_ || flow_) area().set_flow_settings(flow(), settings_);
+  }
+  [[nodiscard]] const channel::FlowSettings* chosen() const noexcept {
+    return settings_ == channel::FlowSettings{.gathers = true} ? nullptr : &settings_;
+  }
   [[nodiscard]] SocketArea::Handle flow() {
     if (!flow_) flow_ = area().accept(*listener_).value();
     return *flow_;
   }
   [[nodiscard]] SocketArea::Look look() { return area().look(flow()).value(); }
 
-  TcpService service_;
-  TestProgram program_;
+  channel::FlowSettings settings_{.gathers = true};
   std::optional<SocketArea::Handle> listener_, flow_;
   std::uint64_t offered_ = 0;
+
+ protected:
+  void open(const TcpService::Who& who, MutableBytes memory) {
+    OFP_ASSERT(service_.open(1, program_.layout, who, [memory] { return memory; }));
+  }
+  TcpService service_;
+  TestProgram program_;
+};
+
+// Its area is behind a link of 20 us and 1 Gb/s.
+class LinkedEnd final : public ProgramEnd {
+ public:
+  void serve(Stack& stack) override {
+    service_.serve(stack);
+    open({.user = 0, .privileged = true, .linked = true}, linked_.copy());
+  }
+  void react(TimeNs now) override {
+    do {
+      ProgramEnd::react(now);
+      for (const auto& [program, process] : service_.take_wakes()) linked_.mirror().wake(process);
+    } while (linked_.poll(now));
+    OFP_ASSERT(linked_.status());
+  }
+  [[nodiscard]] TimeNs next_due() const override { return linked_.next_deadline(); }
+  ~LinkedEnd() override { OFP_ASSERT(linked_.mirror().counters().looks > 0); }
+
+ private:
+  LinkedProgram linked_{program_, {.latency_ns = 20 * microsecond_ns, .bytes_per_second = 125'000'000}, 1};
 };
 
 }  // namespace
 
 std::unique_ptr<ScriptEnd> make_bare_end() { return std::make_unique<BareEnd>(); }
 std::unique_ptr<ScriptEnd> make_program_end() { return std::make_unique<ProgramEnd>(); }
+std::unique_ptr<ScriptEnd> make_linked_end() { return std::make_unique<LinkedEnd>(); }
 
 }  // namespace offpath::tcp

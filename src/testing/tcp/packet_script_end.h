@@ -1,5 +1,5 @@
-// The user of a script's stack: an owner with plain memory, or a program, whose words and bytes go through the rings
-// of its area. For tests.
+// The user of a script's stack: an owner with plain memory; a program, whose words and bytes go through the rings of
+// its area; or such a program on another machine. For tests.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,14 @@ class ScriptEnd {
   [[nodiscard]] virtual Owner& owner() = 0;
   virtual void serve(Stack& stack) = 0;
   virtual void react(TimeNs now) = 0;  // between receiving and sending
+  // Something is on its way between the user and the stack until then; `never`: nothing is.
+  [[nodiscard]] virtual TimeNs next_due() const { return never; }
 
   [[nodiscard]] virtual bool listen(std::uint16_t port) = 0;
   virtual void connect(std::uint16_t local_port, Endpoint remote, TimeNs now) = 0;
+  // Before listen or connect: of its connections. Afterwards: of the one that it has.
+  virtual void set_traffic_class(std::uint8_t traffic_class, TimeNs now) = 0;
+  virtual void choose(wire::TcpCongestion congestion, TimeNs now) = 0;
   virtual void offer(std::uint64_t position, TimeNs now) = 0;
   virtual void finish(TimeNs now) = 0;
   virtual void abort(TimeNs now) = 0;
@@ -40,5 +45,6 @@ class ScriptEnd {
 
 [[nodiscard]] std::unique_ptr<ScriptEnd> make_bare_end();
 [[nodiscard]] std::unique_ptr<ScriptEnd> make_program_end();
+[[nodiscard]] std::unique_ptr<ScriptEnd> make_linked_end();
 
 }  // namespace offpath::tcp

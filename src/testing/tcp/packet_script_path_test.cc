@@ -1,5 +1,5 @@
 // Routers' messages about the size of a path (RFC 1191, 8201, 5927), segment by segment.
-#include "testing/tcp/packet_script.h"
+#include "testing/tcp/packet_scripts.h"
 
 #include <gtest/gtest.h>
 
@@ -8,15 +8,7 @@
 namespace offpath::tcp {
 namespace {
 
-void expect_script(std::string_view script) { EXPECT_EQ(run_packet_script(script), ""); }
-
-const std::string served = R"(
-  listen 80
-  in  S 0 win 65535 mss 1460 sack scale 0
-  out SA 0 ack 1 mss 1460 sack scale 7
-  in  A 1 ack 1
-  none
-)";
+const std::string served(accepted);
 
 // Of IPv4: no path of IPv6 is as narrow as these.
 class PathMtu : public testing::Test {
@@ -106,7 +98,7 @@ TEST_F(PathMtu, IsNotBelievedToBeLessThanEveryoneHas) {
   )");
 }
 
-// RFC 1191, 6.3: the path may be another one by then, and whoever said it may have lied.
+// RFC 1191, 6.3: the path may have changed by then, and the message may have been forged.
 TEST_F(PathMtu, IsForgottenAfterTenMinutes) {
   expect_script(served + R"(
     offer 1460

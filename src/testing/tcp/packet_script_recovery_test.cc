@@ -1,6 +1,6 @@
 // Recovery, segment by segment: reordering and DSACK (RFC 8985, RFC 2883), undone repairs (RFC 3522, RFC 5682),
 // proportional rate reduction (RFC 9937), and the window after a pause (RFC 5681).
-#include "testing/tcp/packet_script.h"
+#include "testing/tcp/packet_scripts.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,6 @@
 
 namespace offpath::tcp {
 namespace {
-
-void expect_script(std::string_view script) { EXPECT_EQ(run_packet_script(script), ""); }
 
 const std::string served = R"(
   listen 80
@@ -48,6 +46,35 @@ TEST(Duplicates, AreReportedBeforeWhatIsOutOfOrder) {
     out A 1 ack 1501 sack 3201:3401,3001:4001,5001:6001
     in  A 7001:8001 ack 1
     out A 1 ack 1501 sack 7001:8001,3001:4001,5001:6001
+  )");
+}
+
+// Should one of them be lost, the peer need not wait for its timeout.
+TEST(Acknowledgements, OfABurstThatShowsALossAreTwo) {
+  expect_script(served + R"(
+    in  A 1001:2001 ack 1
+    in  A 2001:3001 ack 1
+    in  A 3001:4001 ack 1
+    out A 1 ack 1 sack 1001:4001
+    out A 1 ack 1 sack 1001:4001
+    none
+    in  A 5001:6001 ack 1         # alone
+    out A 1 ack 1 sack 5001:6001,1001:4001
+    none
+    in  A 1:1001 ack 1            # the retransmission, and more
+    in  A 6001:7001 ack 1
+    out A 1 ack 4001 sack 5001:7001
+    out A 1 ack 4001 sack 5001:7001
+    none
+    in  A 4001:5001 ack 1
+    in  A 7001:8001 ack 1
+    out A 1 ack 8001
+    out A 1 ack 8001
+    none
+    in  A 8001:9001 ack 1         # nothing is missing any more
+    in  A 9001:10001 ack 1
+    out A 1 ack 10001
+    none
   )");
 }
 
@@ -97,7 +124,7 @@ TEST(Reordering, WidensWhatIsWaitedForWithEachNeedlessRetransmission) {
   )");
 }
 
-// What one acknowledgement reports has not arrived in any order: others may have been lost or merged.
+// Segments that one acknowledgement reports have no order of arrival: other acknowledgements may be lost or merged.
 TEST(Reordering, IsNotSeenWithinOneAcknowledgement) {
   const std::string ten = served + "offer 10000\n" + sent(0, 10);
   expect_script(ten + "in A 1 ack 1001 sack 2001:5001\n" + sent(1, 2));
@@ -109,7 +136,7 @@ TEST(Undo, OfATimeoutByTimestamps) {
   const std::string timed_out =
       served_with_timestamps + "offer 4000\n" + sent(0, 4) + "wait 1100ms\n" + sent(0, 1) + "offer 30000\n";
   expect_script(timed_out + "in A 1 ack 2001 ts 1500:0\n" + sent(4, 12));  // ten are on their way, as before
-  // It answers the retransmission: what was in flight is lost.
+  // It answers the retransmission: the data in flight is lost.
   expect_script(timed_out + "in A 1 ack 1001 ts 2500:1100\n" + sent(1, 3));
 }
 
@@ -189,7 +216,7 @@ TEST(Handshake, MeasuresARoundTripOfAPeersConnection) {
                 ("in A 1 ack 1\n offer 3000\n" + sent(0, 3)) + "wait 900ms\n none\n");
 }
 
-// Two segments were sent again; acknowledgements may be copied, and so may what they report.
+// Two segments were sent again; acknowledgements, and their reports, may be duplicated.
 TEST(Undo, CountsEachReportOnce) {
   const std::string retransmitted =
       served + "offer 8000\n" + sent(0, 8) + "in A 1 ack 1 sack 2001:6001\n" + sent(0, 2) + "in A 1 ack 8001\n";
@@ -205,7 +232,7 @@ TEST(Undo, ComesTooLateAWindowAfterTheRecovery) {
                 "in A 1 ack 23001 sack 1:1001\n none\n");
 }
 
-// A router's mark came after the recovery; what it did is not undone with it.
+// A router's mark came after the recovery; its effect is not undone with the recovery.
 TEST(Undo, LeavesALaterReduction) {
   expect_script("listen 80\n in SEW 0 mss 1000 sack\n out SAE 0\n in A 1 ack 1\n offer 8000\n" + sent(0, 8) +
                 "in A 1 ack 1 sack 1001:4001\n" + sent(0, 1) + R"(
@@ -243,7 +270,7 @@ TEST(Undo, OfATimeoutTriesOneSegmentOnly) {
     out A 1:601
     none
   )");
-  // Half of it: the acknowledgement of the other half tells nothing.
+  // Half of it: the acknowledgement of the other half proves nothing.
   expect_script(served + "offer 4000\n" + sent(0, 4) + "wait 1100ms\n" + sent(0, 1) +
                 "offer 30000\n in A 1 ack 501\n out A 1001:2001\n none\n");
 }

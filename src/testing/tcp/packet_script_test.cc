@@ -1,5 +1,5 @@
 // The exchange on the wire, segment by segment: handshake, retransmission, SACK, window, close.
-#include "testing/tcp/packet_script.h"
+#include "testing/tcp/packet_scripts.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,15 +7,6 @@
 namespace offpath::tcp {
 namespace {
 
-void expect_script(std::string_view script) { EXPECT_EQ(run_packet_script(script), ""); }
-
-constexpr std::string_view accepted = R"(
-  listen 80
-  in  S 0 win 65535 mss 1460 sack scale 0
-  out SA 0 ack 1 mss 1460 sack scale 7
-  in  A 1 ack 1
-  none
-)";
 const std::string served(accepted);
 
 TEST(PacketScript, SaysWhatIsWrong) {
@@ -160,7 +151,7 @@ TEST(Receive, TakesTheNewPartOfWhatOverlaps) {
 }
 
 TEST(Receive, TellsItsWindowAndKeepsToIt) {
-  // 65,536 bytes of room, told in units of 128.
+  // 65,536 bytes of room, announced in units of 128.
   expect_script(served + R"(
     in  A 1:1461 ack 1
     out A 1 ack 1461 win 500
@@ -191,14 +182,14 @@ TEST(Receive, DropsWhatIsOlderThanItsTimestamps) {
 
 // A clock of milliseconds goes round in 50 days: after half of them nothing is older or newer (RFC 7323, 5.5).
 TEST(Receive, ForgetsTimestampsOfAPeerThatWasSilentForWeeks) {
-  const std::string_view begun = R"(
+  const std::string begun = R"(
     listen 80
     in  S 0 mss 1460 ts 1000:0
     out SA 0 ack 1
     in  A 1 ack 1 ts 1001:0
   )";
-  expect_script(std::string(begun) + "wait 1900000s\n in A 1:101 ack 1 ts 900:0\n out A 1 ack 1\n received 0");
-  expect_script(std::string(begun) + "wait 2100000s\n in A 1:101 ack 1 ts 900:0\n received 100\n out A 1 ack 101");
+  expect_script(begun + "wait 1900000s\n in A 1:101 ack 1 ts 900:0\n out A 1 ack 1\n received 0");
+  expect_script(begun + "wait 2100000s\n in A 1:101 ack 1 ts 900:0\n received 100\n out A 1 ack 101");
 }
 
 TEST(Send, RepeatsWhatIsNotAcknowledgedWithBackoff) {
@@ -420,7 +411,7 @@ TEST(Congestion, MarksAreEchoedUntilTheSenderHasAnswered) {
     in  AW 301:401 ack 1 ce
     out AE 1 ack 401
   )");
-  // A program that did not ask for it is not told.
+  // A program that did not ask gets no event.
   expect_script("listen 80\n in S 0 mss 1000\n out SA 0\n in A 1 ack 1\n in A 1:101 ack 1 ce\n out A 1 ack 101");
 }
 
@@ -533,7 +524,7 @@ TEST(Close, AFinAgainBeginsTimeWaitAnew) {
   expect_script(script + "wait 61s\n in FA 1 ack 2\n out R 2\n");
 }
 
-// Whoever keeps its window closed and answers each probe is there; but nobody here waits for what it does not take.
+// A peer that keeps its window closed and answers each probe is alive, but no program here waits for it.
 TEST(Close, OfWhatThePeerNeverTakesEndsWhenNobodyIsLeft) {
   expect_script(served + R"(
     in  A 1 ack 1 win 0
@@ -607,7 +598,7 @@ TEST(Reset, AcknowledgementsOfWhatWasNeverSentAreAskedAbout) {
   )");
 }
 
-// RFC 5961, 5.2: of one who sees the flow, none is further back than the largest window it has told.
+// RFC 5961, 5.2: acknowledgements of the real peer are not older than its largest window.
 TEST(Reset, AcknowledgementsOlderThanAnyWindowAreAskedAbout) {
   const std::string begun = R"(
     listen 80

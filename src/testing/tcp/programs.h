@@ -64,8 +64,8 @@ struct TestProgram {
   bool mapped = true;  // as the agent sees it
 };
 
-// One end of one stream each way: sends bytes that say where they are, looks at those of the other, and closes when all
-// is done.
+// One end of one stream each way: sends bytes derived from their position, checks those of the other, and closes when
+// all is done.
 struct Talker {
   Talker(SocketArea& area_, SocketArea::Handle handle_, std::uint64_t sends_, bool connects_, std::uint64_t seed)
       : area(&area_), handle(handle_), sends(sends_), connects(connects_), random(seed) {}

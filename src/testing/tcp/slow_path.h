@@ -80,7 +80,7 @@ struct SlowPathNetwork : TestNetwork {
     poll_others = [this](TimeNs at) {
       bool worked = false;
       for (auto& each : slow) worked |= each && each->poll(at);
-      return std::exchange(worked_, worked) || worked;  // once more, so that owners can act on what came of it
+      return std::exchange(worked_, worked) || worked;  // once more, so that owners can react
     };
     others_due = [this] {
       TimeNs due = never;

@@ -1,4 +1,4 @@
-// The parts of a stack, each of which a test can use alone: no network, and an owner that remembers what it was told.
+// The parts of a stack, each usable alone by a test: no network, and an owner that records its events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ struct StackParts {
     return segments;
   }
   // One that the peer sends in order, without payload.
-  static Segment segment(const Flow& flow, std::uint8_t flags = flag::ack) {
+  static Segment segment(const Flow& flow, std::uint16_t flags = flag::ack) {
     Segment made;
     made.key = flow.key;
     made.sequence = flow.receive_next;

@@ -1,4 +1,4 @@
-// Virtual time of a world: it goes on to when something is due once nothing happens any more. For tests.
+// Virtual time of a world: once nothing happens any more, it advances to the next due time. For tests.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@ class VirtualTime {
  public:
   virtual ~VirtualTime() = default;
 
-  // Everybody acts until nothing happens at this time, then the time goes on to when something does. False: nothing
-  // ever does.
+  // Everybody acts until nothing happens at this time; then the time advances to the next event. False: nothing ever
+  // does.
   bool step(TimeNs until, const std::function<bool()>& act) {
     for (int i = 0; i < 100'000; ++i) {
       const bool acted = act();

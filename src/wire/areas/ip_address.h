@@ -1,5 +1,5 @@
 // An IP address of either family, 16 bytes in network order: IPv6 as it is, IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2).
-// Whatever holds an address holds this one form, and the family follows from it.
+// All addresses are kept in this form, and the family follows from it.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct IpAddress {
     return words[0] == 0 && static_cast<std::uint32_t>(words[1]) == 0xffff0000;  // bytes 8 to 11: 0 0 ff ff
   }
   [[nodiscard]] constexpr IpFamily family() const noexcept { return is_v4() ? IpFamily::v4 : IpFamily::v6; }
-  // Of an IPv4 address, in the machine's byte order: 10.0.0.1 is 0x0a000001.
+  // The IPv4 address, in the machine's byte order: 10.0.0.1 is 0x0a000001.
   [[nodiscard]] constexpr std::uint32_t v4() const noexcept { return word(3); }
   // 32 bits of it, in the machine's byte order; 0: the first ones.
   [[nodiscard]] constexpr std::uint32_t word(unsigned at) const noexcept {

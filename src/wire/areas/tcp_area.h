@@ -12,6 +12,8 @@
 //   + command_slots * 64     TcpEvent slots    agent
 //   + event_slots * 64       the same two of every other core; unused where the agent has fewer cores
 //   reads()                  words, by handle  program     the position `read` of each flow (tcp_positions.h)
+//   sleeps()                 words of 4 bytes, by handle   both: threads of the program that sleep until the flow's or
+//                                                          listener's next event (connections/sleep_word.h)
 //   own()                    the program's     program; the agent writes arriving data to the receive rings
 //
 // Cores. The agent announces its number of cores at the start (in core 0's line). A flow stays on one core: its
@@ -24,6 +26,10 @@
 // entry is written, then its position with release order. Positions of streams count bytes from 0 and only grow: byte p
 // of a stream is stored at p modulo the size of its ring, a power of two.
 //
+// Wakes of the agent. A datagram on the socket of a process wakes core 0. Each further core has a doorbell, an eventfd
+// that it shares with the program: the answer to `tcp_open` hands over the socket of process 0 and then the doorbells,
+// in the order of cores. Each write is a wake; the agent never reads. Over a link there is one core.
+//
 // A handle names a flow, or a listener. The program chooses it, below `flows`, and may reuse it after the event `gone`.
 // A malformed command ends the program's channel, and all its flows with it.
 //
@@ -35,8 +41,8 @@
 // the relay sends the notices. The program ends with its last process. The processes that are woken for a flow's events
 // are those of its last `holders` command, or all.
 //
-// Read this first in src/wire/areas, then ip_address.h, tcp_positions.h and flow_steering.h; exchange_area.h,
-// gauges_layout.h and tcp_slow_path.h are independent of it.
+// Read this first in src/wire/areas, then ip_address.h, tcp_congestion.h, tcp_positions.h and flow_steering.h;
+// exchange_area.h, gauges_layout.h and tcp_slow_path.h are independent of it.
 #pragma once
 
 #include <array>
@@ -52,7 +58,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 11;
+inline constexpr std::uint32_t tcp_area_version = 16;
 
 enum class TcpCommandKind : std::uint8_t {
   // handle, port, flags with the families, the smallest receive_bytes of an accept slot; listener: a handle that has
@@ -66,7 +72,7 @@ enum class TcpCommandKind : std::uint8_t {
   // handle: no more reads; offered bytes and a FIN are sent, then gone. A listener stops listening
   release = 7,
   abort = 8,     // handle: RST, then gone
-  options = 9,   // handle, flags, keepalive, user_timeout_ms
+  options = 9,   // handle, flags, traffic_class6, keepalive, user_timeout_ms
   holders = 10,  // handle, position: bits of the processes (tcp_process_bit) to wake for this flow's events
   // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
   // back. Event: received, with `shut`
@@ -96,6 +102,22 @@ inline constexpr std::uint16_t tcp_for_ipv4 = 16, tcp_for_ipv6 = 32, tcp_familie
 [[nodiscard]] constexpr std::uint16_t tcp_for(IpFamily family) noexcept {
   return family == IpFamily::v4 ? tcp_for_ipv4 : tcp_for_ipv6;
 }
+// Of `connect`, `listen` and `options`: the congestion control, and the traffic class of sent packets, whose two bits
+// of ECN are zeros. The class is that of IPv4 (IP_TOS); of a `connect`, that of its address's family.
+inline constexpr unsigned tcp_congestion_shift = 6, tcp_traffic_class_shift = 8;
+inline constexpr std::uint16_t tcp_congestion_mask = 7;
+inline constexpr std::uint8_t tcp_traffic_class_mask = 0xfc;
+[[nodiscard]] constexpr std::uint16_t tcp_flags_of(TcpCongestion congestion, std::uint8_t traffic_class) noexcept {
+  return static_cast<std::uint16_t>(static_cast<unsigned>(congestion) << tcp_congestion_shift |
+                                    (traffic_class & tcp_traffic_class_mask) << tcp_traffic_class_shift);
+}
+// From a program's flags: possibly undefined ones.
+[[nodiscard]] constexpr TcpCongestion tcp_congestion_of(std::uint16_t flags) noexcept {
+  return static_cast<TcpCongestion>(flags >> tcp_congestion_shift & tcp_congestion_mask);
+}
+[[nodiscard]] constexpr std::uint8_t tcp_traffic_class_of(std::uint16_t flags) noexcept {
+  return static_cast<std::uint8_t>(flags >> tcp_traffic_class_shift & tcp_traffic_class_mask);
+}
 
 struct TcpCommand {
   TcpCommandKind kind;
@@ -108,7 +130,8 @@ struct TcpCommand {
   std::uint64_t position;
   std::uint32_t listener;
   std::uint32_t zero;
-  std::uint16_t zero_too;
+  std::uint8_t traffic_class6;  // of listen and options: of packets of IPv6 (IPV6_TCLASS)
+  std::uint8_t zero_too;
   std::uint16_t flags;  // of connect, listen (for its flows), bind and options
   std::uint16_t keepalive_idle_s, keepalive_interval_s;
   std::uint64_t receive_at;
@@ -138,7 +161,10 @@ struct TcpConnect {
 };
 static_assert(sizeof(TcpConnect) == sizeof(TcpCommand) && alignof(TcpConnect) == alignof(TcpCommand));
 static_assert(offsetof(TcpConnect, send_at) == offsetof(TcpCommand, send_at) &&
+              offsetof(TcpConnect, keepalive_probes) == offsetof(TcpCommand, keepalive_probes) &&
               offsetof(TcpConnect, flags) == offsetof(TcpCommand, flags) &&
+              offsetof(TcpConnect, keepalive_idle_s) == offsetof(TcpCommand, keepalive_idle_s) &&
+              offsetof(TcpConnect, user_timeout_ms) == offsetof(TcpCommand, user_timeout_ms) &&
               offsetof(TcpConnect, receive_at) == offsetof(TcpCommand, receive_at) &&
               offsetof(TcpConnect, stamp) == offsetof(TcpCommand, stamp));
 
@@ -191,8 +217,8 @@ namespace tcp_shut {
 inline constexpr std::uint32_t done = 1, refused = 2;
 }
 
-// Larger rings. The agent advises one when half of a ring passes within a round trip; the program answers with
-// `replace`. For `out`, position is what it has offered so far, and it offers no more before the answer. For `in`,
+// Larger rings. The agent advises one when a quarter of a ring passes within half a round trip; the program answers
+// with `replace`. For `out`, position is what it has offered so far, and it offers no more before the answer. For `in`,
 // position is what it has allowed so far, and the answer comes before the event that reports bytes from there on. The
 // ring before is the program's again when bytes up to the position are acknowledged, or with `returned`, which the
 // agent says once the program has allowed bytes that show that it has read up to the position.
@@ -252,13 +278,17 @@ struct TcpAreaLayout {
     return core * (std::uint64_t{command_slots} + event_slots) * slot_bytes;
   }
   [[nodiscard]] constexpr std::uint64_t reads() const noexcept { return commands + of_core(tcp_cores_max); }
+  [[nodiscard]] constexpr std::uint64_t sleeps() const noexcept { return reads() + flows * sizeof(std::uint64_t); }
+  [[nodiscard]] constexpr std::uint64_t sleep_word(std::uint32_t handle) const noexcept {
+    return sleeps() + handle * sizeof(std::uint32_t);
+  }
   // The rest of the area, from there on, is the program's.
   [[nodiscard]] constexpr std::uint64_t own() const noexcept {
-    return align_up(reads() + flows * sizeof(std::uint64_t), page_bytes);
+    return align_up(sleeps() + flows * sizeof(std::uint32_t), page_bytes);
   }
 };
 
-inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
+inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 20;
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
                                tcp_ring_bytes_max = 4 << 20;  // of one flow, in one direction
 

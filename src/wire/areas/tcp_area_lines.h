@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "wire/areas/ip_address.h"
+#include "wire/areas/tcp_congestion.h"
 
 namespace offpath::wire {
 
@@ -25,7 +26,11 @@ struct alignas(64) TcpAgentLine {
   std::uint64_t linked;
   // likewise, by the agent: its own IPv4 address and its own IPv6 address, zeros for a family without one
   std::uint32_t address4;  // 10.0.0.1 is 0x0a000001
-  std::uint32_t zero;
+  // likewise: the congestion control of connections that choose none, and bits (tcp_congestion_bit) of those that this
+  // program may choose, and of those that every program may: a supervisor's program has rights that its callers lack
+  TcpCongestion congestion;
+  std::uint8_t congestions, congestions_of_all;
+  std::uint8_t zero;
   IpAddress address6;
   std::uint64_t zero_too;
 };
@@ -40,7 +45,8 @@ struct alignas(64) TcpEventLine {
 static_assert(sizeof(TcpEventLine) == 64);
 
 struct alignas(64) TcpProcessLine {
-  // 1: the process wants a wake after the next event that concerns it; 2: also after commands were taken
+  // 1: the process wants a wake after the next event that concerns it; 2: also after commands were taken; 3: only when
+  // events wait for room in their ring, because its threads sleep on words of flows
   std::uint64_t asleep;
   std::uint64_t woken;  // over a link: how often the agent has woken the process
   std::uint64_t zero[6];
@@ -55,7 +61,7 @@ inline constexpr std::uint32_t tcp_no_handle = ~0u;
   return 1ull << (process < 63 ? process : 63);
 }
 
-// The datagram with which a process joins. Every other datagram is a wake, and its first byte is the core to wake.
+// The datagram with which a process joins. Every other datagram only wakes core 0, as this one does.
 struct TcpJoin {
   static constexpr std::uint32_t join = 0x6a6f696e;
   std::uint32_t kind;
@@ -80,7 +86,7 @@ inline constexpr std::uint64_t commands_taken = agent_line + offsetof(TcpAgentLi
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
 inline constexpr std::uint64_t linked = agent_line + offsetof(TcpAgentLine, linked);
-// Of the agent's own addresses: the link brings them in one piece.
+// Of the agent's own addresses and congestion control: the link brings them in one piece.
 inline constexpr std::uint64_t addresses = agent_line + offsetof(TcpAgentLine, address4),
                                addresses_bytes = offsetof(TcpAgentLine, zero_too) - offsetof(TcpAgentLine, address4);
 inline constexpr std::uint64_t events = event_line + offsetof(TcpEventLine, events);

@@ -22,9 +22,9 @@
 // Three parties keep copies of their own, because none of them may use another one's values without a check:
 //
 //   keeper                             directions, and the values learnt from the others
-//   SocketArea::Cell (the program's)   both, and `read`, which is also in the flow's word of TcpAreaLayout::reads();
+//   SocketCell (the program's)         both, and `read`, which is also in the flow's word of TcpAreaLayout::reads();
 //                                      acknowledged and received from the last event
-//   TcpService::Held (the agent's)     both; offered from the last command, acknowledged and received from the stack:
+//   Held (the agent's)                 both; offered from the last command, acknowledged and received from the stack:
 //                                      commands are checked against these
 //   Flow (the stack's)                 both; `sent` is the sequence number `next`, `acknowledged` is the byte of `una`,
 //                                      `received` that of `receive_next`

@@ -25,7 +25,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_slow_version = 2;
+inline constexpr std::uint32_t tcp_slow_version = 3;
 
 struct alignas(64) TcpSlowLine {
   std::uint64_t sent;    // in the ring that this side writes
@@ -70,7 +70,7 @@ enum class TcpSlowKind : std::uint16_t {
   frame = 2,
   listen = 3,          // TcpSlowListen
   stop_listening = 4,  // TcpSlowListen
-  connect = 5,         // TcpSlowKey; value: bytes that the peer may send at once
+  connect = 5,         // TcpSlowConnect
   abandon = 6,         // TcpSlowKey: the connection that `connect` asked for is no longer wanted
   confirmed = 7,       // TcpSlowKey: the agent has taken the flow of an `adopt`
   declined = 8,        // TcpSlowKey: there is no room for it, or it is no longer wanted
@@ -104,10 +104,9 @@ struct TcpSlowSetup {
   std::uint64_t time_wait_ns;
   std::uint16_t mtu;
   std::uint8_t mac[6];
-  std::uint8_t checksum;   // 1: the port completes checksums
-  std::uint8_t wants_ecn;  // 1: connections that begin here ask for ECN
+  std::uint8_t checksum;  // 1: the port completes checksums
   std::uint8_t syn_cookies;
-  std::uint8_t zeros[5];
+  std::uint8_t zeros[6];
 };
 static_assert(sizeof(TcpSlowSetup) == 144);
 
@@ -125,10 +124,19 @@ struct TcpSlowKey {
 };
 static_assert(sizeof(TcpSlowKey) == 48);
 
+struct TcpSlowConnect {
+  TcpSlowKey key;              // value: bytes that the peer may send at once
+  std::uint8_t traffic_class;  // of packets, with zeros for the bits of ECN
+  std::uint8_t wants_ecn;      // 1: its SYN asks for ECN
+  std::uint8_t zeros[6];
+};
+static_assert(sizeof(TcpSlowConnect) == 56);
+
 struct TcpSlowListen {
   std::uint16_t port;
   std::uint8_t is_ipv6;
-  std::uint8_t zero[5];
+  std::uint8_t traffic_class;  // of the answers to SYNs
+  std::uint8_t zero[4];
   std::uint64_t receive_bytes;
 };
 static_assert(sizeof(TcpSlowListen) == 16);
@@ -162,7 +170,7 @@ struct TcpHandedFlow {
   std::uint8_t send_scale, receive_scale;
   std::uint8_t flags;
   std::uint8_t next_hop_mac[6];  // zeros: unknown
-  std::uint8_t zero;
+  std::uint8_t traffic_class;    // of `time_wait`
 };
 static_assert(sizeof(TcpHandedFlow) == 88 && alignof(TcpHandedFlow) == 8);
 

@@ -29,6 +29,7 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(AnnounceRange{5, 6, 7, 8, 9}), "05000000060000000700000000000000080000000000000009000000");
   EXPECT_EQ(bytes_of_message(RetireRange{1, 2}), "0100000002000000");
   EXPECT_EQ(bytes_of_message(CloseStream{4}), "04000000");
+  EXPECT_EQ(bytes_of_message(GrowStream{4, 1ull << 40}), "040000000000000000010000");
   EXPECT_EQ(bytes_of_message(StepEnd{3, "s7"}), "0300000002007337");
   EXPECT_EQ(bytes_of_message(WakeAt{3, WakeWord::credit, 99}), "03000000026300000000000000");
   EXPECT_EQ(bytes_of_message(NeedCredit{3, 1ull << 40}), "030000000000000000010000");
@@ -44,7 +45,8 @@ TEST(MessageBytes, OfSmallMessages) {
             "1007002002f64");
   EXPECT_EQ(bytes_of_message(Written{true, 3, 2, 4, 5, 6}),
             "010300000002000000040000000000000005000000000000000600000000000000");
-  EXPECT_EQ(bytes_of_message(PeerDefine{5, "p"}), "0500000000000000010070");
+  EXPECT_EQ(bytes_of_message(PeerDefine{5, "p"}), "050000000000000001007000000000");
+  EXPECT_EQ(bytes_of_message(PeerDefine{5, "p", bytes_of("abc")}), "050000000000000001007003000000616263");
   EXPECT_EQ(bytes_of_message(LaneTable{{{5, 6, 1, 2, "t"}}}),
             "01000000050000000000000006000000000000000100000002000000010074");
   EXPECT_EQ(bytes_of_message(PeerLanes{7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "a"}),
@@ -153,7 +155,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
   hello.job_labels = {"17", "batch", "/slurm/job_17/step_batch"};
-  EXPECT_EQ(checksum_of(hello), 0x872d4748u);
+  EXPECT_EQ(checksum_of(hello), 0xf3fd922bu);
   Welcome welcome;
   welcome.direct = 1;
   welcome.incarnation = 1ull << 60;
@@ -164,7 +166,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   welcome.agent_name = "dpu";
   welcome.agent_version = "1.2.3";
   welcome.reason = "because";
-  EXPECT_EQ(checksum_of(welcome), 0x5e8ea50bu);
+  EXPECT_EQ(checksum_of(welcome), 0x1010169du);
   const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
   EXPECT_EQ(checksum_of(TransferRequest{42, std::as_bytes(std::span(pieces))}), 0x57c8f5f2u);
 }

@@ -50,6 +50,7 @@ enum class EntryKind : std::uint8_t {
   group_members = 43,
   list_resources = 44,
   peer_resources = 45,
+  grow_stream = 46,
   exchange_open = 48,
   exchange_info = 49,
   exchange_wait = 50,

@@ -48,6 +48,7 @@ TEST(Message, RangesAndSteps) {
   EXPECT_EQ(there_and_back(WakeAt{3, WakeWord::credit, 99}, kept).value, 99u);
   EXPECT_EQ(there_and_back(NeedCredit{3, 1ull << 40}, kept).total, 1ull << 40);
   EXPECT_EQ(there_and_back(WhyWaits{3, 1ull << 40}, kept).ticket, 1ull << 40);
+  EXPECT_EQ(there_and_back(GrowStream{3, 1ull << 40}, kept).rows_max, 1ull << 40);
 }
 
 TEST(Message, AnnouncingASegmentAsARangeIsRefused) {

@@ -82,6 +82,12 @@ void fields(auto& way, Is<PeerDefine> auto& m) {
   way.begins("definition of a member");
   way(m.user);
   way.text(m.pool, pool_bytes_max, "the pool's name");
+  way.bytes(m.definition);
+}
+Status check(const PeerDefine& m) {
+  if (m.definition.size() <= definition_bytes_max) return {};
+  return fail(Error::too_large, "definition of a member: it has {} bytes, at most {} are allowed", m.definition.size(),
+              definition_bytes_max);
 }
 
 void fields(auto& way, Is<PeerCompare> auto& m) {

@@ -124,7 +124,9 @@ struct PeerStepEnd {
 struct PeerDefine {
   std::uint64_t user;  // the pool's owner
   std::string_view pool;
+  Bytes definition{};  // of a sift pool, which `pool` names by its hash (sift/definition.h); empty: the hash alone
 };
+inline constexpr std::size_t definition_bytes_max = 256 << 10;
 
 // The sender's rows of a pool that both sides own, as a digest of each 64th of them by hash. Answered by Done: a bit
 // for each digest that differs there. `view` as in PeerQuery.
@@ -172,7 +174,7 @@ struct GroupMembers {
 };
 
 // A program's question for the directory (group/resources.h): resources below `path` that `member` has, those behind
-// `after`. Empty: the agent that is asked, with what all agents know. If the directory there has version `seen`, the
+// `after`. Empty: the asked agent, with entries that all agents know. If the directory there has version `seen`, the
 // answer comes when it has another one, or after `wait_ns`. Answered by Listed: paths as rows, descriptions as columns,
 // the version as view; without entries if the version is `seen`.
 struct ListResources {

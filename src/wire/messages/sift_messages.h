@@ -64,7 +64,7 @@ struct SiftInfo {
 };
 inline constexpr std::size_t tracks_asked_max = 512;  // identifiers of one request
 
-// Has the members write a pool's tracks to a directory, each what it keeps. Done with the write's number, under which
+// Has the members write a pool's tracks to a directory, each its own. Done with the write's number, under which
 // SiftWritten is asked. `wait_ns` holds for the whole write.
 struct SiftWrite {
   std::int64_t wait_ns;

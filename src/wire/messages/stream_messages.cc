@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "wire/channel_layout.h"
 #include "wire/limits.h"
@@ -43,6 +44,11 @@ void fields(auto& way, Is<OpenStream> auto& m) {
   way.text(m.name, name_bytes_max, "the stream's name");
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.bytes(m.schema);
+}
+
+void fields(auto& way, Is<GrowStream> auto& m) {
+  way.begins("growth of a stream");
+  way(m.stream, m.rows_max);
 }
 
 void fields(auto& way, Is<CloseStream> auto& m) {

@@ -73,6 +73,12 @@ struct CloseStream {
   std::uint32_t stream;
 };
 
+// Batches that follow in the ring may have so many rows. Less than before changes nothing. Done: the stream's rows_max.
+struct GrowStream {
+  std::uint32_t stream;
+  std::uint64_t rows_max;
+};
+
 struct Node {
   std::int64_t length;
   std::int64_t null_count;  // -1: unknown
@@ -169,8 +175,8 @@ struct NeedCredit {
   std::uint64_t total;  // the credit word that the host waits for; less than before: for no more than that
 };
 
-// What keeps this ticket from being stored. Failed with Error::timeout: its message says for what it waits. Done: the
-// agent is at work on it, or has stored it.
+// Asks why this ticket is not stored yet. Failed with Error::timeout: its message has the reason. Done: the agent is
+// working on it, or has stored it.
 struct WhyWaits {
   std::uint32_t stream;
   std::uint64_t ticket;
@@ -189,8 +195,8 @@ inline constexpr std::uint64_t short_keys_bytes = 1024;
 
 // clang-format off: a list
 #define OFFPATH_STREAM_MESSAGES(X) \
-  X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit) \
-  X(WhyWaits)
+  X(AnnounceRange) X(RetireRange) X(OpenStream) X(GrowStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) \
+  X(NeedCredit) X(WhyWaits)
 // clang-format on
 OFFPATH_STREAM_MESSAGES(OFFPATH_DECLARE_CODING)
 

@@ -54,11 +54,34 @@ void fields(auto& way, Is<TaskRun> auto& m) {
   });
   way.bytes(m.arguments);
 }
+// Of inputs in pieces. Returns how many inputs there are.
+Result<std::size_t> check_pieces(const std::vector<TaskInput>& inputs) {
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const TaskInput& input = inputs[i];
+    if (i == 0 || input.name != inputs[i - 1].name) {
+      ++count;
+      bytes = input.bytes;
+      continue;
+    }
+    if (input.version != inputs[i - 1].version || input.changed_from != 0 || inputs[i - 1].changed_from != 0)
+      return fail(Error::invalid, "input \"{}\" is in pieces: they have the same version, and no changed part",
+                  input.name);
+    if (!checked_add(bytes, input.bytes, bytes) || bytes > region_bytes_max)
+      return fail(Error::too_large, "input \"{}\" has more than {} bytes", input.name, region_bytes_max);
+  }
+  return count;
+}
+
 Status check(const TaskRun& m) {
-  if (m.inputs.size() > task_inputs_max || m.outputs.size() > task_outputs_max || m.after.size() > task_after_max)
+  OFP_ASSIGN(const std::size_t inputs, check_pieces(m.inputs));
+  if (inputs > task_inputs_max || m.outputs.size() > task_outputs_max || m.after.size() > task_after_max)
     return fail(Error::too_large,
-                "a task with {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed",
-                m.inputs.size(), m.outputs.size(), m.after.size(), task_inputs_max, task_outputs_max, task_after_max);
+                "a task with {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed", inputs,
+                m.outputs.size(), m.after.size(), task_inputs_max, task_outputs_max, task_after_max);
+  if (m.inputs.size() > task_pieces_max)
+    return fail(Error::too_large, "a task with inputs in {} pieces, at most {}", m.inputs.size(), task_pieces_max);
   for (const TaskInput& input : m.inputs) {
     std::uint64_t end = 0;
     if (input.source.length != 0 && input.source.length != input.bytes)

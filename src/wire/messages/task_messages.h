@@ -18,8 +18,8 @@ namespace offpath::wire {
 inline constexpr std::uint64_t task_line_bytes = 64;
 inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
 inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;
-inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64, task_plugins_max = 64,
-                             task_path_bytes_max = 1024;
+inline constexpr std::size_t task_inputs_max = 128, task_pieces_max = 1024, task_outputs_max = 128, task_after_max = 64,
+                             task_plugins_max = 64, task_path_bytes_max = 1024;
 
 // A plug-in of the program's own: run if the agent's configuration permits it (task.user_plugins).
 struct TaskPlugin {
@@ -37,12 +37,13 @@ struct TaskOpen {
   std::string_view team{};  // the team whose lanes exchange messages; empty: none
 };
 
-// An input. With a version it is kept under its name, as that version: a later task that names both uses it without a
-// pull, if it is still there. If only a part differs from another version, `changed_from`, only that part is pulled
-// onto it.
+// An input, or a piece of one: those that follow each other under one name are pieces of one input, one behind the
+// other, of the same version. With a version it is kept under its name, as that version: a later task that names both
+// uses it without a pull, if it is still there. If only a part differs from another version, `changed_from`, only that
+// part is pulled onto it; not in pieces.
 struct TaskInput {
   BufferRef source;            // no bytes: it has to be there already
-  std::uint64_t bytes;         // of the input
+  std::uint64_t bytes;         // of the input or piece
   std::uint64_t version;       // 0: for this task only
   std::uint64_t changed_from;  // 0: none given
   std::uint64_t changed_at, changed_bytes;

@@ -9,8 +9,7 @@
 namespace offpath::wire {
 
 // A program's TCP connections (docs/internals/tcp.md): location and layout of the area (wire/areas/tcp_area.h).
-// Answered by Done, with the area's version; before it a descriptor arrives, on which each side wakes the other by a
-// datagram.
+// Answered by Done, with the area's version; before it the descriptors arrive by which the sides wake each other.
 struct TcpOpen {
   BufferRef memory;  // a whole segment
   std::uint32_t version;
@@ -27,7 +26,8 @@ struct TcpClose {
 };
 
 // The sender does the slow path of the agent's TCP from now on: location of the shared memory
-// (wire/areas/tcp_slow_path.h). Answered by Done; before it a descriptor arrives, as for TcpOpen.
+// (wire/areas/tcp_slow_path.h). Answered by Done; before it a descriptor arrives, on which each side wakes the
+// other by a datagram.
 struct TcpSlowPathOpen {
   BufferRef memory;  // a whole segment
   std::uint32_t version;

@@ -22,7 +22,7 @@ Arity arity_of(std::uint8_t number) noexcept {
   return {};
 }
 
-// Small integers travel as the widest of their kind: the schema says what they are compared with.
+// Small integers travel as the widest of their kind: the schema determines the type of comparison.
 constexpr bool may_be_literal(ValueType type) noexcept {
   switch (type) {
     case ValueType::int8:
@@ -102,7 +102,7 @@ Result<Expression> decode_call(Reader& from, std::uint32_t& nodes_left, std::uin
   for (std::uint16_t i = 0; i < count; ++i) {
     OFP_ASSIGN(Expression argument, decode_node(from, nodes_left, depth + 1));
     if (made.function == Function::is_in && i > 0 && argument.kind != Expression::Kind::literal)
-      return fail(Error::protocol, "value {} of is_in is no literal", i);
+      return fail(Error::protocol, "value {} of is_in is not a literal", i);
     made.arguments.push_back(std::move(argument));
   }
   return made;

@@ -1,7 +1,7 @@
 // The computation of a query for every row: fields, literals and calls of a closed list of functions. An own format
 // rather than Substrait, because these bytes come from other processes: a reader of Substrait has to know plans, files
-// and registries of functions, and this one knows the table below and nothing else. Python translates what pyarrow
-// builds (python/offpath/expression.py).
+// and registries of functions, and this one knows the table below and nothing else. Python translates pyarrow's
+// expressions (python/offpath/expression.py).
 //
 // Encoded in the order of a walk from the root, each node before its arguments:
 //
@@ -23,31 +23,30 @@
 
 namespace offpath::wire {
 
-// name here, number on the wire, arguments at least and at most, what the library that computes it calls it. Numbers
-// stay; new functions go at the end.
-// clang-format off: a list
-#define OFFPATH_FUNCTIONS(X)                          \
-  X(equal, 1, 2, 2, "equal")                          \
-  X(not_equal, 2, 2, 2, "not_equal")                  \
-  X(less, 3, 2, 2, "less")                            \
-  X(less_equal, 4, 2, 2, "less_equal")                \
-  X(greater, 5, 2, 2, "greater")                      \
-  X(greater_equal, 6, 2, 2, "greater_equal")          \
-  X(add, 7, 2, 2, "add_checked")                      \
-  X(subtract, 8, 2, 2, "subtract_checked")            \
-  X(multiply, 9, 2, 2, "multiply_checked")            \
-  X(divide, 10, 2, 2, "divide_checked")               \
-  X(negate, 11, 1, 1, "negate_checked")               \
-  X(abs, 12, 1, 1, "abs_checked")                     \
-  X(sqrt, 13, 1, 1, "sqrt")                           \
-  X(logical_and, 14, 2, 2, "and_kleene")              \
-  X(logical_or, 15, 2, 2, "or_kleene")                \
-  X(logical_not, 16, 1, 1, "invert")                  \
-  X(is_null, 17, 1, 1, "is_null")                     \
-  X(is_valid, 18, 1, 1, "is_valid")                   \
-  X(is_nan, 19, 1, 1, "is_nan")                       \
-  X(is_in, 20, 1, 4096, "is_in")                      \
-  X(cast, 21, 1, 1, "cast")                           \
+// name here, number on the wire, least and most arguments, the name in the library that computes it. Numbers stay; new
+// functions go at the end. clang-format off: a list
+#define OFFPATH_FUNCTIONS(X)                 \
+  X(equal, 1, 2, 2, "equal")                 \
+  X(not_equal, 2, 2, 2, "not_equal")         \
+  X(less, 3, 2, 2, "less")                   \
+  X(less_equal, 4, 2, 2, "less_equal")       \
+  X(greater, 5, 2, 2, "greater")             \
+  X(greater_equal, 6, 2, 2, "greater_equal") \
+  X(add, 7, 2, 2, "add_checked")             \
+  X(subtract, 8, 2, 2, "subtract_checked")   \
+  X(multiply, 9, 2, 2, "multiply_checked")   \
+  X(divide, 10, 2, 2, "divide_checked")      \
+  X(negate, 11, 1, 1, "negate_checked")      \
+  X(abs, 12, 1, 1, "abs_checked")            \
+  X(sqrt, 13, 1, 1, "sqrt")                  \
+  X(logical_and, 14, 2, 2, "and_kleene")     \
+  X(logical_or, 15, 2, 2, "or_kleene")       \
+  X(logical_not, 16, 1, 1, "invert")         \
+  X(is_null, 17, 1, 1, "is_null")            \
+  X(is_valid, 18, 1, 1, "is_valid")          \
+  X(is_nan, 19, 1, 1, "is_nan")              \
+  X(is_in, 20, 1, 4096, "is_in")             \
+  X(cast, 21, 1, 1, "cast")                  \
   X(if_else, 22, 3, 3, "if_else")
 // clang-format on
 
@@ -104,7 +103,7 @@ struct Expression {
   bool operator==(const Expression&) const = default;
 };
 
-// Bounds of one expression: what a walk over it may need of the stack, and how long one row may take.
+// Bounds of one expression: for the stack of a walk over it, and for the time of one row.
 inline constexpr std::uint32_t expression_depth_max = 48;
 inline constexpr std::uint32_t expression_nodes_max = 8192;
 inline constexpr std::uint32_t literal_bytes_max = 64 * 1024;

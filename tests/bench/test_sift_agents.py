@@ -1,0 +1,71 @@
+"""`offpath bench sift --part agents` reports lost rows."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from offpath.bench import sift_agents
+from offpath.bench.groups import LINKS
+from offpath.bench.programs import ProgramError
+from offpath.bench.report import Report
+from rich.console import Console
+
+PARTICLES, STEPS = 1000, 3
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, rows: int, steps: list[int]) -> Report:
+    """Of a pool with so many rows in tracks, each track with these steps."""
+    answer = pa.table({"rows": [rows]})
+    session = SimpleNamespace(pool=lambda _: SimpleNamespace(query=lambda **_: answer))
+    tracks = SimpleNamespace(track=lambda _: pa.table({"step": steps}))
+
+    def sift(_group: object, _key: str, _way: tuple[int, int], particles: int, steps: int, _programs: int):
+        if (particles, steps) == (PARTICLES, STEPS):  # without the warm-up
+            sift_agents.check(session, tracks, particles, steps)
+        return sift_agents.Found(1.0, 2.0, 1.0, 1.0, 1.0, 10.0)
+
+    monkeypatch.setattr(sift_agents, "sift", sift)
+    monkeypatch.setattr(sift_agents, "group_of", lambda *_: nullcontext((None, "")))
+    report = Report("sift")
+    sift_agents.measure(report, 2, PARTICLES, STEPS)
+    report.conclude(Console(quiet=True), quick=False)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "percent", "why"),
+    [
+        (PARTICLES * STEPS, [0, 1, 2], 100, None),
+        (PARTICLES * STEPS - 30, [0, 1, 2], 99, "2970 of 3000 rows are in tracks"),
+        (PARTICLES * STEPS + 30, [0, 1, 2], 101, "3030 of 3000 rows are in tracks"),
+        (PARTICLES * STEPS, [0, 2, 2], 100, "track 0 has the steps [0, 2, 2] of 3"),
+    ],
+)
+def test_lost_rows_fail_a_claim(
+    monkeypatch: pytest.MonkeyPatch, rows: int, steps: list[int], percent: float, why: str | None
+):
+    report = measured(monkeypatch, rows, steps)
+    kept = [claim for claim in report.claims if claim.claim.startswith("sift.agents_rows_kept")]
+    assert [(claim.value, claim.target, claim.holds, claim.why) for claim in kept] == [
+        (percent, "100 %", why is None, why)
+    ] * len(LINKS)
+    rates = [claim for claim in report.claims if claim.claim.startswith("sift.agents_records_s")]
+    assert len(rates) == (len(LINKS) if why is None else 0), "no rate of a run that lost rows"
+    assert report.broken_rules() == []
+    assert report.all_hold() is (why is None)
+
+
+def test_agents_that_cannot_be_had_are_no_lost_rows(monkeypatch: pytest.MonkeyPatch):
+    def sift(*_: object):
+        raise ProgramError("a program that sends: no agent")
+
+    monkeypatch.setattr(sift_agents, "sift", sift)
+    monkeypatch.setattr(sift_agents, "group_of", lambda *_: nullcontext((None, "")))
+    report = Report("sift")
+    sift_agents.measure(report, 2, PARTICLES, STEPS)
+    assert [(claim.measured, claim.why) for claim in report.claims] == [
+        (False, "a program that sends: no agent")
+    ] * len(LINKS)
