@@ -4,6 +4,10 @@
 Usage: ./dev test [--long] [--only PATTERN]. PATTERN is the name of a step below, or a regular expression for the
 names of tests of the release build and of pytest. Exits 1 if anything failed. Each step's output is kept in
 build/logs/test-STEP.log, its reports in build/reports/.
+
+A test that fails beside others runs once more, alone. If it passes then, it is named as unsteady at the end and counts
+as passed: a machine of two cores that builds while it tests may make a process wait for seconds. Unsteady tests are
+defects to look for; with --long they fail.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
 REPORTS = ROOT / "build" / "reports"
 LOG_TAIL_LINES = 60
-STEP_SECONDS_MAX = 2400
+STEP_SECONDS_MAX = 3000
 BUILDS_FACTOR = 1.75  # builds get what tests leave of the processors
 ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
@@ -37,7 +41,9 @@ FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
 # Unit tests run under the sanitizers first. Their second run, optimised, is for machines that have compiled most of it
 # before: the whole suite should take 40 minutes.
 UNITS_BEGIN_WITHIN_S = 30 * 60
+CTEST_EXIT_FAILED, PYTEST_EXIT_FAILED, PYTEST_EXIT_NO_TESTS = 8, 1, 5
 BUILD_EVERYTHING = ("whole", "release")
+AGAIN_MAX = 10  # more failed tests than these are not a matter of load
 WORLDS_LONG = 10_000  # with network cuts, whose rarest failures are one in thousands
 # Gets the processor time that tests leave. Sessions are weighed before the processes in them, so both are lowered.
 BELOW_TESTS = ("/bin/sh", "-c", 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"', "below")
@@ -54,6 +60,7 @@ class Tally:
     skipped: int = 0
     failures: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    unsteady: list[str] = field(default_factory=list)  # failed beside other tests and passed alone
 
     def __iadd__(self, other: Tally) -> Tally:
         self.passed += other.passed
@@ -61,6 +68,7 @@ class Tally:
         self.skipped += other.skipped
         self.failures += other.failures
         self.reasons |= other.reasons
+        self.unsteady += other.unsteady
         return self
 
     def fail(self, name: str, reason: str = "") -> None:
@@ -75,6 +83,15 @@ class Tally:
 
 
 @dataclass
+class Again:
+    """The command that runs a step's failed tests alone, and the way to count them."""
+
+    command: Command
+    exit_code: int  # of the step's last command, when all tests ran and some failed
+    count: Callable[[], Tally]
+
+
+@dataclass
 class Step:
     """Commands that run one after the other until one fails, and the way to count their tests."""
 
@@ -83,6 +100,7 @@ class Step:
     count: Callable[[list[int]], Tally]  # takes the exit codes of the commands that ran
     builds: int = 0  # so many of the commands build `tree`, and may do it before the step's turn
     tree: str = ""  # of build/, used by the tests
+    again: Again | None = None
 
     @property
     def log(self) -> Path:
@@ -169,10 +187,17 @@ def ctest_step(preset: str, only: str | None, defines: list[str] | None = None, 
             tally.fail(f"{preset}: {('configure', 'build', 'ctest')[len(exits) - 1]}")
         return tally
 
-    for stale in [report, *googletest_reports.glob("*.xml")]:
+    again_report = REPORTS / f"ctest-{preset}-again.xml"
+    command: Command = ["ctest", "--preset", preset, "--rerun-failed", "--parallel", "1"]
+    again = Again(
+        [*command, "--output-junit", again_report],
+        CTEST_EXIT_FAILED,
+        lambda: count_ctest(again_report, googletest_reports) if again_report.exists() else Tally(),
+    )
+    for stale in [report, again_report, *googletest_reports.glob("*.xml")]:
         stale.unlink(missing_ok=True)
     build: Command = ["cmake", "--build", "--preset", preset]
-    return Step(preset, [["cmake", "--preset", tree, *(defines or [])], build, test], count, 2, tree)
+    return Step(preset, [["cmake", "--preset", tree, *(defines or [])], build, test], count, 2, tree, again)
 
 
 def units_step() -> Step:
@@ -259,16 +284,21 @@ def pytest_step(only: str | None) -> Step:
 
     def count(exits: list[int]) -> Tally:
         tally = count_testcases(report) if report.exists() else Tally()
-        nothing_matched = bool(only) and exits == [pytest_exit_no_tests]
+        nothing_matched = bool(only) and exits == [PYTEST_EXIT_NO_TESTS]
         if any(exits) and tally.failed == 0 and not nothing_matched:
             tally.fail("pytest")
         return tally
 
-    report.unlink(missing_ok=True)
-    return Step("pytest", [command], count, tree="release")
-
-
-pytest_exit_no_tests = 5
+    again_report = REPORTS / "pytest-again.xml"
+    alone: Command = ["--last-failed", "--last-failed-no-failures", "none", f"--junitxml={again_report}"]
+    again = Again(
+        [sys.executable, "-m", "pytest", "-q", *alone],
+        PYTEST_EXIT_FAILED,
+        lambda: count_testcases(again_report) if again_report.exists() else Tally(),
+    )
+    for stale in (report, again_report):
+        stale.unlink(missing_ok=True)
+    return Step("pytest", [command], count, tree="release", again=again)
 
 
 def worlds_step() -> Step:
@@ -423,6 +453,18 @@ def print_indented(text: str) -> None:
         print(f"  | {line}")
 
 
+def run_again(step: Step, tally: Tally, environment: dict[str, str]) -> Tally:
+    """Runs the failed tests alone. Those that fail again are the step's failures."""
+    assert step.again is not None
+    run_command(step.again.command, step.log, environment)
+    again = step.again.count()
+    if again.passed + again.failed < tally.failed:
+        return tally  # not all of them ran
+    unsteady = [name for name in tally.failures if name not in again.failures]
+    passed = tally.passed + tally.failed - again.failed
+    return Tally(passed, again.failed, tally.skipped, again.failures, tally.reasons | again.reasons, unsteady)
+
+
 def run_step(step: Step, builds: Builds, environment: dict[str, str]) -> Tally:
     """Waits for the step's build, runs its tests and prints the result."""
     print(f"{step.name:<8} … ", end="", flush=True)
@@ -435,7 +477,14 @@ def run_step(step: Step, builds: Builds, environment: dict[str, str]) -> Tally:
         with builds.trees[step.tree]:
             exits += run_until_one_fails(step, step.commands[step.builds :], environment)
     tally = step.count(exits)
+    all_ran = step.again is not None and exits[-1] == step.again.exit_code
+    if 0 < tally.failed <= AGAIN_MAX and all_ran and "OFFPATH_LONG" not in environment:
+        with builds.trees[step.tree]:
+            tally = run_again(step, tally, environment)
     print(f"{tally}  ({time.monotonic() - began:.0f} s)", flush=True)
+    for name in tally.unsteady:
+        print(f"  unsteady: {name}")
+        print_indented(tally.reasons.get(name, ""))
     if tally.failed:
         if any(name not in tally.reasons for name in tally.failures):
             print_indented(step.log.read_text(errors="replace"))
@@ -522,6 +571,8 @@ def main() -> int:
     if total.passed + total.failed == 0:
         total.fail(f"no test matches {arguments.only}")
         print(f"no test matches '{arguments.only}'")
+    for name in total.unsteady:
+        print(f"unsteady: {name} (failed beside other tests, passed alone)")
     for name in total.failures:
         print(f"failed: {name}")
     print(f"offpath: {total}")

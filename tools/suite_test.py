@@ -56,8 +56,8 @@ def test_a_command_that_fails_before_any_test_counts(monkeypatch: pytest.MonkeyP
     step = suite.ctest_step("asan", None)
     assert str(step.count([0, 1])) == "0 passed, 1 failed"
     assert step.count([0, 1]).failures == ["asan: build"]
-    assert suite.pytest_step(None).count([suite.pytest_exit_no_tests]).failed == 1
-    assert suite.pytest_step("x").count([suite.pytest_exit_no_tests]).failed == 0
+    assert suite.pytest_step(None).count([suite.PYTEST_EXIT_NO_TESTS]).failed == 1
+    assert suite.pytest_step("x").count([suite.PYTEST_EXIT_NO_TESTS]).failed == 0
 
 
 def test_every_step_configures_the_tree_that_its_presets_build_and_test(
@@ -270,3 +270,92 @@ def test_closing_line() -> None:
     assert str(tally) == "3 passed, 0 failed"
     tally += suite.Tally(passed=1, failed=2, skipped=4, failures=["a", "b"])
     assert str(tally) == "4 passed, 2 failed, 4 skipped"
+
+
+def failing_step(failures: int, passes_again: int, code: int = 1) -> suite.Step:
+    """A step of one passed test and so many failed ones, of which so many pass when they run alone."""
+    first = suite.Tally(passed=1)
+    for index in range(failures):
+        first.fail(f"t{index}", "it was late")
+    second = suite.Tally(passed=passes_again)
+    for index in range(passes_again, failures):
+        second.fail(f"t{index}", "it was late again")
+    again = suite.Again(["true"], 1, lambda: second)
+    return suite.Step("some", [["sh", "-c", f"exit {code}"]], lambda _: first, again=again)
+
+
+@pytest.mark.parametrize(
+    ("failures", "passes_again", "long", "expected", "unsteady"),
+    [
+        (2, 2, False, "3 passed, 0 failed", ["t0", "t1"]),
+        (2, 1, False, "2 passed, 1 failed", ["t0"]),
+        (2, 2, True, "1 passed, 2 failed", []),
+        (suite.AGAIN_MAX + 1, suite.AGAIN_MAX + 1, False, f"1 passed, {suite.AGAIN_MAX + 1} failed", []),
+    ],
+)
+def test_a_failed_test_runs_once_more_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    failures: int,
+    passes_again: int,
+    long: bool,
+    expected: str,
+    unsteady: list[str],
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    step = failing_step(failures, passes_again)
+    environment = {"PATH": os.environ["PATH"]} | ({"OFFPATH_LONG": "1"} if long else {})
+    tally = suite.run_step(step, suite.Builds([], environment), environment)
+    assert (str(tally), tally.unsteady) == (expected, unsteady)
+    printed = capsys.readouterr().out
+    assert all(f"  unsteady: {name}\n  | it was late\n" in printed for name in unsteady)
+
+
+@pytest.mark.parametrize(("code", "ran_again"), [(2, 1), (1, 0)])
+def test_a_step_whose_tests_did_not_all_run_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, ran_again: int
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    step = failing_step(1, ran_again, code)
+    step.again = suite.Again(["true"], 1, lambda: suite.Tally(passed=ran_again))
+    assert str(suite.run_step(step, suite.Builds([], {}), dict(os.environ))) == "1 passed, 1 failed"
+
+
+UNSTEADY = """
+import pathlib
+def test_right(): pass
+def test_never(): assert False
+def test_once():
+    first = not pathlib.Path("tried").exists()
+    pathlib.Path("tried").touch()
+    assert not first
+"""
+
+
+def test_pytest_and_ctest_run_only_failed_tests_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ROOT", "LOGS", "REPORTS"):
+        monkeypatch.setattr(suite, name, tmp_path)
+    (tmp_path / "test_unsteady.py").write_text(UNSTEADY)
+    environment = dict(os.environ) | {"PYTEST_ADDOPTS": "-p no:randomly"}
+    tally = suite.run_step(suite.pytest_step(None), suite.Builds([], environment), environment)
+    assert (str(tally), tally.unsteady) == ("2 passed, 1 failed", ["test_unsteady.test_once"])
+    assert tally.failures == ["test_unsteady.test_never"]
+
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(p NONE)\nenable_testing()\n"
+        "add_test(NAME once COMMAND sh -c [=[[ -e ran ] || { touch ran; exit 1; }]=])\n"
+        "add_test(NAME never COMMAND false)\nadd_test(NAME always COMMAND true)\n"
+    )
+    presets = {
+        "version": 6,
+        "configurePresets": [{"name": "asan", "binaryDir": "${sourceDir}/build/asan", "generator": "Ninja"}],
+        "buildPresets": [{"name": "asan", "configurePreset": "asan"}],
+        "testPresets": [{"name": "asan", "configurePreset": "asan"}],
+    }
+    (tmp_path / "CMakePresets.json").write_text(json.dumps(presets))
+    step = suite.ctest_step("asan", None)
+    tally = suite.run_step(step, suite.Builds([step], environment), environment)
+    assert (str(tally), tally.failures, tally.unsteady) == ("2 passed, 1 failed", ["never"], ["once"])
