@@ -178,6 +178,35 @@ def test_a_slow_machine_is_spared_the_second_run_of_unit_tests(
     assert ("./dev test --only units" in capsys.readouterr().out) != runs
 
 
+@pytest.mark.parametrize(("elapsed_s", "long", "built"), [(0, False, True), (3700, False, False), (3700, True, True)])
+def test_a_very_slow_machine_is_spared_the_sanitizers(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    elapsed_s: float,
+    long: bool,
+    built: bool,
+) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    environment = {"PATH": os.environ["PATH"]} | ({"OFFPATH_LONG": "1"} if long else {})
+    step = suite.Step("asan", [["true"], ["true"]], lambda exits: suite.Tally(passed=len(exits)), 1, "a")
+    tally = suite.run_step(step, suite.Builds([step], environment, elapsed_s), environment)
+    assert (tally.passed, tally.skipped) == ((2, 0) if built else (0, 1))
+    assert ("skipped, because 62 minutes are over; ./dev test --only asan" in capsys.readouterr().out) != built
+
+
+def test_a_build_that_is_late_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    monkeypatch.setattr(suite, "ending", threading.Event())
+    monkeypatch.setitem(suite.BEGIN_WITHIN_S, "asan", 0.1)
+    step = suite.Step("asan", [["sleep", "1000"], ["true"]], lambda _: suite.Tally(passed=1), 1, "a")
+    builds = suite.Builds([step], dict(os.environ))
+    assert builds.of(step) is None
+    suite.end_everything()
+
+
 def steps_that_say(said: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[suite.Step, suite.Step]:
     """A test that waits for the other's build."""
     monkeypatch.setattr(suite, "LOGS", said.parent)
