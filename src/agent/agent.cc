@@ -93,7 +93,7 @@ Agent::~Agent() {
 Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, std::optional<actuator::KeeperProcess> keeper,
                                            const Confine& confine, std::optional<CoreEnds> core) {
   std::unique_ptr<Agent> agent(new Agent(std::move(settings)));
-  agent->core_ = std::move(core);
+  if (core) agent->core_.emplace(std::move(*core));
   if (keeper) agent->keeper_.emplace(std::move(*keeper));
   OFP_TRY(agent->prepare(confine));
   return agent;
@@ -113,8 +113,10 @@ Status Agent::prepare(const Confine& confine) {
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, devices_, received));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
+  channel_watch_.emplace(*loop_, [this] { core_->handed_ended(); });
+  group_.emplace(settings_, incarnation_, core_ ? &core_->ends() : nullptr, devices_, *loop_);
   OFP_TRY(listen());
-  if (settings_.group_from_launcher) OFP_TRY(meet_others());
+  if (settings_.group_from_launcher) OFP_TRY(group_->meet_launched());
   OFP_ASSIGN(Fd http_socket, listen_for_pages());
   OFP_TRY(open_disk());
   if (settings_.tcp && settings_.tcp->kind == TcpSettings::Kind::agent) {
@@ -136,9 +138,9 @@ Status Agent::prepare(const Confine& confine) {
   if (settings_.flight) {
     OFP_ASSIGN(flight_,
                FlightEndpoint::start(*settings_.flight, settings_.name, settings_.dispatcher, *loop_, *dispatcher_));
-    group_->set_flight(flight_->text(machine_name()), monotonic_ns());
+    group_->group().set_flight(flight_->text(machine_name()), monotonic_ns());
   }
-  return join_cores();
+  return core_ ? join_cores() : Status();
 }
 
 // The trees of exchanges are separate files.
@@ -182,7 +184,7 @@ Status Agent::listen() {
                         !settings_.allow_uids.empty()},
       [this](uid_t user) { return may_welcome(user); },
       [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
-  if (core_) return adopt_listeners();
+  if (core_) return core_->adopt_listeners(*acceptor_);
   for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));
   return {};
 }
@@ -202,7 +204,7 @@ Status Agent::join_parts() {
   make_dispatcher();
   loop_->add(channels_);
   join_connections();
-  make_group();
+  group_->make();
   OFP_TRY(join_group());
   join_plugins();
   OFP_TRY(join_samplers());
@@ -227,8 +229,10 @@ void Agent::make_dispatcher() {
         pool.start(std::move(run),
                    [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
-  dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
-  dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
+  dispatcher_->on_added = [this](const channel::AgentEnd& channel) {
+    channel_watch_->add(*dispatcher_->find(channel.number()), std::exchange(arrival_handed_, false));
+  };
+  dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) { channel_watch_->remove(channel); };
 }
 
 void Agent::join_connections() {
@@ -259,19 +263,37 @@ void Agent::join_connections() {
 }
 
 Status Agent::join_group() {
-  dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
+  dispatcher_->serve_group(group_->group(), geteuid(), monotonic_ns());
   for (const PoolSettings& pool : settings_.pools) {
-    if (core_ && sift::SiftService::is_own(pool.name)) continue;  // when all cores, its members, are there
+    if (core_ && sift::SiftService::is_own(pool.name)) continue;  // join_cores() makes it
     OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
   }
   OFP_TRY(dispatcher_->recover(monotonic_ns()));
-  group_->on_change([this](const group::Change& change, TimeNs) {
+  group_->group().on_change([this](const group::Change& change, TimeNs) {
     if (change.member.process != incarnation_ || change.state != group::MemberState::dead) return;
     replaced_ = change.why;
     loop_->stop();
   });
-  loop_->add(*group_);
+  loop_->add(group_->group());
   return {};
+}
+
+Status Agent::join_cores() {
+  group_->group().on_change([this](const group::Change&, TimeNs) { core_->members_changed(); });
+  const auto all_met = [this] {
+    return std::ranges::all_of(settings_.dispatcher.cores, [this](const std::string& name) {
+      const group::Member* const core = group_->group().membership().find(name);
+      return core != nullptr && core->state == group::MemberState::alive;
+    });
+  };
+  return core_->join(*loop_, all_met, [this] {
+    for (const PoolSettings& pool : settings_.pools) {
+      if (!sift::SiftService::is_own(pool.name)) continue;  // the others were made by join_group()
+      if (Status made = dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())); !made)
+        log(LogLevel::error, "pool \"{}\" could not be made: {}", pool.name, made.error().message);
+    }
+    return flight();
+  });
 }
 
 void Agent::join_plugins() {
@@ -354,14 +376,28 @@ Status Agent::change_keys(const AgentSettings& settings) {
   return {};
 }
 
+// The other agent is reached as members of the group are.
+Status Agent::make_relay(std::shared_ptr<ReceivedFds> received) {
+  TcpRelayOptions options;
+  OFP_ASSIGN(options.agent, link::Address::parse(settings_.tcp->device));
+  options.host.layout = {.request_slots = 1024, .reply_slots = 256, .streams_max = 1};
+  options.host.key_file = settings_.key_file;
+  options.host.tls_ca_file = settings_.group_tls_ca_file;
+  options.host.devices = devices_;
+  options.programs_max = settings_.tcp->limits.programs_max;
+  tcp_relay_ = std::make_unique<TcpRelay>(*loop_, std::move(options), std::move(received));
+  log(LogLevel::info, "tcp: connections of programs are those of the agent at {}", settings_.tcp->device);
+  return {};
+}
+
 // ---- channels
 
 Status Agent::may_welcome(uid_t user) const {
   if (!MemoryReserve::is_whole())
     return fail(Error::no_memory, "this agent has no memory for another program now: try again");
-  if (watched_.size() >= settings_.channels_max)
+  if (channel_watch_->size() >= settings_.channels_max)
     return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
-                watched_.size());
+                channel_watch_->size());
   if (const std::size_t own = dispatcher_->channels_of(user); own >= settings_.user_channels_max)
     return fail(Error::too_large,
                 "{} programs of user {} are connected, which is the limit of each user (limits.user_channels_max)", own,
@@ -375,60 +411,14 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
     link = std::make_unique<link::ShapedAgentLink>(std::move(link), settings_.profile);
   arrival_handed_ = arrival.handed;
   dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
-  if (std::exchange(arrival_handed_, false)) core_->loads->ended(core_->core);  // it has not become a channel
-}
-
-// The descriptors wake the loop and end the channel's rest, and the channel's own poll reads the rings.
-void Agent::watch_channel(const channel::AgentEnd& channel) {
-  channel::AgentEnd* const end = dispatcher_->find(channel.number());
-  link::AgentLink* const link = &end->link();
-  Watched descriptors{link->event_fd(), link->life_fd(), link->wake_fd(), link->event_fd() >= 0};
-  const bool is_card = channel.traits().one_sided && !channel.traits().mapped;  // it looks for completions anyway
-  for (int* fd : {&descriptors.event_fd, &descriptors.life_fd, &descriptors.wake_fd}) {
-    if (*fd < 0) continue;
-    loop::Loop::OnReady on_ready;
-    if (fd == &descriptors.wake_fd)
-      on_ready = [end](std::uint32_t, TimeNs) {
-        end->link().on_wake();
-        end->end_rest();
-      };
-    else if (!is_card)
-      on_ready = [end](std::uint32_t, TimeNs) {
-        end->link().on_readable();
-        end->end_rest();
-      };
-    const std::uint32_t events = fd == &descriptors.wake_fd ? EPOLLIN | EPOLLET : EPOLLIN;
-    if (Status watched = loop_->watch(*fd, events, std::move(on_ready), loop::Loop::After::sleep); !watched) {
-      log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
-      *fd = -1;
-      descriptors.can_wake = false;
-    }
-  }
-  if (descriptors.can_wake) {
-    link->on_watched();  // its looks are system calls, which it makes only when it is told from now on
-    if (!is_card) end->may_rest();
-  } else {
-    ++unwatchable_;
-  }
-  descriptors.handed = std::exchange(arrival_handed_, false);
-  watched_.insert_or_assign(channel.number(), descriptors);
-}
-
-void Agent::unwatch_channel(const channel::AgentEnd& channel) {
-  const auto node = watched_.extract(channel.number());
-  if (!node) return;
-  if (!node.mapped().can_wake) --unwatchable_;
-  if (node.mapped().handed) core_->loads->ended(core_->core);
-  for (int fd : {node.mapped().event_fd, node.mapped().life_fd, node.mapped().wake_fd}) {
-    if (fd >= 0) loop_->unwatch(fd);
-  }
+  if (std::exchange(arrival_handed_, false)) core_->handed_ended();  // it has not become a channel
 }
 
 bool Agent::Channels::poll(TimeNs now) { return agent_.dispatcher_->poll(now); }
 
 bool Agent::Channels::fall_asleep(TimeNs now) {
   agent_.devices_->rest(now);  // links that are busy do it as they look
-  return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0;
+  return agent_.dispatcher_->fall_asleep(now) && agent_.channel_watch_->wakes_for_all();
 }
 
 bool Agent::Channels::expects_more() const { return agent_.dispatcher_->expects_more(); }
@@ -441,8 +431,9 @@ TimeNs Agent::Channels::next_deadline() const {
 
 Result<Fd> Agent::listen_for_pages() {
   if (core_) {
-    if (core_->pages) settings_.http = core_->pages_at;
-    return std::move(core_->pages);
+    CoreEnds& ends = core_->ends();
+    if (ends.pages) settings_.http = ends.pages_at;
+    return std::move(ends.pages);
   }
   if (!settings_.http) return Fd();
   Status ready;
@@ -461,10 +452,11 @@ Status Agent::start_pages(Fd listener) {
                                   {*settings_.http, settings_.http_hosts, settings_.http_events, !core_}, *board_);
   if (!server) return tl::unexpected<Failure>(std::move(server).error());
   http_.emplace(std::move(*server));
-  if (!core_ || !core_->agent_pages) return {};
-  auto all = HttpServer::start(
-      std::move(core_->agent_pages),
-      {*core_->agent_pages_at, settings_.http_hosts, settings_.http_events, false, core_->others}, *board_);
+  if (!core_ || !core_->ends().agent_pages) return {};
+  CoreEnds& ends = core_->ends();
+  auto all = HttpServer::start(std::move(ends.agent_pages),
+                               {*ends.agent_pages_at, settings_.http_hosts, settings_.http_events, false, ends.others},
+                               *board_);
   if (!all) return tl::unexpected<Failure>(std::move(all).error());
   all_pages_.emplace(std::move(*all));
   return {};
@@ -475,7 +467,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->name = settings_.name;
   status->version = agent_version;
   status->profile = settings_.profile.name;
-  for (const link::Address& address : core_ ? core_->addresses : settings_.listen)
+  for (const link::Address& address : core_ ? core_->ends().addresses : settings_.listen)
     status->addresses.push_back(address.text());
   status->pid = getpid();
   status->incarnation = incarnation_;
@@ -513,14 +505,15 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   for (const service::FailedRequest& each : dispatcher_->failures().newest_last()) status->failures.push_back(each);
   status->failures_count = dispatcher_->failures().count();
   if (lines_) status->lines = lines_();
-  const group::Membership& membership = group_->membership();
+  const group::Group& group = group_->group();
+  const group::Membership& membership = group.membership();
   status->members.push_back(membership.self());
   for (const auto& [name, member] : membership.others()) status->members.push_back(member);
   status->waiting_seeds = membership.waiting_seeds();
   status->directory_questions = dispatcher_->resources().waiting();
   status->taken_at = now;
-  status->group = group_->counters();
-  status->reach = group_->reach().counters();
+  status->group = group.counters();
+  status->reach = group.reach().counters();
   status->cards = devices_->figures();
   status->plugins = plugins_->status();
   status->sandbox = sandbox_;
@@ -560,9 +553,9 @@ Agent::End Agent::run(Signals& signals, const std::function<void()>& reload) {
   if (replaced)
     log(LogLevel::error, "this agent ends: {}; each agent of a group needs a name of its own (agent.name)", replaced_);
   else
-    leave_group();
+    group_->leave();
   loop_->unwatch(signals.fd());
-  log(LogLevel::info, "stopping: {} channels", watched_.size());
+  log(LogLevel::info, "stopping: {} channels", channel_watch_->size());
   board_->close();
   all_pages_.reset();
   http_.reset();
@@ -581,7 +574,7 @@ Agent::End Agent::run(Signals& signals, const std::function<void()>& reload) {
 void Agent::close_channels(const Failure& why, bool tells) {
   for (const Dispatcher::ChannelStatus& channel : dispatcher_->channels())
     dispatcher_->close_channel(channel.number, why, tells);
-  for (int round = 0; round < 16 && !watched_.empty(); ++round) dispatcher_->poll(monotonic_ns());
+  for (int round = 0; round < 16 && channel_watch_->size() > 0; ++round) dispatcher_->poll(monotonic_ns());
   if (tcp_) tcp_->poll(monotonic_ns());  // tells peers as well
 }
 

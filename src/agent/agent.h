@@ -17,25 +17,22 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "actuator/keeper_process.h"
 #include "agent/acceptor.h"
+#include "agent/agent_group.h"
+#include "agent/channel_watch.h"
 #include "agent/config/settings.h"
 #include "agent/cores/core_ends.h"
+#include "agent/cores/served_core.h"
 #include "agent/http_server.h"
 #include "agent/recent_lines.h"
 #include "agent/signals.h"
 #include "loop/mailbox.h"
-
-namespace offpath::channel {
-class AgentEnd;
-}
 
 namespace offpath::agent {
 
@@ -97,11 +94,6 @@ class Agent {
    private:
     Agent& agent_;
   };
-  struct Watched {
-    int event_fd, life_fd, wake_fd;
-    bool can_wake;
-    bool handed = false;  // taken over, and counted with the core's connections
-  };
 
   explicit Agent(AgentSettings settings);
   [[nodiscard]] Status prepare(const Confine& confine);
@@ -116,21 +108,11 @@ class Agent {
   void join_status();
   [[nodiscard]] Status may_welcome(uid_t user) const;
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
-  void watch_channel(const channel::AgentEnd& channel);
-  void unwatch_channel(const channel::AgentEnd& channel);
-  [[nodiscard]] group::Identity identity() const;
-  [[nodiscard]] std::map<std::string, std::string> addresses_near() const;
   [[nodiscard]] Result<Fd> listen_for_pages();  // null if it is optional and failed
   [[nodiscard]] Status open_disk();
   [[nodiscard]] Status read_trees();
-  [[nodiscard]] Status meet_others();
-  void make_group();
   [[nodiscard]] Status make_relay(std::shared_ptr<ReceivedFds> received);
-  void leave_group();
-  [[nodiscard]] Status adopt_listeners();
   [[nodiscard]] Status join_cores();
-  void meet_cores();
-  void serve_programs();
   [[nodiscard]] Status start_pages(Fd listener);
   void publish(std::optional<TcpStatus> tcp, TimeNs now);
   void close_channels(const Failure& why, bool tells);
@@ -141,14 +123,14 @@ class Agent {
   std::shared_ptr<const link::AgentPolicy> policy_;
   std::uint64_t incarnation_ = 0;
   TimeNs started_at_ = 0;
-  std::string replaced_;  // the process that took over; empty: none
-  std::optional<CoreEnds> core_;
-  bool core_serves_ = false;     // programs may be handed to this core
-  bool arrival_handed_ = false;  // of the channel that is being added
+  std::string replaced_;            // the process that took over; empty: none
+  std::optional<ServedCore> core_;  // empty: this is all of the agent
+  bool arrival_handed_ = false;     // of the channel that is being added
   // Destroyed in reverse order: HTTP before the board, jobs before the state that they use.
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::unique_ptr<group::Group> group_;
+  std::optional<ChannelWatch> channel_watch_;
+  std::optional<AgentGroup> group_;
   std::unique_ptr<PluginProcesses> plugins_;
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
@@ -161,15 +143,12 @@ class Agent {
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<loop::JobPool> jobs_;
-  std::unique_ptr<loop::JobPool> file_jobs_;   // for programs' files: a disk may be slow, or a pool large
-  std::unique_ptr<loop::JobPool> disk_jobs_;   // threads of their own: each may wait for the disk
-  std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, as each may wait for seconds
+  std::unique_ptr<loop::JobPool> file_jobs_;  // for programs' files: a disk may be slow, or a pool large
+  std::unique_ptr<loop::JobPool> disk_jobs_;  // threads of their own: each may wait for the disk
   std::optional<plugin::Sandbox> sandbox_;
   Channels channels_{*this};
-  std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
-  std::size_t unwatchable_ = 0;                         // channels that have to be polled
-  std::optional<HttpServer> http_, all_pages_;          // of this process; of all cores
-  std::unique_ptr<FlightEndpoint> flight_;              // before the dispatcher and the loop it asks
+  std::optional<HttpServer> http_, all_pages_;  // of this process; of all cores
+  std::unique_ptr<FlightEndpoint> flight_;      // before the dispatcher and the loop it asks
 };
 
 }  // namespace offpath::agent

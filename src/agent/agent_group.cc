@@ -1,11 +1,9 @@
-// The agent as a member of a group: its name and address there, its connections to others, and its leaving.
+#include "agent/agent_group.h"
+
 #include <poll.h>
 
 #include <algorithm>
 
-#include "agent/agent.h"
-#include "agent/connections/tcp_relay.h"
-#include "agent/services/dispatcher.h"
 #include "base/log.h"
 #include "channel/host_end.h"
 #include "group/launcher.h"
@@ -30,10 +28,14 @@ std::string told_to_others(link::Address address, const std::string& machine) {
 
 }  // namespace
 
-group::Identity Agent::identity() const {
+AgentGroup::AgentGroup(const AgentSettings& settings, std::uint64_t process, const CoreEnds* core,
+                       std::shared_ptr<link::CardDevices> devices, loop::Loop& loop)
+    : settings_(settings), process_(process), core_(core), devices_(std::move(devices)), loop_(loop) {}
+
+group::Identity AgentGroup::identity() const {
   group::Identity self;
   self.name = settings_.name;
-  self.process = incarnation_;
+  self.process = process_;
   // A card's DMA engine reaches its own host, and no other agent.
   const auto network = std::ranges::find_if(settings_.listen, [](const link::Address& address) {
     return address.kind != link::Address::Kind::unix_socket && address.kind != link::Address::Kind::doca;
@@ -41,7 +43,7 @@ group::Identity Agent::identity() const {
   const link::Address& address = network != settings_.listen.end() ? *network : settings_.listen.front();
   self.address = settings_.group_address.empty() ? told_to_others(address, machine_name()) : settings_.group_address;
   // Of several cores the first one has the pages of all.
-  if (const std::optional<link::Address>& pages = core_ ? core_->agent_pages_at : settings_.http) {
+  if (const std::optional<link::Address>& pages = core_ != nullptr ? core_->agent_pages_at : settings_.http) {
     self.http = pages->kind == link::Address::Kind::unix_socket
                     ? pages->text()
                     : told_to_others(*pages, machine_name()).substr(std::string_view("tcp:").size());
@@ -53,9 +55,9 @@ group::Identity Agent::identity() const {
 }
 
 // The Unix sockets of this agent's other cores, by the addresses that they tell members on other machines.
-std::map<std::string, std::string> Agent::addresses_near() const {
+std::map<std::string, std::string> AgentGroup::addresses_near() const {
   std::map<std::string, std::string> near;
-  if (!core_) return near;
+  if (core_ == nullptr) return near;
   for (const std::vector<link::Address>& addresses : core_->of_cores) {
     const auto local = std::ranges::find(addresses, link::Address::Kind::unix_socket, &link::Address::kind);
     for (const link::Address& each : addresses)
@@ -65,8 +67,7 @@ std::map<std::string, std::string> Agent::addresses_near() const {
   return near;
 }
 
-// Connects to the agents that the same launcher started, which do the same at this moment.
-Status Agent::meet_others() {
+Status AgentGroup::meet_launched() {
   const std::string own = identity().address;
   const TimeNs deadline = deadline_after(monotonic_ns(), launcher_patience_ns);
   std::vector<std::string> all;
@@ -77,12 +78,11 @@ Status Agent::meet_others() {
     OFP_ASSIGN(all, launcher.exchange(own, deadline));
   }
   log(LogLevel::info, "the launcher started {} agents", all.size());
-  std::vector<std::string>& seeds = settings_.group.membership.seeds;
-  seeds.insert(seeds.end(), all.begin(), all.end());
+  launched_ = std::move(all);
   return {};
 }
 
-void Agent::make_group() {
+void AgentGroup::make() {
   link::HostOptions host;
   host.name = fmt::format("agent {}", settings_.name).substr(0, wire::name_bytes_max);
   // An idle member takes 64 KiB here and less there: the rings with their lines. (Requests that are too large for them
@@ -105,39 +105,26 @@ void Agent::make_group() {
   surroundings.start_job = [this](loop::JobPool::Run run, loop::JobPool::Done done) {
     if (!connecting_)  // a single agent does not need the threads
       connecting_ = std::make_unique<loop::JobPool>(
-          *loop_, loop::JobPoolOptions{connecting_threads, 64, {}, connecting_thread_ends_ns});
+          loop_, loop::JobPoolOptions{connecting_threads, 64, {}, connecting_thread_ends_ns});
     connecting_->start(std::move(run), std::move(done));
   };
   surroundings.watch = [this](int fd, std::function<void()> on_ready) {
-    return loop_->watch(
+    return loop_.watch(
         fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); }, loop::Loop::After::sleep);
   };
-  surroundings.unwatch = [this](int fd) { loop_->unwatch(fd); };
-  group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());
+  surroundings.unwatch = [this](int fd) { loop_.unwatch(fd); };
+  group::GroupOptions options = settings_.group;
+  std::vector<std::string>& seeds = options.membership.seeds;
+  seeds.insert(seeds.end(), launched_.begin(), launched_.end());
+  group_ = std::make_unique<group::Group>(identity(), options, std::move(surroundings), monotonic_ns());
 }
 
-// Tells other members that this one leaves, so that they need not detect it. Waits a moment at most for them to read
-// it.
-void Agent::leave_group() {
+void AgentGroup::leave() {
   const TimeNs until = monotonic_ns() + farewell_ns;
   group_->leave(monotonic_ns());
   while (!group_->has_told() && monotonic_ns() < until) {
-    if (!loop_->round(monotonic_ns())) poll(nullptr, 0, 1);
+    if (!loop_.round(monotonic_ns())) poll(nullptr, 0, 1);
   }
-}
-
-// The other agent is reached as members of the group are.
-Status Agent::make_relay(std::shared_ptr<ReceivedFds> received) {
-  TcpRelayOptions options;
-  OFP_ASSIGN(options.agent, link::Address::parse(settings_.tcp->device));
-  options.host.layout = {.request_slots = 1024, .reply_slots = 256, .streams_max = 1};
-  options.host.key_file = settings_.key_file;
-  options.host.tls_ca_file = settings_.group_tls_ca_file;
-  options.host.devices = devices_;
-  options.programs_max = settings_.tcp->limits.programs_max;
-  tcp_relay_ = std::make_unique<TcpRelay>(*loop_, std::move(options), std::move(received));
-  log(LogLevel::info, "tcp: connections of programs are those of the agent at {}", settings_.tcp->device);
-  return {};
 }
 
 }  // namespace offpath::agent

@@ -246,7 +246,7 @@ TEST(SettingsTest, AnInterfaceIsTakenByXdpOrByWhatSuitsIt) {
     ASSERT_TRUE(settings.has_value()) << settings.error().message;
     EXPECT_EQ(settings->tcp->kind, kind);
     EXPECT_EQ(settings->tcp->device, "eth9");
-    EXPECT_TRUE(settings->tcp->is_of_kernel());
+    EXPECT_TRUE(settings->tcp->kernel_has_interface());
   }
   EXPECT_EQ(settings_of("[tcp]\ndevice = 'auto:xdp:9'")->tcp->device, "xdp:9");  // one prefix alone
 }

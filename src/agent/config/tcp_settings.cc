@@ -64,7 +64,7 @@ Status parse_gateway(const Config& config, const FamilyKeys& keys, tcp::IpInterf
 Status parse_addresses(const Config& config, TcpSettings& settings) {
   const bool has_v6 = !config.text("tcp.address6").empty();
   // Without any address it is the interface's own.
-  const bool may_lack_v4 = has_v6 || settings.is_of_kernel();
+  const bool may_lack_v4 = has_v6 || settings.kernel_has_interface();
   if (!config.text("tcp.address").empty() || !may_lack_v4)
     OFP_TRY(parse_address(config, keys_of_v4, settings.stack.v4));
   if (has_v6) OFP_TRY(parse_address(config, keys_of_v6, settings.stack.v6));

@@ -34,7 +34,7 @@ struct TcpSettings {
   tcp::StackOptions stack;         // for all cores together, without its secret; no address: that of the interface
   tcp::TcpServiceLimits limits;
 
-  [[nodiscard]] bool is_of_kernel() const noexcept {  // an interface that the kernel has
+  [[nodiscard]] bool kernel_has_interface() const noexcept {  // an interface that the kernel has
     return kind == Kind::interface || kind == Kind::xdp || kind == Kind::best;
   }
 };

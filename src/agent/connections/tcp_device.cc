@@ -93,7 +93,7 @@ Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
 }
 
 Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
-  if (!settings.is_of_kernel()) return std::nullopt;
+  if (!settings.kernel_has_interface()) return std::nullopt;
   if (::if_nametoindex(settings.device.c_str()) == 0)
     return fail(Error::not_found, "tcp.device: there is no interface {}; ip link lists the interfaces",
                 settings.device);
