@@ -1,5 +1,5 @@
-// One core of an agent with several, as its own process sees it: its listeners, its meeting with the other cores, and its
-// end with the process that started it.
+// One core of an agent with several, as its own process sees it: its listeners, its meeting with the other cores, and
+// its end with the process that started it.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ class ServedCore {
   void handed_ended() { ends_.loads->ended(ends_.core); }  // a connection that was handed to this core
 
   // Calls `serve` once, when `all_met` says that this core knows all others: a row that one of them has taken is then
-  // found by all. After a few seconds it serves without them. The loop, which outlives this, stops when the process that
-  // started this core has ended.
+  // found by all. After a few seconds it serves without them. The loop, which outlives this, stops when the process
+  // that started this core has ended.
   [[nodiscard]] Status join(loop::Loop& loop, std::function<bool()> all_met, Serve serve);
   void members_changed();  // asks `all_met`
 
