@@ -405,7 +405,7 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   ask_as_member(8);
   ASSERT_NE(call(), nullptr);
   cancel_as_member(8, false);
-  EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
+  EXPECT_EQ(failure().substr(0, 28), "members of a group belong to");
   cancel_as_member(9, true);  // of nothing
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(service_.counters().calling, 1u);

@@ -284,7 +284,8 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
                             Effects& effects) {
   context_.now = now;
   const auto serve = [&]() -> Status {
-    if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    if (!is_member)
+      return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
     switch (static_cast<EntryKind>(request.kind)) {
       case EntryKind::peer_put:
         return arrivals_.serve_put(channel, request, now, effects);

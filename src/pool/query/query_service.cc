@@ -94,7 +94,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
       }
       default:
         if (!is_member)
-          return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+          return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
         return on_member_request(channel, request, now, effects);
     }
   };

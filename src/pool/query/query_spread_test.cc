@@ -432,7 +432,7 @@ TEST_F(QuerySpreadTest, APartIsServedToMembersAloneUntilItIsCancelled) {
   const wire::PeerQuery asked{
       1000, 1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
   ask(EntryKind::peer_query, asked, stranger);
-  EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
+  EXPECT_EQ(failure().substr(0, 28), "members of a group belong to");
   is_member_ = true;
   ask(EntryKind::peer_query, asked, stranger);
   auto* const pull = std::get_if<service::PullEffect>(&effects_.back());
