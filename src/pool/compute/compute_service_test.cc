@@ -279,11 +279,12 @@ TEST_F(ComputeServiceTest, WhatAFunctionMakesIsCheckedBeforeItIsUsed) {
   ask(request());
   ASSERT_NE(call(), nullptr);
   answer_with(output("o", "no Arrow", true));
-  EXPECT_EQ(failure().substr(0, 64), "member a: plugin.f: output \"o\" is said to be Arrow, and is not: ");
+  EXPECT_EQ(failure().substr(0, 74), "member a: plugin.f: output \"o\" is marked as Arrow, but is not Arrow data: ");
   ask(request());
   ASSERT_NE(call(), nullptr);
   answer_with(output("x", "1"), output("y", "2"));
-  EXPECT_EQ(failure(), "member a: plugin.f has made 2 outputs, and one can be given back: name keys to put them under");
+  EXPECT_EQ(failure(),
+            "member a: plugin.f has made 2 outputs, and only one can be returned: name keys under which to put them");
   room_ = false;
   ask(request());
   ASSERT_NE(call(), nullptr);

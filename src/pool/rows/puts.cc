@@ -125,8 +125,8 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   end_budget_wait(put);
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members",
-                                              context_.directory.text_of(put.place.pool))};
+    put.last = {Error::not_found,
+                fmt::format("pool \"{}\": none of its members is alive", context_.directory.text_of(put.place.pool))};
     put.retry_at = now + context_.options.retry_ns;
   }
   bool is_lost = false;  // an owner of a move: its row was planned anew when the owner died
