@@ -114,7 +114,7 @@ Result<SamplingSettings> read_sampling(const Config& config) {
   settings.key_file = config.text("sampling.key_file");
   OFP_ASSIGN(settings.hosts, read_hosts(config, settings.interval_ns));
   if (!settings.hosts.empty() && settings.key_file.empty())
-    return fail(Error::invalid, "[[host]] needs sampling.key_file, the key that its sampler has, and it is not set");
+    return fail(Error::invalid, "[[host]] needs the key that its sampler has: set sampling.key_file");
   std::array<char, 256> name{};
   settings.own_name = gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "agent";
   for (const Config& one : config.list("source")) {

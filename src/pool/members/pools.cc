@@ -97,7 +97,8 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
   if (const Definition* const known = context_.directory.known(pool);
       known != nullptr && context_.directory.is_elsewhere(*known))
     return fail(Error::unsupported,
-                "pool \"{}\": objects are updated in place in local pools of agents with one loop only (agent.cores)",
+                "pool \"{}\": objects can be updated in place only in local pools of agents with one loop "
+                "(agent.cores)",
                 pool);
   return context_.table.find(pool, row_key, column_key, user);
 }
