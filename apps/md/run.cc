@@ -194,7 +194,7 @@ class Run {
     if (late > 0) {
       std::fprintf(stderr,
                    "offpath-md: warning: in %.0f steps an atom was beyond its list before all ranks knew: it became "
-                   "more than twice as fast as any other within a step. A smaller time step would do\n",
+                   "more than twice as fast as any other within a step. Use a smaller time step\n",
                    late);
     }
     write_reports(rate, furthest);

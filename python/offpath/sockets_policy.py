@@ -111,7 +111,7 @@ def _address(value: Any) -> _Wrong:
         try:
             read = ipaddress.ip_address(address if isinstance(address, str) and "%" not in address else "")
         except ValueError:
-            return f"{address!r} is no IP address", item
+            return f"{address!r} is not an IP address", item
         if read.is_unspecified or read.is_loopback or read.is_multicast:
             return f"{address!r} is not an address of an agent", item
         if read.version in versions:

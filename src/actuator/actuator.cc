@@ -244,19 +244,21 @@ Status check(const ActuatorOptions& options) {
     return fail(Error::invalid, "actuator {}: '{}' is not a directory below the root of its kind", options.name,
                 options.where);
   if (options.min == 0 || options.max < options.min || options.max > value_max)
-    return fail(Error::invalid, "actuator {}: values from {} to {}, both are needed, 1 to {}, the smaller one first",
+    return fail(Error::invalid,
+                "actuator {}: min is {} and max is {}: both are required, from 1 to {}, and min is at most max",
                 options.name, options.min, options.max, value_max);
   if (options.kind == Kind::cpu && options.max > cpu_max)
     return fail(Error::invalid, "actuator {}: max is {} thousandths of a core, at most {} are allowed", options.name,
                 options.max, cpu_max);
-  if (options.lease_ns <= 0) return fail(Error::invalid, "actuator {}: a lease of no time", options.name);
+  if (options.lease_ns <= 0)
+    return fail(Error::invalid, "actuator {}: its lease has to be longer than 0", options.name);
   const bool is_io = options.kind == Kind::io;
   if (is_io && !device_of(options.device))
     return fail(Error::invalid, "actuator {}: '{}' is not a device, MAJOR:MINOR", options.name, options.device);
   if (is_io && std::ranges::find(io_limits, options.limit) == std::end(io_limits))
     return fail(Error::invalid, "actuator {}: '{}' is not rbps, wbps, riops or wiops", options.name, options.limit);
   if (!is_io && !(options.device.empty() && options.limit.empty()))
-    return fail(Error::invalid, "actuator {}: only io has a device and a limit of it", options.name);
+    return fail(Error::invalid, "actuator {}: only actuators of kind io have a device and a limit", options.name);
   return {};
 }
 

@@ -212,7 +212,7 @@ TEST(Options, WhatCannotWorkIsRefused) {
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("0 to 1000"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 1'000'000'001; }), HasSubstr("at most 1000000000"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("10 to 9"));
-  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.device = "8:0"; }), HasSubstr("only io"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.device = "8:0"; }), HasSubstr("only actuators of kind io"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.kind = Kind::io; }), HasSubstr("MAJOR:MINOR"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) {
                 o.kind = Kind::io;

@@ -63,7 +63,7 @@ Result<std::optional<FormerSetting::Texts>> FormerSetting::hold() {
     if (!left) file_.reset();
     return left;
   }
-  return fail(Error::exists, "others make and remove {}", path_);
+  return fail(Error::exists, "other processes keep creating and removing {}", path_);
 }
 
 // limit, former, set, next and "end", a line each. The rest of the file is of an earlier, longer content.
@@ -80,7 +80,8 @@ Result<std::optional<FormerSetting::Texts>> FormerSetting::read() const {
     rest.remove_prefix(end + 1);
   }
   if (lines[4] != "end") return std::nullopt;
-  if (lines[0] != limit_) return fail(Error::exists, "{} is of {}, not of {}", path_, brief(lines[0]), limit_);
+  if (lines[0] != limit_)
+    return fail(Error::exists, "{} belongs to the limit {}, not to {}", path_, brief(lines[0]), limit_);
   return Texts{std::string(lines[1]), std::string(lines[2]), std::string(lines[3])};
 }
 

@@ -20,7 +20,7 @@ void Keeper::recover(TimeNs now) {
     if (held) {
       entry.is_held = true;
       entry.until = now;
-      say_(fmt::format("actuator {}: an earlier keeper was killed; it gets its former setting", kept.name));
+      say_(fmt::format("actuator {}: an earlier keeper was killed; the former setting is restored", kept.name));
     } else if (held.error().code != Error::not_found && held.error().code != Error::exists) {
       say_(fmt::format("actuator {}: {}", kept.name, held.error().message));
     }
@@ -67,7 +67,7 @@ Status Keeper::restore(Entry& entry, TimeNs now) {
     return fail(restored.error().code, "{}", why);
   }
   if (restored && *restored)
-    say_(fmt::format("actuator {}: another process has set '{}'; it stays", entry.kept.name, **restored));
+    say_(fmt::format("actuator {}: another process has set '{}', which is not changed", entry.kept.name, **restored));
   forget(entry);
   return {};
 }

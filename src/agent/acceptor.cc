@@ -147,7 +147,7 @@ TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
   advance(oldest, now);  // its introduction may have arrived
   if (listener.handshakes < options_.handshakes_max) return now;
   if (now < until) return until;
-  give_up(oldest, "this connection did not introduce itself in time, and others wait");
+  give_up(oldest, "the handshake was not complete in time, and other connections wait");
   return now;
 }
 
@@ -163,7 +163,7 @@ bool Acceptor::make_room_of_source(const Listener& listener, const std::string& 
   advance(oldest, now);  // its introduction may have arrived
   if (has_room()) return true;
   if (now < until) return false;
-  give_up(oldest, "this connection did not introduce itself in time, and others of the same source wait");
+  give_up(oldest, "the handshake was not complete in time, and other connections of the same source wait");
   return true;
 }
 
@@ -197,8 +197,9 @@ void Acceptor::begin(Fd socket, Listener& listener, TimeNs now) {
   if (state.state() == State::pending) {
     source = source_of(state, listener.kind);
     if (!make_room_of_source(listener, source, now))
-      state.refuse(Error::would_block, fmt::format("{} connections of the same source introduce themselves, the limit",
-                                                   options_.handshakes_of_source_max));
+      state.refuse(Error::would_block,
+                   fmt::format("{} handshakes of the same source are not complete, which is the limit: try again",
+                               options_.handshakes_of_source_max));
   }
   handshakes_.push_back({policy_, std::move(state), &listener, std::move(source), now});
   const HandshakeAt at = std::prev(handshakes_.end());

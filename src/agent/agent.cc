@@ -386,7 +386,7 @@ Status Agent::make_relay(std::shared_ptr<ReceivedFds> received) {
   options.host.devices = devices_;
   options.programs_max = settings_.tcp->limits.programs_max;
   tcp_relay_ = std::make_unique<TcpRelay>(*loop_, std::move(options), std::move(received));
-  log(LogLevel::info, "tcp: connections of programs are those of the agent at {}", settings_.tcp->device);
+  log(LogLevel::info, "tcp: programs use the connections of the agent at {}", settings_.tcp->device);
   return {};
 }
 

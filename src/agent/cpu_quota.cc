@@ -141,7 +141,9 @@ CpuQuota::~CpuQuota() {
   if (group_.empty()) return;
   Status left = write_to(before_ + "/cgroup.procs", std::to_string(getpid()));
   if (left && rmdir(group_.c_str()) != 0) left = fail_errno(errno, "rmdir " + group_);
-  if (!left) log(LogLevel::info, "the cgroup stays behind until the next agent starts: {}", left.error().message);
+  if (!left)
+    log(LogLevel::info, "the cgroup could not be removed and stays until the next agent starts: {}",
+        left.error().message);
 }
 
 }  // namespace offpath::agent

@@ -87,7 +87,7 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--set", settings, "KEY=VALUE of any key of the configuration; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ready", arguments.ready, "print one line of JSON when programs may connect");
-  app.add_option("--ready-fd", arguments.ready_fd, "the same, to this descriptor, which is then closed")
+  app.add_option("--ready-fd", arguments.ready_fd, "print the line of --ready to this descriptor, which is then closed")
       ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--print-config", arguments.print_config, "print the effective configuration as TOML, and exit");
   app.add_flag("--check-config", arguments.check_config, "check the configuration, and exit");

@@ -63,7 +63,7 @@ Result<SpanReceiver> SpanReceiver::from_environment(Variable variable, std::stri
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), made.port);
   if (made.host.empty() || error != std::errc() || end != port.data() + port.size() || made.port < 1 ||
       made.port > 65535)
-    return fail(Error::unsupported, "{} names no host and port for spans", endpoint);
+    return fail(Error::unsupported, "the endpoint for spans, {}, has no host or no valid port", endpoint);
   made.service = first_of(variable, {"OTEL_SERVICE_NAME"});
   if (made.service.empty()) made.service = "offpath-agent";
   made.agent = std::move(agent);
@@ -132,7 +132,7 @@ void SpanExport::run() {
       spans.swap(waiting_);
       dropped = std::exchange(dropped_, 0);
     }
-    if (dropped > 0) log(LogLevel::warning, "{} spans found no room and were dropped", dropped);
+    if (dropped > 0) log(LogLevel::warning, "{} spans were dropped, because the queue was full", dropped);
     if (spans.empty()) continue;
     const Status sent = send(spans);
     if (!sent && is_taken) log(LogLevel::warning, "{}: spans are dropped", sent.error().message);

@@ -28,13 +28,13 @@ namespace offpath {
   X(exists, 5, "exists already")                                                  \
   X(schema, 6, "the data does not fit the schema")                                \
   X(too_large, 7, "larger than the limit")                                        \
-  X(stale, 8, "the memory announced was withdrawn or announced again")             \
+  X(stale, 8, "the announced memory was withdrawn or announced again")             \
   X(unannounced, 9, "the memory was never announced")                             \
-  X(unreadable, 10, "the memory announced cannot be read")                        \
+  X(unreadable, 10, "the announced memory cannot be read")                        \
   X(denied, 11, "permission denied")                                              \
   X(version, 12, "the two sides speak different versions")                        \
   X(peer_lost, 13, "the other side is gone")                                      \
-  X(protocol, 14, "the other side sent bytes that make no sense")                 \
+  X(protocol, 14, "the other side sent invalid bytes")                            \
   X(forked, 15, "a channel of the parent process was used in a forked child")     \
   X(no_memory, 16, "out of memory")                                               \
   X(no_space, 17, "no space left on the device")                                  \

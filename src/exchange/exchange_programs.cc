@@ -36,12 +36,12 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
     std::string names;
     for (const auto& each : exchanges_) names += (names.empty() ? ": " : ", ") + each->settings.options.name;
     return fail(Error::not_found, "there is no exchange \"{}\" here{}", message.name,
-                names.empty() ? "; agents have them by [[exchange]]" : names);
+                names.empty() ? "; configure it with [[exchange]]" : names);
   }
   One& one = **at;
   const uid_t user = channels_.at(channel).user;
   if (user != owner_ && user != 0 && user != one.settings.user)
-    return fail(Error::denied, "exchange {} is not user {}'s", message.name, user);
+    return fail(Error::denied, "exchange {} is not open to user {} (exchange.user)", message.name, user);
   if (!one.exchange) return fail(Error::unsupported, "exchange {} does not run here: {}", message.name, one.failure);
   if (one.subscribers.size() >= subscribers_max)
     return fail(Error::too_large, "exchange {} already has {} programs", message.name, one.subscribers.size());

@@ -44,7 +44,7 @@ class Flattener final : private Gatherer::InPlace {
     const auto* bits = static_cast<const std::uint8_t*>(batch.buffers[0]);
     for (std::int64_t i = batch.offset; i < batch.offset + batch.length; ++i) {
       if ((bits[i / 8] >> (i % 8) & 1) == 0) {
-        return fail(Error::schema, "row {} of the batch is null as a whole, which a record batch cannot say",
+        return fail(Error::schema, "row {} of the batch is null as a whole, which a record batch cannot express",
                     i - batch.offset);
       }
     }

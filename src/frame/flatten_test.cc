@@ -219,7 +219,7 @@ TEST_F(Flatten, RowsThatAreNullAsAWholeAreRefused) {
   ArrowArray* batch = arrays.add({10, unknown_nulls}, {bitmap.data()}, {arrays.add({10}, {nullptr, values.data()})});
   EXPECT_EQ(run(layout, batch), "");
   bitmap[1] = 0xFD;
-  EXPECT_EQ(run(layout, batch), "row 9 of the batch is null as a whole, which a record batch cannot say");
+  EXPECT_EQ(run(layout, batch), "row 9 of the batch is null as a whole, which a record batch cannot express");
 }
 
 class Plain : public ::testing::Test {

@@ -88,9 +88,10 @@ std::uint64_t Gatherer::length(std::uint32_t node) const noexcept {
 }
 
 tl::unexpected<Failure> Gatherer::fail_large(std::uint32_t node) const {
-  if (!memory_.counts()) return fail(Error::schema, "'{}' has grown while it was copied", path(node));
-  return fail(Error::too_large, "'{}': without views and runs the batch takes more than {} bytes (staging_bytes_max)",
-              path(node), memory_.bytes_max());
+  if (!memory_.counts()) return fail(Error::schema, "'{}' grew while it was copied", path(node));
+  return fail(Error::too_large,
+              "'{}': with views and runs expanded, the batch takes more than {} bytes (staging_bytes_max)", path(node),
+              memory_.bytes_max());
 }
 
 Status Gatherer::add(std::uint32_t node, Spans& to, Span span) const {
@@ -138,7 +139,7 @@ Status Gatherer::values_of_runs(std::uint32_t node, const ArrowArray& array, std
   const std::int64_t runs = ends->length;
   if (ends->n_buffers != 2 || ends->buffers == nullptr || (runs > 0 && ends->buffers[1] == nullptr) ||
       (ends->null_count != 0 && ends->buffers[0] != nullptr))
-    return fail(Error::schema, "'{}': its run ends are no {} integers without nulls", path(node), runs);
+    return fail(Error::schema, "'{}': its run ends are not {} integers without nulls", path(node), runs);
   const auto end_of = [&](std::int64_t run) -> std::int64_t {
     const std::byte* const at =
         static_cast<const std::byte*>(ends->buffers[1]) + static_cast<std::uint64_t>(ends->offset + run) * end_bytes;

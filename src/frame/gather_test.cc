@@ -248,7 +248,7 @@ TEST_F(Gather, WhatItTakesIsBounded) {
   Texts given(texts);
   for (std::size_t row = 1; row < texts.size(); ++row) given.set(row, 0, 100'000);
   EXPECT_EQ(run({views}, arrays.batch(1000, {arrays.add({1000}, given.buffers())})),
-            "'t': without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)");
+            "'t': with views and runs expanded, the batch takes more than 1048576 bytes (staging_bytes_max)");
   const std::array<std::int64_t, 1> ends{INT64_MAX};
   const std::array<std::int32_t, 1> value{7};
   Field field = runs;
@@ -256,7 +256,7 @@ TEST_F(Gather, WhatItTakesIsBounded) {
   ArrowArray* column =
       arrays.add({INT64_MAX}, {}, {arrays.add({1}, {nullptr, ends.data()}), arrays.add({1}, {nullptr, value.data()})});
   EXPECT_EQ(run({field}, arrays.batch(INT64_MAX, {column})),
-            "'r': without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)");
+            "'r': with views and runs expanded, the batch takes more than 1048576 bytes (staging_bytes_max)");
   // Lists of lists of nothing: neither takes bytes for a value.
   Field nulls{.name = "x", .type = Type::fixed_list, .children = {{.name = "y", .type = Type::null}}};
   nulls.width = 1000;
@@ -276,7 +276,8 @@ TEST_F(Gather, WhatItLooksAtIsBounded) {
   };
   Field field = views;
   field.run_ends = {8};
-  const std::string refused = "without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)";
+  const std::string refused =
+      "with views and runs expanded, the batch takes more than 1048576 bytes (staging_bytes_max)";
   EXPECT_EQ(run({field}, arrays.batch(ends[0], {column()})), "'t': " + refused);
   const std::int64_t begin = 0;
   ArrowArray* list = arrays.add({1}, {nullptr, &begin, ends.data()}, {column()});
@@ -336,7 +337,7 @@ TEST_F(Gather, MemoryThatGrewMeanwhileIsNoticed) {
   OwnMemory own(MutableBytes(memory.get(), bytes));
   const Status status = flatten(layout, *batch, view, own);
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "'t' has grown while it was copied");
+  EXPECT_EQ(status.error().message, "'t' grew while it was copied");
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ void Membership::judge(TimeNs now, MembershipEffects& effects) {
       judge_at_ = std::min(judge_at_, due);
     else
       set_state(member, MemberState::dead,
-                fmt::format("a suspicion was not refuted for {:.1f} s", seconds(now - member.since)), now, effects);
+                fmt::format("it did not refute a suspicion for {:.1f} s", seconds(now - member.since)), now, effects);
   }
 }
 
@@ -321,7 +321,7 @@ bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& 
     return true;
   }
   if (is_live(entry.state) && is_live(member.state)) return merge_live(member, entry, now, effects);
-  if (entry.state > told(member.state)) set_state(member, heard(entry.state), "so say others", now, effects);
+  if (entry.state > told(member.state)) set_state(member, heard(entry.state), "other members report it", now, effects);
   return entry.state == told(member.state);
 }
 
@@ -329,15 +329,15 @@ bool Membership::merge_live(Member& member, const MemberEntry& entry, TimeNs now
   const bool is_suspect = entry.state == MemberEntry::State::suspect;
   if (entry.refuted < member.refuted) return false;
   if (entry.refuted == member.refuted) {
-    if (is_suspect && member.state == MemberState::alive) suspect(member, "so say others", now, effects);
+    if (is_suspect && member.state == MemberState::alive) suspect(member, "other members report it", now, effects);
     return is_suspect || member.state == MemberState::alive;
   }
   member.refuted = entry.refuted;
   member.heard_at = now;  // it has refuted something since
   if (is_suspect) {
-    suspect(member, "so say others", now, effects);
+    suspect(member, "other members report it", now, effects);
   } else if (member.state == MemberState::suspect) {
-    set_state(member, MemberState::alive, "it was heard of again", now, effects);
+    set_state(member, MemberState::alive, "it was heard from again", now, effects);
   } else {
     note_change(member, now);
   }
@@ -362,7 +362,7 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
                std::string(entry.host),    std::string(entry.rack), entry.role};
   member.refuted = entry.refuted;
   member.heard_at = now;
-  const char* const why = !before ? "" : same_process ? "it goes on" : "it restarted";
+  const char* const why = !before ? "" : same_process ? "the same process continues" : "it restarted";
   if (entry.state == MemberEntry::State::suspect)
     suspect(member, why, now, effects);
   else

@@ -185,7 +185,7 @@ void Resources::cancel(service::ChannelNumber channel, std::uint64_t ticket, Tim
   else
     stop_asking(number, now, effects);
   service::answer_outcome(effects, channel, ticket,
-                          fail(Error::cancelled, "the question for the directory is not wanted any more"));
+                          fail(Error::cancelled, "the question for the directory is no longer wanted"));
 }
 
 // A page of entries behind `after`. Only the version, if that was seen: the wait is over without a change.

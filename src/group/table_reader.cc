@@ -16,7 +16,7 @@ Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, 
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
   // A table makes this agent connect to the addresses in it.
-  if (!may_post) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  if (!may_post) return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   if (post.table.length == 0) {
     service::answer_outcome(effects, channel, request.ticket, take(post.enclosed, now));
     return {};

@@ -211,7 +211,9 @@ Status Planner::plan_plain(const Stream& stream, Operation& operation) {
     bytes = align_up(bytes, plain_alignment) + ref.length;
     operation.bytes += ref.length;
     if (bytes > options_.memory_bytes_max)
-      return fail(Error::too_large, "the batch has more than {} bytes, the agent's memory", options_.memory_bytes_max);
+      return fail(Error::too_large,
+                  "the batch has more than {} bytes, which is all of the agent's memory for frames (memory.bytes_max)",
+                  options_.memory_bytes_max);
   }
   OFP_TRY(take_buffer(stream, operation, bytes, send_.charge));
   operation.arrow = stream.destination == wire::Destination::serialised;

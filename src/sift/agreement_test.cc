@@ -82,7 +82,8 @@ TEST_F(AgreementTest, AMemberThatRefusesTheDefinitionItselfIsTheAnswerToPuts) {
   for (const Error code : {Error::protocol, Error::version}) {
     Agreement agreement("a", of_two, {"a", "b"});
     EXPECT_EQ(agreement.work(alive_, now_, asks_), Outcome::none);
-    EXPECT_EQ(agreement.on_answer("b", fail(code, "not as members write it"), alive_, now_, asks_), Outcome::none);
+    EXPECT_EQ(agreement.on_answer("b", fail(code, "not in the form that members write"), alive_, now_, asks_),
+              Outcome::none);
     EXPECT_EQ(agreement.on_answer("c", Agreement::promised, alive_, now_, asks_), Outcome::none);
     EXPECT_FALSE(agreement.is_agreed()) << "b has confirmed nothing";
     EXPECT_TRUE(agreement.may_put(now_));
@@ -90,7 +91,7 @@ TEST_F(AgreementTest, AMemberThatRefusesTheDefinitionItselfIsTheAnswerToPuts) {
     EXPECT_EQ(agreement.work(alive_, later, asks_), Outcome::hopeless);
     const Status refused = agreement.may_put(later);
     ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message, HasSubstr("refused by member b: not as members write it"));
+    EXPECT_THAT(refused.error().message, HasSubstr("refused by member b: not in the form that members write"));
     agreement.on_restart("b");
     EXPECT_EQ(agreement.work(alive_, later, asks_), Outcome::none);
     EXPECT_TRUE(agreement.may_put(later)) << "a restarted member may be another version";

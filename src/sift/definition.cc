@@ -105,14 +105,14 @@ Result<std::string> decode_definition(Bytes object) {
   const auto bytes = reader.take<std::uint32_t>();
   if (!reader.ok() || found_magic != definition_magic || zero != 0 || bytes != reader.left() ||
       object.size() > wire::definition_bytes_max)
-    return fail(Error::protocol, "{} bytes that are no definition of a sift pool", object.size());
+    return fail(Error::protocol, "{} bytes that are not a definition of a sift pool", object.size());
   if (found_version != definition_version)
     return fail(Error::version, "a definition of a sift pool has version {}, expected {}", found_version,
                 definition_version);
   std::string text(text_of(object.subspan(head_bytes)));
   OFP_ASSIGN(const Settings settings, parse_settings(text));
   if (settings.members.empty() || is_pattern(settings.members) || settings.wait != 0 || settings.samples_ranges)
-    return fail(Error::protocol, "the definition of pool \"{}\" leaves members, or ranges, to who reads it",
+    return fail(Error::protocol, "the definition of pool \"{}\" does not name its members, or its ranges",
                 name_in(text));
   const std::vector<std::string> members = split_names(settings.members);
   if (members.size() > wire::members_max)
@@ -124,7 +124,7 @@ Result<std::string> decode_definition(Bytes object) {
                   member.size());
   OFP_ASSIGN(const Definition made, definition_of(text, settings, {}, {}));
   if (made.text != text || std::ranges::adjacent_find(made.members) != made.members.end())
-    return fail(Error::protocol, "the definition of pool \"{}\" is not as members write it", name_in(text));
+    return fail(Error::protocol, "the definition of pool \"{}\" is not in the form that members write", name_in(text));
   return text;
 }
 
@@ -163,8 +163,8 @@ Result<Definition> definition_of(std::string_view text, const Settings& settings
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
   std::vector<std::string> members = pool::members_of(chosen, alive);
   if (const std::size_t agents = group::agents_among(members); agents < settings.wait)
-    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait,
-                agents);
+    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} are alive", name_in(text),
+                settings.wait, agents);
   if (std::ranges::none_of(chosen.members, is_pattern)) {  // with the cores of the agents among them that live
     std::erase_if(members, [&](const std::string& member) {
       return std::ranges::find(chosen.members, member) != chosen.members.end();
@@ -176,7 +176,7 @@ Result<Definition> definition_of(std::string_view text, const Settings& settings
         return fail(Error::invalid, "pool \"{}\": members= has a name of {} bytes, 1 to {} are expected", name_in(text),
                     member.size(), wire::name_bytes_max);
   }
-  if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members lives", text);
+  if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members is alive", text);
   std::string full;
   const bool has_places = !settings.places.empty() && !settings.members.empty();
   if (settings.mapped() && has_places && std::ranges::none_of(chosen.members, is_pattern)) {  // it is a definition
@@ -206,9 +206,8 @@ Status check_same(std::string_view text, const Settings& existing, std::string_v
   if (!asked.members.empty() && !is_pattern(asked.members) && !same_names(asked.members, existing.members))
     return fail(
         Error::exists,
-        "pool \"{}\" has the members {}, and not {}: they are the members that lived when it was made, as long as "
-        "it exists; "
-        "drop it to make it again",
+        "pool \"{}\" has the members {}, and not {}: a pool keeps the members that were alive when it was made; drop "
+        "it to make it again with others",
         name_in(text), shown(member_ranges(split_names(existing.members))),
         shown(member_ranges(split_names(asked.members))));
   if (!same_but_members(asked, existing))

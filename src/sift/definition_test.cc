@@ -39,7 +39,7 @@ TEST(Definition, WaitsForAsManyAsItSays) {
   const auto waits = defined("sift:/t?key=id&members=c*&wait=3");
   ASSERT_FALSE(waits);
   EXPECT_EQ(waits.error().code, Error::would_block);
-  EXPECT_THAT(waits.error().message, HasSubstr("waits for 3 members, of which 2 live"));
+  EXPECT_THAT(waits.error().message, HasSubstr("waits for 3 members, of which 2 are alive"));
 }
 
 TEST(Definition, OptionsThatAreLeftOutDifferInNothing) {
@@ -177,13 +177,14 @@ TEST(Definition, AnObjectThatIsNotAsMembersWriteItIsRefused) {
   };
   EXPECT_EQ(refusal("sift:/t?key=id&members=a,b"), "");
   EXPECT_EQ(refusal("sift:/t?key=id&stage2=rack:r1&racks=r1:a,b|r2:c{1..2}&cards=b"), "");
-  EXPECT_THAT(refusal("sift:/t?key=id"), HasSubstr("leaves members"));
-  EXPECT_THAT(refusal("sift:/t?key=id&members=a*"), HasSubstr("leaves members"));
-  EXPECT_THAT(refusal("sift:/t?key=id&wait=2&members=a,b"), HasSubstr("leaves members"));
-  EXPECT_THAT(refusal("sift:/t?key=id&by=range&ranges=sample&members=a"), HasSubstr("leaves members, or ranges"));
-  EXPECT_THAT(refusal("sift:/t?key=id&members=b,a"), HasSubstr("is not as members write it"));
-  EXPECT_THAT(refusal("sift:/t?members=a,b&key=id"), HasSubstr("is not as members write it"));
-  EXPECT_THAT(refusal("sift:/t?key=id&members=a,a"), HasSubstr("is not as members write it"));
+  EXPECT_THAT(refusal("sift:/t?key=id"), HasSubstr("does not name its members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=a*"), HasSubstr("does not name its members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&wait=2&members=a,b"), HasSubstr("does not name its members"));
+  EXPECT_THAT(refusal("sift:/t?key=id&by=range&ranges=sample&members=a"),
+              HasSubstr("does not name its members, or its ranges"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=b,a"), HasSubstr("is not in the form that members write"));
+  EXPECT_THAT(refusal("sift:/t?members=a,b&key=id"), HasSubstr("is not in the form that members write"));
+  EXPECT_THAT(refusal("sift:/t?key=id&members=a,a"), HasSubstr("is not in the form that members write"));
   EXPECT_THAT(refusal("sift:/t?key=id&members=a,,b"), HasSubstr("a name of 0 bytes"));
   EXPECT_THAT(refusal(fmt::format("sift:/t?key=id&members={}", std::string(256, 'a'))), HasSubstr("256 bytes"));
   EXPECT_THAT(refusal("sift:/t?key=id&members=n{0000..1024}"), HasSubstr("more than 1024"));
@@ -192,7 +193,7 @@ TEST(Definition, AnObjectThatIsNotAsMembersWriteItIsRefused) {
   for (std::size_t bytes = 0; bytes < object.size(); ++bytes)
     EXPECT_FALSE(decode_definition(Bytes(object).first(bytes))) << bytes;
   object.push_back(std::byte{'c'});
-  EXPECT_THAT(decode_definition(object).error().message, HasSubstr("no definition of a sift pool"));
+  EXPECT_THAT(decode_definition(object).error().message, HasSubstr("not a definition of a sift pool"));
   object.pop_back();
   object[4] = std::byte{2};
   EXPECT_EQ(decode_definition(object).error().code, Error::version);

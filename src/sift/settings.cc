@@ -57,7 +57,7 @@ Status set_racks(Settings& settings, std::string_view text) {
       if (settings.places.size() == wire::members_max)
         return fail(Error::too_large, "racks: more than {} members", wire::members_max);
       if (!settings.places.emplace(name, MemberPlace{std::string(group.substr(0, colon))}).second)
-        return fail(Error::invalid, "racks: '{}' stands there twice", name);
+        return fail(Error::invalid, "racks: '{}' is listed twice", name);
       all += fmt::format("{}{}", all.empty() ? "" : ",", name);
       return {};
     }));

@@ -131,8 +131,8 @@ TEST(Settings, MembersOfAllRacksAreBounded) {
   EXPECT_EQ(refusal("racks=a:a{001..512}|b:b{001..512}&cards=a{001..512}"), "");
   EXPECT_EQ(refusal("cards=a1&racks=a:a1"), "") << "in any order";
   EXPECT_NE(refusal("racks=a:a{001..512}|b:b{001..513}").find("more than 1024 members"), std::string::npos);
-  EXPECT_NE(refusal("racks=a:x,y|b:y").find("'y' stands there twice"), std::string::npos);
-  EXPECT_NE(refusal("racks=a:x,x").find("'x' stands there twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,y|b:y").find("'y' is listed twice"), std::string::npos);
+  EXPECT_NE(refusal("racks=a:x,x").find("'x' is listed twice"), std::string::npos);
   EXPECT_NE(refusal("racks=a:x&cards=z").find("'z' is not one of the members"), std::string::npos);
   EXPECT_NE(refusal("cards=z").find("'z' is not one of the members"), std::string::npos);
   EXPECT_NE(refusal("stage2=x{001..100}*").find("more than 64 patterns"), std::string::npos);

@@ -26,7 +26,7 @@ Result<wire::IpAddress> parse_address(std::string_view text) {
   wire::IpAddress six;
   if (inet_pton(AF_INET, std::string(text).c_str(), &address) == 1) return wire::ipv4(ntohl(address.s_addr));
   if (inet_pton(AF_INET6, std::string(text).c_str(), six.bytes.data()) == 1) return six;
-  return fail(Error::invalid, "'{}' is no IP address", text);
+  return fail(Error::invalid, "'{}' is not an IP address", text);
 }
 
 Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
@@ -107,28 +107,30 @@ Result<Policy> read_policy(const char* agent, const char* address, const char* l
   Policy policy;
   const std::string_view falls_back = fallback != nullptr ? fallback : "0";
   if (falls_back != "0" && falls_back != "1")
-    return fail(Error::invalid, "OFFPATH_SOCKETS_FALLBACK is '{}': 0 or 1", falls_back);
+    return fail(Error::invalid, "OFFPATH_SOCKETS_FALLBACK is '{}': it has to be 0 or 1", falls_back);
   policy.falls_back = falls_back == "1";
   if (sockets != nullptr) {
     OFP_ASSIGN(policy.sockets, parse_number(sockets, sockets_max));
     if (policy.sockets < sockets_min)
-      return fail(Error::invalid, "OFFPATH_SOCKETS_MAX is {}: {} to {}", policy.sockets, sockets_min, sockets_max);
+      return fail(Error::invalid, "OFFPATH_SOCKETS_MAX is {}: {} to {} are allowed", policy.sockets, sockets_min,
+                  sockets_max);
   }
   if (ring != nullptr) {
     OFP_ASSIGN(policy.ring_bytes, parse_number(ring, wire::tcp_ring_bytes_max));
     if (!std::has_single_bit(policy.ring_bytes) || policy.ring_bytes < ring_bytes_min)
-      return fail(Error::invalid, "OFFPATH_SOCKETS_RING is {}: powers of two from {} to {}", policy.ring_bytes,
-                  ring_bytes_min, wire::tcp_ring_bytes_max);
+      return fail(Error::invalid, "OFFPATH_SOCKETS_RING is {}: powers of two from {} to {} are allowed",
+                  policy.ring_bytes, ring_bytes_min, wire::tcp_ring_bytes_max);
   }
   if (agent != nullptr) policy.agent = agent;
   if (address != nullptr) {
     OFP_TRY(each_of(address, [&](std::string_view text) -> Status {
       OFP_ASSIGN(const wire::IpAddress own, parse_address(text));
       if (own.is_unspecified() || reach_of(own) == Reach::machine || reach_of(own) == Reach::group)
-        return fail(Error::invalid, "'{}' is no address of an agent", text);
+        return fail(Error::invalid, "'{}' cannot be the address of an agent", text);
       wire::IpAddress& of_family = policy.addresses[static_cast<std::size_t>(own.family())];
       if (!of_family.is_unspecified())
-        return fail(Error::invalid, "OFFPATH_SOCKETS_ADDRESS is '{}': one address of each family", address);
+        return fail(Error::invalid, "OFFPATH_SOCKETS_ADDRESS is '{}': at most one address of each family is allowed",
+                    address);
       of_family = own;
       return {};
     }));

@@ -21,7 +21,7 @@ constexpr std::uint32_t architecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
 constexpr std::uint32_t architecture = AUDIT_ARCH_AARCH64;
 #else
-#error "the supervisor knows the system calls of x86-64 and arm64"
+#error "the supervisor supports only x86-64 and arm64"
 #endif
 
 constexpr std::array<std::uint32_t, 11> handed_over{SYS_bind,       SYS_listen,     SYS_accept,        SYS_accept4,

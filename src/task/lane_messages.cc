@@ -95,8 +95,7 @@ Status LaneMessages::open(std::uint64_t session, uid_t user, std::string_view te
   if (place.here != nullptr || place.member != nullptr)
     return fail(Error::exists,
                 "lane {} of {} of team \"{}\" already belongs to another session, on {}: each lane belongs to one "
-                "program, and a "
-                "name to one run",
+                "program; give each run's team a name of its own",
                 lane, lanes, brief(team), place.here != nullptr ? "this agent" : "agent " + *place.member);
   if (lanes_.size() >= wire::lane_table_max)
     return fail(Error::too_large, "this agent has {} lanes of teams, which is the limit", lanes_.size());

@@ -240,7 +240,8 @@ Status TaskService::wait(ChannelNumber channel, const channel::Entry& request, E
     return {};
   }
   if (task->who_waits.size() >= waits_of_task_max)
-    return fail(Error::too_large, "{} requests wait for the inputs of {}, at most {} may: ask once for each task",
+    return fail(Error::too_large,
+                "{} requests wait for the inputs of {}, at most {} are allowed: ask once for each task",
                 task->who_waits.size(), task->name(), waits_of_task_max);
   task->who_waits.push_back(request.ticket);
   return {};

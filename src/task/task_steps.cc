@@ -112,8 +112,9 @@ Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& 
     if (input.version != 0) resident_bytes += input.bytes - session.resident.bytes_of(input.name);
   }
   if (resident_bytes > limits_.resident_bytes_max)
-    return fail(Error::too_large, "{}: {} bytes of inputs would stay on the agent, at most {} may", task.name(),
-                resident_bytes, limits_.resident_bytes_max);
+    return fail(Error::too_large,
+                "{}: {} bytes of inputs would stay on the agent, at most {} are allowed (task.resident_max)",
+                task.name(), resident_bytes, limits_.resident_bytes_max);
   return found;
 }
 
@@ -287,8 +288,8 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
     kept.emplace_back(&*named, std::move(memory));
   }
   if (resident_bytes > limits_.resident_bytes_max)
-    return fail(Error::too_large, "{}: {} bytes would stay on the agent, at most {} may", task.name(), resident_bytes,
-                limits_.resident_bytes_max);
+    return fail(Error::too_large, "{}: {} bytes would stay on the agent, at most {} are allowed (task.resident_max)",
+                task.name(), resident_bytes, limits_.resident_bytes_max);
   for (auto& [output, memory] : kept) session.resident.keep(output->name, output->version, std::move(memory));
   return {};
 }

@@ -44,7 +44,7 @@ Status check(const AlarmRule& rule) {
                   rule.field);
     }
     if (rule.hold_ns == 0) {
-      return fail(Error::invalid, "the alarm {} does not say after what time samples are missed", rule.name);
+      return fail(Error::invalid, "the alarm {} needs a time after which samples count as missing", rule.name);
     }
     return {};
   }

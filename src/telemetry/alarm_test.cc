@@ -217,7 +217,7 @@ TEST(AlarmRule, SaysWhatIsWrong) {
   EXPECT_EQ(wrong(rule), "the alarm busy names no field");
   rule = above(std::numeric_limits<double>::infinity(), 0, 0);
   EXPECT_EQ(wrong(rule), "a limit of the alarm busy is not a number");
-  EXPECT_EQ(wrong(stale(0)), "the alarm silent does not say after what time samples are missed");
+  EXPECT_EQ(wrong(stale(0)), "the alarm silent needs a time after which samples count as missing");
   rule = stale(second_ns);
   rule.field = "load";
   EXPECT_EQ(wrong(rule), "the alarm silent is about missing samples, but names the field load");

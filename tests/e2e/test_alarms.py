@@ -107,7 +107,7 @@ def test_a_hook_that_is_not_there_is_said(tmp_path: Path) -> None:
         ('when = "load1 high"', "alarm.when: 'load1 high' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER'"),
         ('when = "load1 > 8"\nclears_at = "9"', "raised above 8 and cleared at 9, where it would be raised again"),
         ('when = "load1 > 8"\nclears_at = "low"', "alarm.clears_at: 'low' is not a number"),
-        ('when = "silent"\nlasting = "0s"', "does not say after what time samples are missed"),
+        ('when = "silent"\nlasting = "0s"', "needs a time after which samples count as missing"),
         ('when = "silent"\n[[alarm]]\nwhen = "silent"', "there are two alarms with the name 'silent'"),
     ],
 )

@@ -212,7 +212,7 @@ def test_an_actuator_that_is_not_the_exchanges_is_not_set(directory: Path) -> No
         (('actuators = ["power"]', 'actuators = ["fan"]'), "there is no [[actuator]] with the name 'fan'"),
         (('decide = "decision/tell"', 'decide = ""'), "only a function sets them"),
         (('decide = "decision/tell"', 'decide = "decision/tell"\nsource = "host"'), "exchange.source is set as well"),
-        (("min = 50_000_000", "min = 0"), "actuator power: values from 0"),
+        (("min = 50_000_000", "min = 0"), "actuator power: min is 0"),
         (('where = "intel-rapl:0"', 'where = "../../etc"'), "is not a directory below"),
     ],
 )

@@ -323,7 +323,7 @@ def test_lanes_that_there_are_not(tmp_path: Path) -> None:
         with pytest.raises(offpath.FunctionFailed, match=r"ofp_tasks_options\.team"):
             alone.tasks.submit("t/must_receive", arguments=struct.pack("I", 0)).wait(PATIENCE_S)
         alone.tasks.close()
-        with pytest.raises(offpath.Invalid, match="without lanes"):
+        with pytest.raises(offpath.Invalid, match="without a lane"):
             made.session(0).tasks(team="job")
 
 

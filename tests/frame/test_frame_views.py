@@ -112,5 +112,5 @@ def test_runs_of_a_million_values_take_what_their_values_do() -> None:
     runs = pa.RunEndEncodedArray.from_arrays([1_000_000], pa.array([7], pa.int8()))
     assert read(pa.record_batch({"x": runs}))["x"].equals(pa.array([7] * 1_000_000, pa.int8()))
     many = pa.RunEndEncodedArray.from_arrays(pa.array([1 << 62], pa.int64()), pa.array([7], pa.int8()))
-    with pytest.raises(FrameError, match="too_large: 'x': without views and runs the batch takes more than "):
+    with pytest.raises(FrameError, match="too_large: 'x': with views and runs expanded, the batch takes more than "):
         read(pa.record_batch({"x": many}))

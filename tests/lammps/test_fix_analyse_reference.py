@@ -202,7 +202,7 @@ def test_an_agent_that_may_not_keep_the_reference_is_told(tmp_path: Path, plugin
     settings = {"task.user_plugins": "own", "task.resident_max": "16KiB"}
     with offpath.Agent.start(memory="64MiB", settings=settings) as small:
         said = refusal(tmp_path, plugin, script("msd") + "run 100\n", small)
-    assert "27648 bytes of inputs would stay on the agent, at most 16384 may" in said
+    assert "27648 bytes of inputs would stay on the agent, at most 16384 are allowed" in said
     assert "Let the agent keep more: offpath agent --memory SIZE --set task.resident_max=SIZE" in said
 
 

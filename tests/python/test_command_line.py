@@ -376,7 +376,7 @@ def test_a_query_is_typed(run, pool, tmp_path):
 def test_a_pool_is_made_and_files_are_put(run, name, tmp_path):
     made = f"hash:/{name}?budget=1MiB"
     assert "is there" in run("pool", "create", made)
-    assert "is there already" in run("pool", "create", f"hash:/{name}?budget=2MiB", fails=True)
+    assert "exists already" in run("pool", "create", f"hash:/{name}?budget=2MiB", fails=True)
     plain, table = tmp_path / "note.txt", tmp_path / "table.arrows"
     plain.write_bytes(b"as it is")
     with pa.ipc.new_stream(table, pa.schema([("v", pa.int64())])) as writer:

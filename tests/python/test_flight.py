@@ -132,7 +132,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_token_nothing_is_answered(client, call):
-    with pytest.raises(fl.FlightUnauthenticatedError, match="brings no token"):
+    with pytest.raises(fl.FlightUnauthenticatedError, match="has no token"):
         CALLS[call](client, fl.FlightCallOptions(timeout=10))
 
 

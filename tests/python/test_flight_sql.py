@@ -156,7 +156,7 @@ def test_nothing_without_the_token(server):
         with pytest.raises(dbapi.Error, match="token"), connect_to(server, token) as connection:
             connection.cursor().execute("SELECT 1")
     with fl.connect(f"grpc+tcp://127.0.0.1:{server.port}") as client:
-        with pytest.raises(fl.FlightUnauthenticatedError, match="brings no token"):
+        with pytest.raises(fl.FlightUnauthenticatedError, match="has no token"):
             list(client.list_actions())
 
 

@@ -65,7 +65,7 @@ class InputLines {
       lines_.fail(what_ + ": " + std::to_string(of) + " values expected, " + std::to_string(words_.size()) + " found");
     if (words_.size() > of && number_of(words_[of]))
       lines_.fail(what_ + ": " + std::to_string(of) + " values expected, '" + std::string(words_[of]) +
-                  "' is one more");
+                  "' is one too many");
   }
 
   TextLines lines_;

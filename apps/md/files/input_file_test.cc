@@ -69,7 +69,7 @@ TEST(InputFile, WrongAndExtraValuesAreNamed) {
   EXPECT_EQ(with(4, "reax"), ":5: the force style is 'reax', neither 'lj' nor 'eam'");
   EXPECT_EQ(with(5, "1.0"), ":6: the Lennard-Jones parameters: 2 values expected, 1 found");
   EXPECT_EQ(with(6, "8 9"), ":7: the size of the problem: 3 values expected, 2 found");
-  EXPECT_EQ(with(6, "8 9 10 11 size"), ":7: the size of the problem: 3 values expected, '11' is one more");
+  EXPECT_EQ(with(6, "8 9 10 11 size"), ":7: the size of the problem: 3 values expected, '11' is one too many");
   EXPECT_EQ(with(7, "many"), ":8: the number of steps: 'many' is not a whole number");
   EXPECT_EQ(with(8, "0"), ":9: the time step: 0 is too small");
   EXPECT_EQ(with(8, "nan"), ":9: the time step: 'nan' is not a number");

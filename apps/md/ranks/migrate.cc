@@ -121,7 +121,7 @@ void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms) {
     throw BrokenRun(std::to_string(static_cast<long long>(-change)) +
                     " atoms went further than the neighbouring rank's part of the box " +
                     "between two exchanges, or their positions are not numbers: the time step is too large" +
-                    (domain.safe_exchange ? "" : ", or --safe_exchange would find them"));
+                    (domain.safe_exchange ? "" : ", or use --safe_exchange, which finds them"));
   }
 }
 

@@ -256,7 +256,7 @@ class TokenCheck(fl.ServerMiddlewareFactory):
         """Called by Flight at the beginning of each call."""
         brought = next((values for name, values in headers.items() if name.lower() == "authorization"), [])
         if not brought:
-            raise fl.FlightUnauthenticatedError("the call brings no token (authorization: Bearer …)")
+            raise fl.FlightUnauthenticatedError("the call has no token (authorization: Bearer …)")
         if len(brought) != 1 or not hmac.compare_digest(str(brought[0]).encode(), self._expected):
             raise fl.FlightUnauthenticatedError("the call's token is not this server's")
 

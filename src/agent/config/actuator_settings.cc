@@ -15,14 +15,14 @@ constexpr ConfigKey keys_of_actuators[] = {
      "Its directory: a zone such as intel-rapl:0, a policy such as policy0, or a cgroup below actuators.cgroups. "
      "{index} "
      "stands for group.index. Required."},
-    {"actuator.device", ConfigType::text, "", "Of io: the device, as MAJOR:MINOR."},
+    {"actuator.device", ConfigType::text, "", "For io only: the device, as MAJOR:MINOR."},
     {"actuator.limit", ConfigType::text, "",
-     "Of io: rbps, wbps (bytes a second), riops or wiops (operations a second)."},
+     "For io only: rbps, wbps (bytes a second), riops or wiops (operations a second)."},
     {"actuator.min", ConfigType::integer, "0", "The smallest value that may be set. Required."},
     {"actuator.max", ConfigType::integer, "0", "The largest value that may be set. Required."},
     {"actuator.lease", ConfigType::duration, "10s",
-     "How long a setting lasts at most, unless it is repeated. Then, and when the agent ends, the former value "
-     "returns.",
+     "How long a setting lasts at most, unless it is repeated. After that, or when the agent ends, the former value is "
+     "restored.",
      10 * millisecond_ns, 86400 * second_ns},
 };
 

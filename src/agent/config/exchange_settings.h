@@ -54,8 +54,7 @@ inline constexpr ConfigKey exchange_keys[] = {
      millisecond_ns, 3600 * second_ns},
     {"exchange.decide", ConfigType::text, "",
      "A function that is called with each view, as PLUGIN/FUNCTION of a [[plugin]]. It answers with this agent's "
-     "record, "
-     "with grants and with settings of actuators; programs only look. Empty: none."},
+     "record, with grants and with settings of actuators; programs can then only read views. Empty: none."},
     {"exchange.arguments", ConfigType::text, "", "The function's arguments."},
     {"exchange.actuators", ConfigType::texts, "",
      "Names of each [[actuator]] that the function may set. Empty: it sets none."},

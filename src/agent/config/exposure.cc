@@ -40,8 +40,7 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
     if (address.kind == Kind::unix_socket) continue;
     if (settings.key_file.empty()) {
       return fail(Error::denied,
-                  "{}: programs that connect by network have to prove that they know a key, and "
-                  "security.key_file is not set",
+                  "{}: programs that connect by network have to prove that they know a key: set security.key_file",
                   address.text());
     }
     if (address.kind == Kind::tls && settings.tls_certificate_file.empty()) {

@@ -29,12 +29,14 @@ constexpr ConfigKey keys_of_source[] = {
      "A file whose numbers are read. With * in its path, every file that matches at the start, in directories that "
      "exist."},
     {"source.log", ConfigType::text, "",
-     "A file that others append to. New lines are searched, and rotation is followed. The newest match counts."},
+     "A file that others append to. New lines are searched, and rotation is followed. The values are those of the "
+     "newest match."},
     {"source.command", ConfigType::texts, "",
      "A program and its arguments, whose output is read if it exits successfully. It runs without a shell."},
     {"source.pattern", ConfigType::text, "{}",
-     "The numbers of a line: {} is a number, * a word, a blank any blanks, \\\\ before a character that character. It "
-     "matches from the start of a line, in logs anywhere. Without {} matching lines of a log are counted."},
+     "The numbers of a line: {} stands for a number, * for a word, a blank for any blanks, and \\\\ before a character "
+     "for that character. It matches from the start of a line; in logs, anywhere in a line. Without {}, matching lines "
+     "of a log are counted."},
     {"source.fields", ConfigType::texts, "", "Names of the pattern's numbers, in their order."},
     {"source.label", ConfigType::text, "of",
      "With * in source.file, the label that distinguishes the matching files: its value is the text that * matched."},
@@ -45,8 +47,9 @@ constexpr ConfigKey keys_of_source[] = {
     {"source.description", ConfigType::text, "", "A sentence that explains the metric."},
     {"source.scale", ConfigType::real, "1",
      "Factor that numbers are multiplied by. A factor that is not a whole number needs type f64."},
-    {"source.interval", ConfigType::duration, "10s", "From one start of a command, also a set's, to the next.",
-     millisecond_ns, 86400 * second_ns},
+    {"source.interval", ConfigType::duration, "10s",
+     "Time from one start of a command to the next; also for the commands of a set.", millisecond_ns,
+     86400 * second_ns},
     {"source.time_limit", ConfigType::duration, "5s",
      "After this time the command and all its child processes are killed.", millisecond_ns, 3600 * second_ns},
 };
@@ -111,7 +114,7 @@ Result<SamplingSettings> read_sampling(const Config& config) {
   settings.key_file = config.text("sampling.key_file");
   OFP_ASSIGN(settings.hosts, read_hosts(config, settings.interval_ns));
   if (!settings.hosts.empty() && settings.key_file.empty())
-    return fail(Error::invalid, "[[host]] needs sampling.key_file, the key that its sampler has, and it is not set");
+    return fail(Error::invalid, "[[host]] needs the key that its sampler has: set sampling.key_file");
   std::array<char, 256> name{};
   settings.own_name = gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "agent";
   for (const Config& one : config.list("source")) {

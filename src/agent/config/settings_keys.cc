@@ -17,8 +17,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "Where the agent runs: host, or dpu for the card. Other members know it, and stages of sift pools are mapped by "
      "it ([guides/sift.md](../guides/sift.md))."},
     {"agent.rack", ConfigType::text, "",
-     "The rack that the machine stands in: letters, digits, '.', '-' and '_', {index} as in agent.name. Other members "
-     "know it; stages of sift pools and exchanges with order = \"locality\" are mapped by it. Empty: unknown."},
+     "The rack that the machine stands in: letters, digits, '.', '-' and '_'; {index} stands for group.index. Other "
+     "members know it; stages of sift pools and exchanges with order = \"locality\" are mapped by it. Empty: unknown."},
     {"agent.listen", ConfigType::texts, "",
      "Addresses that programs connect to: unix:/path, or HOST:PORT after tcp:, tls:, verbs: (RDMA) or doca: (DOCA "
      "DMA). Empty: unix:$XDG_RUNTIME_DIR/offpath/agent.sock, for root unix:/run/offpath/agent.sock."},
@@ -33,35 +33,37 @@ constexpr ConfigKey keys_of_agent[] = {
      "Show reasons of failed requests, and the newest lines of the log, to every client of agent.http at a TCP "
      "address. The agent's own user sees them at a Unix socket."},
     {"agent.cores", ConfigType::integer, "1",
-     "Loops of this agent, each in a process with its share of memory.bytes_max, and one agent to programs "
-     "([operate/agent.md](../operate/agent.md#more-than-one-loop)). In the group they are NAME, NAME+1 and so on.",
+     "Number of loops, each in a process with an equal share of memory.bytes_max; programs see one agent "
+     "([operate/agent.md](../operate/agent.md#more-than-one-loop)). In the group, the loops are the members NAME, "
+     "NAME+1 and so on.",
      1, group::cores_max},
     {"agent.pin", ConfigType::integer, "-1", "The core that the loop runs on. -1: any.", -1, 4095},
     {"agent.pins", ConfigType::texts, "",
      "With agent.cores, the cores that the loops run on, such as 2 or 4-7, one for each loop. Empty: any."},
     {"agent.spill_directory", ConfigType::text, "",
      "Absolute path for objects of pools with spill ([guides/pools.md](../guides/pools.md)); created if its parent "
-     "exists. It belongs to the agent's user and is closed to others. {index}: group.index. Empty: such pools are "
-     "refused."},
+     "exists. It has to belong to the agent's user and be closed to others (chmod 700). {index} stands for "
+     "group.index. Empty: such pools are refused."},
     {"agent.profile", ConfigType::text, "none",
      "Slows this agent down to the speed of a device, for experiments: none, or bluefield2 (its link's bandwidth and "
      "latency, and a cgroup limit for the processor)."},
     {"loop.spin", ConfigType::duration, "1ms",
-     "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. After "
-     "fewer than 16 rounds of work since it last slept: 100 us at most.",
+     "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. If it "
+     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most.",
      0, 60 * second_ns},
     {"loop.look_out", ConfigType::integer, "5",
-     "Percent of a core for being awake when programs post that post at regular intervals, of all programs together: "
-     "such a post does not have to wake the agent. 0: never.",
+     "Percent of a core that the loop may spend, for all programs together, on being awake when a program that posts "
+     "at regular intervals is expected to post, so that the post does not have to wake it. 0: none.",
      0, 50},
     {"loop.batch", ConfigType::boolean, "true",
-     "The loop has the policy SCHED_BATCH: it never takes the core of a program that wakes it, and runs there when "
-     "the program waits or has used its time slice. false: the system's usual policy, which lets the loop go first."},
+     "true: the loop runs under SCHED_BATCH, so it never preempts a program that wakes it on the same core, but runs "
+     "there when the program waits or has used its time slice. false: the system's usual policy, under which the loop "
+     "may preempt the program."},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before other channels get their turn.", 4096, 1 << 30},
     {"loop.asked_slice", ConfigType::bytes, "2MiB",
-     "The same for links where the program answers each read (tcp, tls). Larger, because each slice costs a request "
-     "and an answer.",
+     "As loop.pull_slice, for links where the program answers each read (tcp, tls). Larger, because each slice costs a "
+     "request and an answer.",
      4096, 1 << 30},
     {"jobs.threads", ConfigType::integer, "2",
      "Threads for work that would block the loop, such as building Arrow arrays or writing files.", 1, 256},
@@ -71,11 +73,12 @@ constexpr ConfigKey keys_of_agent[] = {
     {"queries.running_max", ConfigType::integer, "1",
      "Queries that compute at a time; each occupies one of jobs.threads.", 1, 256},
     {"queries.memory_max", ConfigType::bytes, "512MiB",
-     "Memory for a part of an answer; and all that Arrow takes for one user's queries.", mebibyte, tebibyte},
+     "The most memory for one part of an answer, and the most that Arrow takes for all queries of one user.", mebibyte,
+     tebibyte},
     {"queries.open_max", ConfigType::integer, "16", "Answers that one program may read at a time.", 1, 65536},
     {"flight.listen", ConfigType::text, "",
      "Address at which Arrow Flight clients reach the pools of the agent's own user: tcp:HOST:PORT or tls:HOST:PORT, "
-     "port 0 for any. Empty: nowhere."},
+     "port 0 for any. Empty: Flight is not served."},
     {"flight.token_file", ConfigType::text, "",
      "File with the token that every call sends as \"authorization: Bearer TOKEN\": at least 16 printable characters, "
      "readable by its owner alone. Read again on SIGHUP."},
@@ -97,7 +100,7 @@ constexpr ConfigKey keys_of_agent[] = {
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
-     "Connections to one listener that are still introducing themselves, for 5 s at most; one user or network address "
+     "Connections to one listener whose handshake is not complete; each has 5 s for it. One user or network address "
      "may have a quarter of them "
      "([operate/threat-model.md](../operate/threat-model.md#what-one-user-can-take-from-others)).",
      1, 65536},
@@ -107,10 +110,12 @@ constexpr ConfigKey keys_of_agent[] = {
     {"limits.user_streams_max", ConfigType::integer, "65536", "Open streams of one user's programs together.", 1,
      1 << 24},
     {"limits.user_pools_max", ConfigType::integer, "16384",
-     "Pools of one user, on each member that knows them. Empty pools without users make room for new ones.", 1,
+     "Pools of one user, on each member that knows them. Empty pools that are not in use make room for new ones.", 1,
      1 << 24},
     {"limits.user_steps_max", ConfigType::integer, "262144",
-     "Ends of steps of one user's streams that wait for other ranks; that of each rank counts.", 1, 1 << 28},
+     "Steps of one user's streams that some ranks have ended and others have not. A step counts once for each rank "
+     "that has ended it.",
+     1, 1 << 28},
     {"limits.segments_max", ConfigType::integer, "4096", "Shared segments of one program.", 1, 1 << 20},
     {"limits.segment_bytes_max", ConfigType::bytes, "64GiB", "Bytes of all shared segments of one program together.",
      mebibyte, 64 * tebibyte},
@@ -122,12 +127,12 @@ constexpr ConfigKey keys_of_agent[] = {
      "Memory that the inputs and outputs of one session of tasks may occupy between tasks.", 4096, tebibyte},
     {"task.messages_max", ConfigType::bytes, "1GiB",
      "Memory for messages between functions that have not been received ([guides/tasks.md](../guides/tasks.md)). One "
-     "lane may have 256MiB of it; each lane may have 1MiB in any case.",
+     "lane may use 256MiB of it at most. Each lane may use 1MiB even if the rest is used up.",
      mebibyte, tebibyte},
     {"task.user_plugins", ConfigType::text, "off",
-     "own: workers under a program's user run a shared object that the program names "
-     "([guides/tasks.md](../guides/tasks.md)); only for programs at a Unix socket, and for other users than the "
-     "agent's only if it was started as root. off: no."},
+     "own: a program may name a shared object, whose functions run in workers under the program's user "
+     "([guides/tasks.md](../guides/tasks.md)). The program has to be connected by a Unix socket; for users other than "
+     "the agent's, the agent has to be started as root. off: programs cannot name any."},
     {"task.user_plugins_max", ConfigType::integer, "4", "Such shared objects that one user may have at a time.", 1,
      256},
     {"task.user_workers", ConfigType::integer, "2", "Processes that run the functions of each such shared object.", 1,
@@ -175,8 +180,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
-     "Time after a member's last sign of life until the others consider it dead at the latest; requests to it then "
-     "fail. The same for all members.",
+     "The longest time after a member's last sign of life until the others consider it dead; requests to it then fail. "
+     "Set the same time on all members.",
      500 * millisecond_ns, 3600 * second_ns},
     {"group.tls_ca", ConfigType::text, "",
      "PEM file with the certificate authority of the other members, for tls addresses."},
@@ -193,11 +198,11 @@ constexpr ConfigKey keys_of_agent[] = {
     {"actuators.sysfs", ConfigType::text, "/sys",
      "Directory of the files of power and cpufreq actuators ([[actuator]])."},
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
-     "Directory of the cgroups of cpu and io actuators; with version 1 that of a controller."},
+     "Directory of the cgroups of cpu and io actuators; with cgroup version 1, the directory of one controller."},
     {"actuators.former", ConfigType::text, "",
-     "Directory of the agent's user, created if its parent exists, for former settings of actuators: the next start "
-     "restores those of a killed keeper. Agents that share it never set the same limit. Empty: actuators, beside "
-     "agent.listen's socket."},
+     "Directory for the values that limits had before actuators set them: if the process that restores them "
+     "(offpath-keeper) is killed, the agent's next start does. It belongs to the agent's user and is created if its "
+     "parent exists. Agents that share it never set the same limit. Empty: actuators, beside agent.listen's socket."},
     {"alarms.hook", ConfigType::texts, "",
      "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared. The OFFPATH_ALARM_* "
      "variables of its environment describe the alarm. It runs without a shell."},
@@ -224,8 +229,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "plugin.user."},
     {"security.sandbox", ConfigType::text, "on",
      "on: the kernel refuses system calls that the agent, its workers and their children do not need, and workers get "
-     "namespaces ([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). log: such calls are only "
-     "logged. off."},
+     "namespaces ([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). log: such calls are only logged. "
+     "off: no sandbox."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Never read a program's memory directly, even if that is permitted; programs copy through shared memory."},
     {"tcp.device", ConfigType::text, "",
@@ -236,8 +241,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "Arguments for DPDK's EAL, one each, such as --no-huge,-m,64,--no-pci for a virtual device without huge pages. "
      "For dpdk:DEVICE only."},
     {"tcp.address", ConfigType::text, "",
-     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. Empty, and tcp.address6 too: address and "
-     "gateway of the interface. If the kernel also has the address, the agent handles its TCP alone (Linux 6.6)."},
+     "The device's IPv4 address with its prefix length, such as 10.0.0.2/24. If both this and tcp.address6 are empty: "
+     "address and gateway of the interface. If the kernel also has the address, it leaves TCP there to the agent "
+     "(needs Linux 6.6)."},
     {"tcp.gateway", ConfigType::text, "", "The gateway to other networks. Empty: other networks are not reached."},
     {"tcp.address6", ConfigType::text, "",
      "The device's IPv6 address with its prefix length, such as 2001:db8::2/64, beside tcp.address or alone. It is "
@@ -252,12 +258,12 @@ constexpr ConfigKey keys_of_agent[] = {
      "What programs may choose for their connections by TCP_CONGESTION, beside tcp.congestion. Programs of root and of "
      "the agent's user may choose any."},
     {"tcp.ecn", ConfigType::text, "classic",
-     "How connections ask for the marks of routers (ECN). classic: dctcp asks for the echo of RFC 3168, and any peer "
-     "that asks gets it. accurate: all also ask for the counts of RFC 9768, which peers get too; not with "
-     "tcp.slow_path = host."},
+     "Explicit congestion notification (ECN). classic: connections with dctcp request ECN as in RFC 3168, and every "
+     "peer that requests it gets it. accurate: all connections also request accurate ECN (RFC 9768), and peers that "
+     "request it get it; not with tcp.slow_path = host."},
     {"tcp.cores", ConfigType::integer, "1",
-     "Loops for connections, each on a core; the first is the agent's own. Addresses and ports decide which loop has "
-     "a connection. More than 1 need one of the kernel's interfaces, or a DPDK device with as many queues.",
+     "Loops for connections, each on a core; the first is the agent's own. Addresses and ports decide which loop has a "
+     "connection. More than 1 needs an interface of the kernel, or a DPDK device with as many queues.",
      1, 16},
     {"tcp.pin", ConfigType::texts, "",
      "The cores for the loops beyond the first, such as 2 or 4-7, one for each loop. Empty: any. agent.pin is for the "
@@ -266,7 +272,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "Connections of all programs together, including those that are closing.", 16, 1 << 22},
     {"tcp.orphans_max", ConfigType::integer, "8192",
      "The part of tcp.flows_max for orphans: closed connections whose peers have not acknowledged everything. Beyond "
-     "it the user with the most loses the oldest; beyond three quarters of a program's connections, the program does.",
+     "it, the oldest orphan of the user with the most orphans is reset; beyond three quarters of a program's "
+     "connections, the program's oldest one.",
      16, 1 << 22},
     {"tcp.orphan_time", ConfigType::duration, "60s",
      "How long an orphan waits for its peer to acknowledge another segment before it is reset.", second_ns,
@@ -309,15 +316,16 @@ constexpr ConfigKey plugin_keys[] = {
      "The most private memory of a worker, and the most memory for the outputs of one call. Inputs do not count.",
      16 * mebibyte, 64 * tebibyte},
     {"plugin.deadline", ConfigType::duration, "60s",
-     "How long a call may take, including the wait for a worker; callers may ask for less. Then its worker is killed.",
+     "How long a call may take, including the wait for a worker; after that its worker is killed. Callers may set a "
+     "shorter deadline.",
      millisecond_ns, 7 * 86400 * second_ns},
     {"plugin.start_deadline", ConfigType::duration, "10s", "How long loading the plug-in may take.", millisecond_ns,
      3600 * second_ns},
     {"plugin.waiting_max", ConfigType::integer, "256",
      "Calls that may wait for a worker. Further calls fail with would_block.", 1, 65536},
     {"plugin.user", ConfigType::text, "",
-     "User, by number or name, whose rights the workers have: for an agent that is started as root (CAP_SETUID, "
-     "CAP_SETGID, CAP_KILL). Empty: the agent's own."},
+     "User, by number or name, under which the workers run. The agent has to be started as root (CAP_SETUID, "
+     "CAP_SETGID, CAP_KILL). Empty: the agent's own user."},
     {"plugin.nice", ConfigType::integer, "0", "The nice value of its workers.", 0, 19},
     {"plugin.cores", ConfigType::texts, "",
      "Cores that its workers may use, such as 2 or 4-7. Empty: all, even if agent.pin is set."},
@@ -337,8 +345,8 @@ constexpr ConfigKey trigger_keys[] = {
     {"trigger.plugin", ConfigType::text, "", "Name of a [[plugin]]. Required."},
     {"trigger.function", ConfigType::text, "", "One of its functions. Required."},
     {"trigger.result_column", ConfigType::text, "",
-     "Column for the output, in the object's row; if there are several outputs, each column's name ends in . and the "
-     "output's own name. Objects of such columns are never inputs of the trigger. Required."},
+     "Column for the output, in the object's row. If there are several outputs, each has a column of its own, whose "
+     "name ends in a dot and the output's name. Objects of such columns are never inputs of the trigger. Required."},
     {"trigger.every", ConfigType::duration, "0s",
      "If not 0, the function is called periodically, at this interval, without objects.", 0, 7 * 86400 * second_ns},
     {"trigger.result_row", ConfigType::text, "", "The row for the outputs of periodic calls."},
@@ -376,7 +384,7 @@ const ConfigList lists[] = {
      trigger_keys},
     {"actuator",
      "limits of this machine that a function of an exchange may set ([guides/plugins.md](../guides/plugins.md)). "
-     "Without any, no function sets anything.",
+     "Functions can set no other limits.",
      actuator_keys()},
     {"exchange",
      "records that agents send each other in rounds ([guides/monitoring.md](../guides/monitoring.md)); the same on all"

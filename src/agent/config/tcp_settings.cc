@@ -69,7 +69,7 @@ Status parse_addresses(const Config& config, TcpSettings& settings) {
     OFP_TRY(parse_address(config, keys_of_v4, settings.stack.v4));
   if (has_v6) OFP_TRY(parse_address(config, keys_of_v6, settings.stack.v6));
   if (has_v6 && settings.kind == TcpSettings::Kind::dpdk)
-    return bad_value(config, "tcp.address6", "a DPDK device serves IPv4 alone");
+    return bad_value(config, "tcp.address6", "a DPDK device supports only IPv4");
   OFP_TRY(parse_gateway(config, keys_of_v4, settings.stack.v4));
   settings.stack.hears_routers = config.text("tcp.gateway6").empty();
   return parse_gateway(config, keys_of_v6, settings.stack.v6);
@@ -181,16 +181,18 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.slow_path_on_host = slow_path == "host";
   const bool has_v6 = !settings.stack.v6.address.is_unspecified();
   if (settings.slow_path_on_host && settings.stack.ecn == tcp::EcnUse::accurate)
-    return bad_value(config, "tcp.slow_path", "a process of the host knows classic ECN alone; tcp.ecn is {}", ecn);
+    return bad_value(config, "tcp.slow_path",
+                     "a slow-path process on the host supports only classic ECN; tcp.ecn is {}", ecn);
   if (settings.slow_path_on_host && has_v6)
-    return bad_value(config, "tcp.slow_path", "a process of the host serves IPv4 alone; tcp.address6 is set");
+    return bad_value(config, "tcp.slow_path",
+                     "a slow-path process on the host supports only IPv4; tcp.address6 is set");
   if (has_v6 && settings.cores > 1 && settings.stack.v6.gateway.is_unspecified() &&
       config.text("tcp.gateway6") != no_gateway)
     return bad_value(config, "tcp.gateway6",
                      "routers are heard only if tcp.cores is 1, not {}: name the gateway, or say {}", settings.cores,
                      no_gateway);
   if (settings.slow_path_on_host && settings.cores > 1)
-    return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}",
+    return bad_value(config, "tcp.slow_path", "a slow-path process on the host serves one core; tcp.cores is {}",
                      settings.cores);
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);

@@ -102,7 +102,7 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
 Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who) {
   wire::TcpOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
+  if (on_channel(channel.number())) return fail(Error::exists, "this program already has an area for its connections");
   OFP_TRY(check_area_request(asked));
   const wire::RegionId region = asked.memory.region;
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};

@@ -67,7 +67,7 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   OFP_TRY(wire::decode(request.payload, asked));
   std::uint64_t other = 0;
   if (on_channel(channel.number(), other) != nullptr)
-    return fail(Error::exists, "this program has an area for its connections already");
+    return fail(Error::exists, "this program already has an area for its connections");
   if (programs_.size() + closing_.size() >= options_.programs_max)
     return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
                 programs_.size() + closing_.size());

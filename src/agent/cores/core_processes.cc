@@ -258,8 +258,7 @@ void CoreProcesses::on_end(unsigned core, TimeNs now) {
   }
   own.start_at = own.restarts.after_end(now);
   log(LogLevel::error, "core {} (process {}) ended {}{}; {}", core, process, how_it_ended(status),
-      served ? "" : " before it served",
-      own.start_at ? "it is started anew" : "it ended too often, and this agent ends");
+      served ? "" : " before it served", own.start_at ? "it is restarted" : "it ended too often, and this agent ends");
   if (!own.start_at) stop(exit_failed);
 }
 

@@ -78,8 +78,8 @@ std::vector<std::string> objects_left_out(const AgentSettings& agent) {
     struct stat status{};
     if (stat(directory.c_str(), &status) == 0)
       left.push_back(
-          fmt::format("{} is there, from a time with more cores: its objects are found with agent.cores = "
-                      "{} or more",
+          fmt::format("{} is left from a start with more cores: its objects are found only with agent.cores = {} or "
+                      "more",
                       directory, core + 1));
   }
   return left;

@@ -31,7 +31,7 @@ Status ServedCore::join(loop::Loop& loop, std::function<bool()> all_met, Serve s
   serve_ = std::move(serve);
   (void)loop.timers().start(monotonic_ns() + meeting_ns, [this](TimeNs, TimeNs) {
     if (!serve_) return;
-    log(LogLevel::warning, "not all cores of this agent were met; this one serves without them");
+    log(LogLevel::warning, "not all cores of this agent have joined in time; this one serves without them");
     start_serving();
   });
   return loop.watch(ends_.control.get(), EPOLLIN, [this, &loop](std::uint32_t, TimeNs) {
@@ -50,7 +50,7 @@ void ServedCore::members_changed() {
 void ServedCore::start_serving() {
   const std::string told = core_serves_mark + std::exchange(serve_, {})();
   if (send(ends_.control.get(), told.data(), told.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-    log(LogLevel::error, "the process that started this core does not hear it: {}", std::strerror(errno));
+    log(LogLevel::error, "the process that started this core cannot be told that it serves: {}", std::strerror(errno));
 }
 
 }  // namespace offpath::agent

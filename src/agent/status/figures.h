@@ -28,11 +28,10 @@ inline constexpr Figure<AcceptorCounters> acceptor_figures[] = {
     {"connections", value<&AcceptorCounters::connections>, "connections_total", "Connections accepted."},
     {"welcomed", value<&AcceptorCounters::welcomed>},
     {"welcomed_by_old_key", value<&AcceptorCounters::welcomed_by_old_key>, "welcomed_by_old_key_total",
-     "Programs welcomed that know an old key only."},
+     "Programs that connected with an old key (security.old_key_files)."},
     {"refused", value<&AcceptorCounters::refused>, "refusals_total",
-     "Connections that were refused or failed to introduce themselves."},
-    {"handshakes", value<&AcceptorCounters::handshakes>, "handshakes",
-     "Connections that are still introducing themselves."},
+     "Connections that were refused, or whose handshake failed."},
+    {"handshakes", value<&AcceptorCounters::handshakes>, "handshakes", "Connections whose handshake is not complete."},
 };
 
 inline constexpr std::string_view loop_help = "Time of the loop by activity; overhead is part of busy and spinning.";
@@ -62,7 +61,7 @@ inline constexpr Figure<channel::LookCounters> look_out_figures[] = {
      "Time the loop was awake for posts that were expected."},
 };
 
-inline constexpr std::string_view jobs_help = "Jobs that ran off the loop.";
+inline constexpr std::string_view jobs_help = "Jobs that ran on threads beside the loop, by result.";
 inline constexpr Figure<loop::JobPoolCounters> job_figures[] = {
     {"started", value<&loop::JobPoolCounters::started>},
     {"finished", value<&loop::JobPoolCounters::finished>},
@@ -107,21 +106,23 @@ inline constexpr Figure<service::BufferCacheCounters> buffer_figures[] = {
     {"used_buffers", value<&service::BufferCacheCounters::used_buffers>},
 };
 
-inline constexpr std::string_view requests_help = "Requests of programs to the move service.";
-inline constexpr std::string_view compression_help = "Bytes of these frames before and after compression.";
+inline constexpr std::string_view requests_help = "Send and move requests of programs.";
+inline constexpr std::string_view compression_help =
+    "Bytes of frames of streams with compression, before and after it.";
 inline constexpr Figure<mover::MoverCounters> mover_figures[] = {
     {"sends", value<&mover::MoverCounters::sends>, "requests_total", requests_help, "kind", "send"},
     {"moves", value<&mover::MoverCounters::moves>, "requests_total", requests_help, "kind", "move"},
-    {"failures", value<&mover::MoverCounters::failures>, "request_failures_total", "Requests that failed."},
+    {"failures", value<&mover::MoverCounters::failures>, "request_failures_total",
+     "Send and move requests that failed."},
     {"frames", value<&mover::MoverCounters::frames>, "frames_total", "Frames finished."},
     {"bytes", value<&mover::MoverCounters::bytes>, "moved_bytes_total", "Bytes read from programs."},
     {"rows", value<&mover::MoverCounters::rows>, "rows_total", "Rows in frames finished."},
     {"streams_open", value<&mover::MoverCounters::streams_open>, "streams_open", "Streams that are open."},
     {"operations", value<&mover::MoverCounters::operations>, "operations", "Requests under way."},
     {"pull_s", seconds<&mover::MoverCounters::pull_ns>, "pull_seconds_total",
-     "Time from the agent's first sight of a request to its bytes read, summed over requests."},
+     "Time from when the agent first sees a request until its bytes are read, summed over requests."},
     {"finish_s", seconds<&mover::MoverCounters::finish_ns>, "finish_seconds_total",
-     "Time from bytes read to frame finished, summed over requests."},
+     "Time from when a request's bytes are read until its frame is finished, summed over requests."},
     {"packed_frames", value<&mover::MoverCounters::packed_frames>, "compressed_frames_total",
      "Frames of streams with compression."},
     {"plain_bytes", value<&mover::MoverCounters::plain_bytes>, "compression_bytes_total", compression_help, "of",
@@ -173,15 +174,16 @@ inline constexpr Figure<pool::DiskCounters> disk_figures[] = {
 inline constexpr Figure<pool::PoolsCounters> remote_figures[] = {
     {"puts", value<&pool::PoolsCounters::remote_puts>, "pool_remote_puts_total",
      "Objects put to other members, one for each copy."},
-    {"gets", value<&pool::PoolsCounters::remote_gets>, "pool_remote_gets_total", "Objects asked of other members."},
+    {"gets", value<&pool::PoolsCounters::remote_gets>, "pool_remote_gets_total",
+     "Objects requested from other members."},
     {"bytes", value<&pool::PoolsCounters::remote_bytes>, "pool_remote_bytes_total",
-     "Bytes of objects put to other members or asked of them."},
+     "Bytes of objects put to other members or requested from them."},
     {"served_puts", value<&pool::PoolsCounters::served_puts>, "pool_served_puts_total",
      "Objects that other members put here."},
     {"served_gets", value<&pool::PoolsCounters::served_gets>, "pool_served_gets_total",
-     "Objects that other members asked for."},
+     "Objects that other members requested."},
     {"served_bytes", value<&pool::PoolsCounters::served_bytes>, "pool_served_bytes_total",
-     "Bytes of objects that other members put here or asked for."},
+     "Bytes of objects that other members put here or requested."},
     {"retries", value<&pool::PoolsCounters::retries>, "pool_retries_total",
      "Puts that were retried because a member did not answer or had no room."},
     {"moved_rows", value<&pool::PoolsCounters::moved_rows>, "pool_moved_rows_total",
@@ -236,7 +238,7 @@ inline constexpr Figure<link::CardFigures> card_figures[] = {
     {"pinned_bytes", value<&link::CardFigures::pinned_bytes>, "card_pinned_bytes",
      "Memory that is pinned because it is registered with cards: rings, bounce buffers, frames."},
     {"frame_bytes", value<&link::CardFigures::frame_bytes>, "card_frame_bytes",
-     "Of card_pinned_bytes, frames that are pulled and pushed."},
+     "The part of card_pinned_bytes in frames that are pulled and pushed."},
 };
 
 inline constexpr std::string_view asked_help = "Requests to other members, by outcome.";
@@ -258,7 +260,7 @@ inline constexpr Figure<pool::QueryServiceCounters> query_figures[] = {
     {"failed", value<&pool::QueryServiceCounters::failed>, "pool_query_failures_total", "Queries that failed."},
     {"steps", value<&pool::QueryServiceCounters::steps>},
     {"open", value<&pool::QueryServiceCounters::open>, "pool_queries_open",
-     "Queries whose answer was not read to its end."},
+     "Queries whose answer has not been read to its end."},
     {"running", value<&pool::QueryServiceCounters::running>},
     {"rows_read", value<&pool::QueryServiceCounters::rows_read>, "pool_query_rows_total", "Rows that queries read."},
     {"read_bytes", value<&pool::QueryServiceCounters::bytes_read>, "pool_query_read_bytes_total",
@@ -271,7 +273,7 @@ inline constexpr Figure<pool::QueryServiceCounters> query_figures[] = {
 inline constexpr Figure<sift::StageCounters> stage_figures[] = {
     {"budget_bytes", value<&sift::StageCounters::budget_bytes>, "sift_budget_bytes",
      "Bytes of pieces a stage may hold."},
-    {"used_bytes", value<&sift::StageCounters::used_bytes>, "sift_held_bytes", "Bytes of pieces it holds."},
+    {"used_bytes", value<&sift::StageCounters::used_bytes>, "sift_held_bytes", "Bytes of pieces that a stage holds."},
     {"used_bytes_peak", value<&sift::StageCounters::used_bytes_peak>},
     {"offers_waiting", value<&sift::StageCounters::offers_waiting>, "sift_offers_waiting",
      "Pieces that wait at their sender for room here."},
@@ -282,7 +284,8 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
     {"rows", value<&sift::StageCounters::rows_taken>, "sift_rows_total", "Rows taken."},
     {"repeated", value<&sift::StageCounters::repeated>},
     {"refused", value<&sift::StageCounters::refused>, "sift_refused_total", "Pieces that were refused."},
-    {"splits", value<&sift::StageCounters::splits>, "sift_splits_total", "Elements split, in the last stage sorted."},
+    {"splits", value<&sift::StageCounters::splits>, "sift_splits_total",
+     "Elements split; in the last stage, elements sorted."},
     {"splits_under_pressure", value<&sift::StageCounters::split_under_pressure>},
     {"published", value<&sift::StageCounters::published>},
     {"published_again", value<&sift::StageCounters::published_again>, "sift_published_again_total",
@@ -303,8 +306,10 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
 inline constexpr Figure<sift::TrackParts::Counters> track_file_figures[] = {
     {"files", value<&sift::TrackParts::Counters::files>, "sift_written_files_total",
      "Files of tracks that this agent wrote."},
-    {"rows", value<&sift::TrackParts::Counters::rows>, "sift_written_rows_total", "Rows in these files."},
-    {"bytes", value<&sift::TrackParts::Counters::bytes>, "sift_written_bytes_total", "Their bytes."},
+    {"rows", value<&sift::TrackParts::Counters::rows>, "sift_written_rows_total",
+     "Rows in files of tracks that this agent wrote."},
+    {"bytes", value<&sift::TrackParts::Counters::bytes>, "sift_written_bytes_total",
+     "Bytes of files of tracks that this agent wrote."},
 };
 
 inline constexpr Figure<pool::ComputeCounters> compute_figures[] = {
@@ -340,7 +345,7 @@ inline constexpr Figure<task::TaskCounters> task_figures[] = {
     {"failed", value<&task::TaskCounters::failed>, "task_failures_total", "Tasks that failed."},
     {"cancelled", value<&task::TaskCounters::cancelled>, "task_cancelled_total", "Tasks that were cancelled."},
     {"waiting", value<&task::TaskCounters::waiting>, "tasks_waiting",
-     "Tasks that wait for inputs, for others or for a worker's turn."},
+     "Tasks that wait for inputs, for other tasks or for a worker."},
     {"running", value<&task::TaskCounters::running>, "tasks_running", "Tasks whose function is running."},
     {"pulled_bytes", value<&task::TaskCounters::pulled_bytes>, "task_pulled_bytes_total",
      "Bytes of inputs that were pulled."},

@@ -51,14 +51,15 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"", value<&tcp::StackCounters::duplicates_reported>, "tcp_duplicates_reported_total",
      "Acknowledgements in which peers report data that arrived twice (DSACK)."},
     {"", value<&tcp::StackCounters::paths_suspected>, "tcp_paths_suspected_total",
-     "Connections whose segments were made smaller after timeouts in a row, as paths may drop large ones in silence."},
+     "Connections whose segments were made smaller after repeated timeouts, because their path may silently drop large "
+     "ones."},
     {"", value<&tcp::StackCounters::marked_in>, "tcp_congestion_marks_total", marks_help, "seen_on", "segments"},
     {"", value<&tcp::StackCounters::echoes_in>, "tcp_congestion_marks_total", marks_help, "seen_on",
      "acknowledgements"},
     {"", value<&tcp::StackCounters::accurate_ecn>, "tcp_accurate_ecn_connections_total",
      "Connections whose peers have agreed on accurate ECN (RFC 9768)."},
     {"out_of_order", value<&tcp::StackCounters::out_of_order>, "tcp_out_of_order_segments_total",
-     "Segments that arrived before data in front of them."},
+     "Segments that arrived before data that precedes them."},
     {"duplicates", value<&tcp::StackCounters::duplicates>, "tcp_duplicate_segments_total",
      "Segments of which all data had arrived before."},
     {"syns_dropped", value<&tcp::StackCounters::syns_dropped>, "tcp_syns_dropped_total",
@@ -73,10 +74,12 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
      "Challenge acknowledgements: answers to segments that may be forged (RFC 5961)."},
 };
 
-inline constexpr std::string_view device_frames_help = "Frames of the network device with TCP connections.";
-inline constexpr std::string_view device_bytes_help = "Bytes of frames of the network device with TCP connections.";
+inline constexpr std::string_view device_frames_help =
+    "Frames of the network device of programs' TCP connections (tcp.device).";
+inline constexpr std::string_view device_bytes_help =
+    "Bytes of frames of the network device of programs' TCP connections (tcp.device).";
 inline constexpr std::string_view device_drops_help =
-    "Frames that were lost at the network device with TCP connections: there was no room, or it could not send them.";
+    "Frames lost at the network device of programs' TCP connections: there was no room, or it could not send them.";
 inline constexpr Figure<tcp::PortCounters> port_figures[] = {
     {"frames_in", value<&tcp::PortCounters::frames_in>, "tcp_device_frames_total", device_frames_help, "direction",
      "in"},
@@ -93,15 +96,15 @@ inline constexpr Figure<tcp::PortCounters> port_figures[] = {
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
     {"without_accept_slot", value<&tcp::TcpServiceCounters::without_accept_slot>, "tcp_without_accept_slot_total",
-     "Connections from peers that had to wait because the program accepted none."},
+     "Connections from peers that had to wait because their listener had no free accept slot."},
     {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
      "Connections that were refused or had to wait because receive buffers had reached their memory limit."},
     {"rings_grown", value<&tcp::TcpServiceCounters::rings_grown>, "tcp_rings_grown_total",
-     "Larger rings that took the place of connections' rings."},
+     "Rings of connections that were replaced by larger ones."},
     {"rings_refused", value<&tcp::TcpServiceCounters::rings_refused>, "tcp_rings_refused_total",
-     "Larger rings that programs asked for beyond a memory limit."},
+     "Larger rings that programs asked for and did not get because of a memory limit."},
     {"rings_shrunk", value<&tcp::TcpServiceCounters::rings_shrunk>, "tcp_rings_shrunk_total",
-     "First rings that took the place of larger ones of idle connections."},
+     "Larger rings of idle connections that were replaced by the connections' first rings."},
     {"commands", value<&tcp::TcpServiceCounters::commands>, "tcp_commands_total",
      "Commands of programs for their connections."},
     {"events", value<&tcp::TcpServiceCounters::events>, "tcp_events_total",
@@ -168,7 +171,10 @@ inline constexpr Figure<TcpStatus::Core> core_figures[] = {
 
 inline constexpr std::string_view rounds_help =
     "Rounds of an exchange, by whether their view had all expected members.";
-inline constexpr std::string_view parcel_bytes_help = "Bytes of parcels.", parcels_help = "Parcels.";
+inline constexpr std::string_view parcel_bytes_help =
+                                      "Bytes of the messages of an exchange that this agent received and sent "
+                                      "(parcels).",
+                                  parcels_help = "Messages of an exchange that this agent received and sent (parcels).";
 inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
     {"rounds", value<&exchange::ExchangeCounters::rounds>},
     {"complete", value<&exchange::ExchangeCounters::complete>, "exchange_rounds_total", rounds_help, "view",
@@ -196,7 +202,7 @@ inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
     {"round_s_max", seconds<&exchange::ExchangeCounters::round_ns_max>, "exchange_round_seconds_max",
      "The longest time so far from a round's start to its view."},
     {"overrun_s_max", seconds<&exchange::ExchangeCounters::overrun_ns_max>, "exchange_overrun_seconds_max",
-     "The largest delay of a view after its deadline, when the agent was not running."},
+     "The longest time that a view was late after its deadline because the agent was not running."},
 };
 
 using exchange::ExchangeService;
@@ -214,7 +220,8 @@ inline constexpr Figure<ExchangeService::ExchangeStatus> exchange_status_figures
     {"torn", value<&ExchangeService::ExchangeStatus::torn>, "exchange_records_torn_total",
      "Reads that overlapped the program's write of a record; they are repeated."},
     {"interval_held_s", seconds<&ExchangeService::ExchangeStatus::interval_held_ns>, "exchange_interval_held_seconds",
-     "The interval that could be held, where less than 95 % of the views are complete in theirs; otherwise 0."},
+     "If fewer than 95 % of the views are complete within exchange.interval: the interval that could be held. "
+     "Otherwise 0."},
 };
 // Those of exchanges in which a function decides.
 inline constexpr Figure<exchange::DecisionCounters> decision_figures[] = {

@@ -51,8 +51,8 @@ void add_waits(Families& families, const AgentStatus& status) {
     ++waiting;
     since = std::min(since, stream.lacking_since);
   }
-  families.add("streams_waiting", "Streams whose program has asked for credit that it has not got.", waiting);
-  families.add("stream_longest_wait_seconds", "How long the first of these streams has waited for credit.",
+  families.add("streams_waiting", "Streams that have asked for credit and still wait for it.", waiting);
+  families.add("stream_longest_wait_seconds", "How long the longest-waiting stream has waited for credit.",
                static_cast<double>(status.taken_at - since) / second_ns);
   const auto longest_s = [&](const auto& waits) {
     TimeNs first = status.taken_at;
@@ -61,12 +61,12 @@ void add_waits(Families& families, const AgentStatus& status) {
   };
   families.add("puts_waiting", "Puts that wait for members of their pool.",
                static_cast<double>(status.waiting_puts.count));
-  families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
+  families.add("put_longest_wait_seconds", "How long the longest-waiting put has waited.",
                longest_s(status.waiting_puts.longest));
   families.add("gets_waiting",
-               "Gets and computations that have waited for a second: for objects, the disk, or workers.",
+               "Gets and computations that have waited for at least a second: for objects, the disk, or workers.",
                static_cast<double>(status.waiting_gets.count));
-  families.add("get_longest_wait_seconds", "How long the first of these has waited.",
+  families.add("get_longest_wait_seconds", "How long the longest-waiting get or computation has waited.",
                longest_s(status.waiting_gets.longest));
   std::uint64_t steps = 0;
   double step_waits_s = 0;
@@ -75,7 +75,7 @@ void add_waits(Families& families, const AgentStatus& status) {
     step_waits_s = std::max(step_waits_s, longest_s(of_pool.listed));
   }
   families.add("steps_waiting", "Steps that some ranks have ended and others have not.", steps);
-  families.add("step_longest_wait_seconds", "How long it is since a rank ended the first of these steps.",
+  families.add("step_longest_wait_seconds", "Time since a rank ended the oldest step that still waits for other ranks.",
                step_waits_s);
 }
 
@@ -104,7 +104,7 @@ void add_full_rings(Families& families, const AgentStatus& status) {
   for (const auto& [name, kind] : kinds) {
     const Labels labels{{"ring", std::string(name)}};
     families.add("rings_full", "Rings of programs that are full.", kind.full, labels);
-    families.add("ring_longest_full_seconds", "How long the first of these rings has been full.",
+    families.add("ring_longest_full_seconds", "How long the ring that has been full longest has been full.",
                  kind.full == 0 ? 0 : static_cast<double>(status.taken_at - kind.since) / second_ns, labels);
   }
 }
@@ -126,7 +126,8 @@ void add_jobs(Families& families, const AgentStatus& status) {
     Families::Labels labels{{"job", step.first}};
     if (!step.second.empty()) labels.emplace_back("step", step.second);
     families.add("job_programs", "Programs of a Slurm job that are connected.", sum.programs, labels);
-    families.add("job_pulled_bytes", "Bytes read from those programs.", sum.pulled, std::move(labels));
+    families.add("job_pulled_bytes", "Bytes read from the connected programs of a Slurm job.", sum.pulled,
+                 std::move(labels));
   }
 }
 
@@ -172,7 +173,7 @@ void add_sifts(Families& families, const AgentStatus& status) {
   }
   families.add("sift_pools", "Pools that are sifted, on this agent.", status.sifts.size());
   families.add("sift_track_bytes", "Bytes of tracks on this agent.", track_bytes);
-  families.add("sift_spilled_track_bytes", "Bytes of these that are on disk alone.", spilled_track_bytes);
+  families.add("sift_spilled_track_bytes", "Bytes of tracks on this agent that are only on disk.", spilled_track_bytes);
   add_figures(families, track_file_figures, status.track_files);
   for (std::size_t stage = 0; stage < sums.size(); ++stage)
     add_figures(families, stage_figures, sums[stage], {{"stage", fmt::format("{}", stage)}});

@@ -11,7 +11,7 @@ Actuators::Actuators(loop::Loop& loop, actuator::KeeperProcess keeper) : loop_(l
       keeper_.socket(), EPOLLIN, [this](std::uint32_t, TimeNs now) { on_readable(now); }, loop::Loop::After::sleep);
   if (watched) return;
   is_there_ = false;
-  log(LogLevel::error, "actuators: {}; nothing is set", watched.error().message);
+  log(LogLevel::error, "actuators: {}; functions cannot set them", watched.error().message);
 }
 
 Actuators::~Actuators() {

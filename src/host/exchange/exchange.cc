@@ -268,7 +268,8 @@ Result<std::unique_ptr<ofp_view>> next_view(ofp_exchange& exchange, TimeNs deadl
 Status publish(ofp_exchange& exchange, Bytes record) {
   if (!exchange.publishes) return fail(Error::invalid, "this exchange was opened without publish");
   if (record.size() > exchange.record_bytes)
-    return fail(Error::too_large, "a record of {} bytes, at most {} were said", record.size(), exchange.record_bytes);
+    return fail(Error::too_large, "a record of {} bytes; the exchange was opened with at most {}", record.size(),
+                exchange.record_bytes);
   const TimeNs now = exchange.connection->end.now();
   const std::uint64_t number = ++exchange.published;
   exchange.published_at[number % remembered] = grant_time(exchange.connection->end);

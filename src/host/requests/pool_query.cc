@@ -101,7 +101,8 @@ class NextFrame final : public FrameOperation {
 Result<std::unique_ptr<FrameOperation>> QueryAnswer::next(const std::shared_ptr<QueryAnswer>& answer) {
   OFP_TRY(answer->connection_->here());
   const std::lock_guard lock(answer->mutex_);
-  if (answer->state_ == State::asked) return fail(Error::invalid, "the next frame of this answer is asked for already");
+  if (answer->state_ == State::asked)
+    return fail(Error::invalid, "the next frame of this answer was requested already");
   if (answer->state_ != State::open) return nullptr;
   answer->state_ = State::asked;
   auto made = std::make_unique<NextFrame>(answer, answer->deadline_);
@@ -201,7 +202,7 @@ int ofp_request_query(ofp_request* request, ofp_query** answer, ofp_error* error
     OFP_TRY(required(answer, "answer"));
     *answer = nullptr;
     OFP_ASSIGN(QueryOperation* const asked, ended_as<QueryOperation>(request, "a query"));
-    if (asked->answer == nullptr) return fail(Error::closed, "the request's answer was given already");
+    if (asked->answer == nullptr) return fail(Error::closed, "the request's answer was returned already");
     *answer = new ofp_query{std::move(asked->answer)};
     return {};
   });

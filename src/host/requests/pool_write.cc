@@ -70,7 +70,7 @@ Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_vi
     OFP_ASSIGN(const auto frame, PoolFrame::get(connection, pool, entry.row_key, entry.column_key,
                                                 deadline == never ? -1 : deadline - now));
     if (!frame->arrow())
-      return fail(Error::schema, "object ({}, {}) is plain bytes, no Arrow; a write with arrow_only leaves it out",
+      return fail(Error::schema, "object ({}, {}) is plain bytes, not Arrow; a write with arrow_only leaves it out",
                   entry.row_key, entry.column_key);
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(frame->bytes()));
     OFP_ASSIGN(frame::Schema own, frame::read_schema(frame->bytes(), view));

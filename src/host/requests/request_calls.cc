@@ -57,7 +57,7 @@ int ofp_request_frame(ofp_request* request, ofp_frame** frame, ofp_error* error)
     OFP_TRY(required(frame, "frame"));
     *frame = nullptr;
     OFP_ASSIGN(FrameOperation* const asked, ended_as<FrameOperation>(request, "one for a frame"));
-    if (asked->frame == nullptr && asked->given) return fail(Error::closed, "the request's frame was given already");
+    if (asked->frame == nullptr && asked->given) return fail(Error::closed, "the request's frame was returned already");
     asked->given = true;
     if (asked->frame != nullptr) *frame = new ofp_frame{std::move(asked->frame)};
     return {};

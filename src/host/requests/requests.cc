@@ -250,7 +250,7 @@ void Requests::withdraw(const UnderWayPtr& request) {
     request->callback = nullptr;
     if (!request->over) {
       give_up(*request);
-      end(*request, fail(Error::cancelled, "the request is not wanted any more"));
+      end(*request, fail(Error::cancelled, "the request is no longer wanted"));
     }
   }
   look_once(nullptr);

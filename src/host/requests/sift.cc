@@ -43,7 +43,7 @@ Result<wire::Written> ask_written(Connection& connection, std::uint64_t number, 
     if (!found)
       waited = tl::unexpected(found.error());
     else if (!*found && monotonic_ns() >= deadline)
-      waited = fail(Error::would_block, "the agent did not tell in time how far the write is");
+      waited = fail(Error::would_block, "the agent did not report the progress of the write in time");
   }
   if (!told) {
     connection.end.forget(*ticket);

@@ -144,7 +144,8 @@ TEST_F(ViewCalls, BatchesBeyondTheStagingMemoryAreTooLarge) {
   open(1);
   Batch batch(10'000, 1000);  // all show the same thousand bytes
   EXPECT_EQ(send(batch, 1), OFP_TOO_LARGE);
-  EXPECT_EQ(said(), "'text': without views and runs the batch takes more than 1048576 bytes (staging_bytes_max)");
+  EXPECT_EQ(said(),
+            "'text': with views and runs expanded, the batch takes more than 1048576 bytes (staging_bytes_max)");
   Batch rows(100'001);
   EXPECT_EQ(send(rows, 1), OFP_TOO_LARGE);
   EXPECT_NE(said().find("rows_max 100000"), std::string::npos) << said();

@@ -12,12 +12,11 @@ Status MessagesHere::check(std::uint32_t own, std::uint32_t lanes, std::uint32_t
   if (!has_team_)
     return fail(
         Error::unsupported,
-        "the session of this task is in no team: its program names one as it opens it (ofp_tasks_options.team)");
+        "the session of this task has no team: its program has to name one when it opens it (ofp_tasks_options.team)");
   if (lane >= lanes) return fail(Error::invalid, "lane {}: the team has {} lanes", lane, lanes);
   if (lane != own)
     return fail(Error::unsupported,
-                "this program runs its functions itself, without an agent: lane {} reaches no other than itself, and "
-                "not lane {}",
+                "this program runs its functions itself, without an agent: lane {} can reach only itself, not lane {}",
                 own, lane);
   return {};
 }

@@ -46,7 +46,8 @@ Status check_names(std::span<const ofp_task_input> inputs) {
     const char* const before = i > 0 ? inputs[i - 1].name : nullptr;
     if (before != nullptr && std::string_view(before) == name) continue;  // a piece
     if (!names.insert(name).second)
-      return fail(Error::exists, "two inputs are called \"{}\": pieces of one follow each other", brief(name));
+      return fail(Error::exists, "two inputs are called \"{}\": the pieces of one input have to follow each other",
+                  brief(name));
   }
   if (names.size() > wire::task_inputs_max)
     return fail(Error::too_large, "{} inputs, at most {}", names.size(), wire::task_inputs_max);
@@ -143,8 +144,7 @@ int ofp_tasks_open(ofp_channel* channel, const ofp_tasks_options* options, ofp_t
       return fail(Error::invalid, "lane {} of {}", given.lane, given.lanes);
     const std::string_view team = given.team != nullptr ? given.team : "";
     if (!team.empty() && given.lanes == 0)
-      return fail(Error::invalid, "team \"{}\" without lanes: lane and lanes say which of it this program is",
-                  brief(team));
+      return fail(Error::invalid, "team \"{}\" without a lane: set lane and lanes", brief(team));
     if (team.size() > wire::name_bytes_max)
       return fail(Error::too_large, "a team's name has {} bytes, at most {}", team.size(), wire::name_bytes_max);
     auto made = std::make_unique<ofp_tasks>();

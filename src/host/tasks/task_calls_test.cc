@@ -113,7 +113,7 @@ TEST_F(TaskCalls, WrongRequestsAreNamedAndNotSent) {
   request.function = nullptr;
   refused(OFP_INVALID, "function is NULL");
   request.function = "force";
-  refused(OFP_INVALID, "it is to be \"plug-in/function\"");
+  refused(OFP_INVALID, "expected \"plug-in/function\"");
   request.function = "md/force";
   request.arguments_bytes = 8;
   refused(OFP_INVALID, "arguments is NULL");

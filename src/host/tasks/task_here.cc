@@ -104,7 +104,7 @@ class ContextHere final : public wire::FunctionContext {
     std::vector<std::byte>& bytes = joined_.emplace_back();
     for (const ofp_task_input& piece : pieces) {
       if (piece.version != whole.version || piece.changed_from != 0)
-        return fail(Error::invalid, "input \"{}\" is in pieces: they have the same version, and no changed part",
+        return fail(Error::invalid, "input \"{}\" is in pieces: all need the same version, and no changed part",
                     piece.name);
       const auto* const from = static_cast<const std::byte*>(piece.data);
       if (from != nullptr) bytes.insert(bytes.end(), from, from + piece.bytes);
@@ -165,7 +165,7 @@ PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bo
 Result<ofp_function_pointer> PluginsHere::find(std::string_view name) {
   const std::size_t slash = name.find('/');
   if (slash == std::string_view::npos)
-    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", name);
+    return fail(Error::invalid, "function \"{}\": expected \"plug-in/function\"", name);
   const std::string_view plugin = name.substr(0, slash), function = name.substr(slash + 1);
   auto at = loaded_.find(plugin);
   if (at == loaded_.end()) {
@@ -238,7 +238,7 @@ TasksHere::Task::Task(const ofp_task_request& request, std::vector<std::shared_p
 Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after,
                                              ofp_task* handle) {
   if (request.function == nullptr || std::strchr(request.function, '/') == nullptr)
-    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"",
+    return fail(Error::invalid, "function \"{}\": expected \"plug-in/function\"",
                 request.function != nullptr ? request.function : "");
   for (std::uint32_t i = 0; i < request.inputs_count; ++i)
     if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
@@ -277,7 +277,7 @@ Result<ofp_task*> TasksHere::next() {
   const std::lock_guard lock(mutex_);
   while (ended_.empty() && !waiting_.empty()) run_next();
   if (ended_.empty())
-    return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+    return fail(Error::not_found, "no task of this session is under way, and all finished ones were returned");
   ofp_task* const handle = ended_.front()->handle;
   ended_.pop_front();
   return handle;

@@ -120,7 +120,7 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
   const std::string_view function(request.function);
   const std::size_t slash = function.find('/');
   if (slash == std::string_view::npos)
-    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", function);
+    return fail(Error::invalid, "function \"{}\": expected \"plug-in/function\"", function);
   if (request.arguments_bytes > wire::arguments_bytes_max)
     return fail(Error::too_large, "arguments of {} bytes, at most {}: pass larger data as an input",
                 request.arguments_bytes, wire::arguments_bytes_max);
@@ -177,7 +177,9 @@ Result<TaskSession::PostedPtr> TaskSession::post(const ofp_task_request& request
   const std::lock_guard lock(mutex_);
   if (closed_) return fail(Error::closed, "the session of tasks is closed");
   sweep();
-  if (free_lines_.empty()) return fail(Error::would_block, "as many tasks are under way as the session was opened for");
+  if (free_lines_.empty())
+    return fail(Error::would_block,
+                "as many tasks are under way as the session was opened for (tasks_max): wait for one of them");
   auto task = std::make_shared<Posted>();
   task->line = free_lines_.back();
   std::vector<std::byte> payload;
@@ -275,7 +277,7 @@ Result<ofp_task*> TaskSession::next(TimeNs deadline) {
         return handle;
       }
       if (tickets.empty())
-        return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+        return fail(Error::not_found, "no task of this session is under way, and all finished ones were returned");
     }
     TimeNs until = deadline;
     if (deadline == 0 || end.now() >= deadline) {

@@ -165,15 +165,16 @@ void LocalAgentLink::finish_batch(TimeNs now) {
   const double patience_s = static_cast<double>(reader_->patience_ns()) / second_ns;
   if (!reader_->is_at(*outstanding_)) {
     const Failure why{Error::timeout,
-                      fmt::format("a read of another program of user {} has waited {:.3g} s for pages that the "
-                                  "program or a file system supplies: until it ends, no program of this user is read",
+                      fmt::format("a read of another program of user {} has waited {:.3g} s for pages that the program "
+                                  "or a file system supplies: until that read ends, no memory of this user's programs "
+                                  "is read",
                                   peer_.uid, patience_s)};
     return give_up_batch(why);
   }
   lose(
       {Error::timeout,
        fmt::format("a read of process {} at address {:#x} has waited for {:.3g} s: the program (userfaultfd) or a file "
-                   "system (FUSE, a file server) supplies pages there, and does not",
+                   "system (FUSE, a file server) has to supply pages there, and does not",
                    peer_.pid, outstanding_->reads.address(), patience_s)});
   give_up_batch(why_);
 }

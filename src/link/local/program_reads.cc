@@ -127,7 +127,7 @@ void ProgramReads::read_gathered() {
         left -= std::min<std::uint64_t>(left, call_->to[i].iov_len);
       }
       lost_ = {Error::peer_lost,
-               "the program executed another one, unmapped its channel, or is not the process that connected"};
+               "the program executed another program, unmapped its channel, or is not the process that connected"};
       break;
     }
     if (got <= static_cast<ssize_t>(Witness::bytes)) [[unlikely]] {

@@ -175,7 +175,7 @@ Result<ConnectionEvent> await_event(VerbsConnection& connection, rdma_cm_event_t
     if (left <= 0)
       return fail(
           Error::timeout,
-          "no queue pair with {} came about in time: RDMA packets (RoCE: UDP port 4791) do not get through, or {}",
+          "no queue pair with {} was connected in time: RDMA packets (RoCE: UDP port 4791) do not get through, or {}",
           text_of(to), next_step);
     pollfd look{connection.events->fd, POLLIN, 0};
     (void)poll(&look, 1, static_cast<int>(std::min<TimeNs>(left / millisecond_ns + 1, 1000)));

@@ -43,8 +43,8 @@ struct ComputeService::Copies {
       if (!outputs[i].arrow) continue;
       const auto view = frame::parse_frame(frame.buffer.bytes());
       if (!view)
-        return fail(Error::function_failed, "output \"{}\" is said to be Arrow, and is not: {}", outputs[i].name,
-                    view.error().message);
+        return fail(Error::function_failed, "output \"{}\" is marked as Arrow, but is not Arrow data: {}",
+                    outputs[i].name, view.error().message);
       frame.arrow = true;
       frame.rows = static_cast<std::uint64_t>(view->rows);
     }
@@ -319,7 +319,8 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
 
 Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& outputs) {
   if (!work.what->stores && outputs.size() > 1)
-    return fail(Error::invalid, "{} has made {} outputs, and one can be given back: name keys to put them under",
+    return fail(Error::invalid,
+                "{} has made {} outputs, and only one can be returned: name keys under which to put them",
                 name_of(*work.what), outputs.size());
   std::uint64_t bytes = 0;
   for (const plugin::Output& output : outputs) {
@@ -438,7 +439,7 @@ void ComputeService::cancel_named(ChannelNumber channel, bool of_member, std::ui
     effects.push_back(FailEffect{work.get.channel,
                                  work.get.ticket,
                                  wire::any_reply,
-                                 {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
+                                 {Error::cancelled, fmt::format("{} is no longer wanted", name_of(*work.what))}});
     forget(number, effects);
   }
 }

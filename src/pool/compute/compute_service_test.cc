@@ -279,11 +279,12 @@ TEST_F(ComputeServiceTest, WhatAFunctionMakesIsCheckedBeforeItIsUsed) {
   ask(request());
   ASSERT_NE(call(), nullptr);
   answer_with(output("o", "no Arrow", true));
-  EXPECT_EQ(failure().substr(0, 64), "member a: plugin.f: output \"o\" is said to be Arrow, and is not: ");
+  EXPECT_EQ(failure().substr(0, 74), "member a: plugin.f: output \"o\" is marked as Arrow, but is not Arrow data: ");
   ask(request());
   ASSERT_NE(call(), nullptr);
   answer_with(output("x", "1"), output("y", "2"));
-  EXPECT_EQ(failure(), "member a: plugin.f has made 2 outputs, and one can be given back: name keys to put them under");
+  EXPECT_EQ(failure(),
+            "member a: plugin.f has made 2 outputs, and only one can be returned: name keys under which to put them");
   room_ = false;
   ask(request());
   ASSERT_NE(call(), nullptr);
@@ -405,7 +406,7 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   ask_as_member(8);
   ASSERT_NE(call(), nullptr);
   cancel_as_member(8, false);
-  EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
+  EXPECT_EQ(failure().substr(0, 28), "members of a group belong to");
   cancel_as_member(9, true);  // of nothing
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(service_.counters().calling, 1u);

@@ -44,8 +44,8 @@ void Triggers::on_shown(const std::string& pool, const FrameTable::Keys& keys, c
       trigger.queue.push_back({keys, frame});
     } else if (trigger.counters.dropped++ == 0) {
       log(LogLevel::warning,
-          "pool \"{}\": {}.{} is slower than objects come; it is not called for ({}, {}) and others (trigger.queue is "
-          "{})",
+          "pool \"{}\": objects arrive faster than {}.{} handles them; it is not called for ({}, {}) and others "
+          "(trigger.queue is {})",
           pool, options.plugin, options.function, brief(keys.first), brief(keys.second), options.queue_max);
     }
   }

@@ -67,7 +67,7 @@ class TokenCheck final : public fl::ServerMiddlewareFactory {
     const auto [begin, end] = context.incoming_headers().equal_range("authorization");
     if (begin == end)
       return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated,
-                                 "the call brings no token (authorization: Bearer …)");
+                                 "the call has no token (authorization: Bearer …)");
     const std::lock_guard lock(mutex_);
     if (std::next(begin) != end || !equal_in_constant_time(bytes_of(expected_), bytes_of(begin->second)))
       return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated, "the call's token is not this agent's");
@@ -306,7 +306,7 @@ class Service final : public fl::FlightServerBase {
     if (running_->fetch_add(1) >= static_cast<int>(options_.queries_max)) {
       --*running_;
       return fl::MakeFlightError(fl::FlightStatusCode::Unavailable,
-                                 "as many answers as may be are being read; try again");
+                                 "the limit of answers being read is reached (flight.queries_max); try again");
     }
     FlightCall& asked = *call;
     auto reader = std::make_shared<AnswerReader>(std::move(call), running_, memory_);

@@ -97,7 +97,8 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
   if (const Definition* const known = context_.directory.known(pool);
       known != nullptr && context_.directory.is_elsewhere(*known))
     return fail(Error::unsupported,
-                "pool \"{}\": objects are updated in place in local pools of agents with one loop only (agent.cores)",
+                "pool \"{}\": objects can be updated in place only in local pools of agents with one loop "
+                "(agent.cores)",
                 pool);
   return context_.table.find(pool, row_key, column_key, user);
 }
@@ -284,7 +285,8 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
                             Effects& effects) {
   context_.now = now;
   const auto serve = [&]() -> Status {
-    if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    if (!is_member)
+      return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
     switch (static_cast<EntryKind>(request.kind)) {
       case EntryKind::peer_put:
         return arrivals_.serve_put(channel, request, now, effects);

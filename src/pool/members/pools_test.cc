@@ -109,7 +109,7 @@ TEST_F(PoolsTest, FewerCopiesThanMinCopiesAreNotStored) {
   EXPECT_EQ(failed->status.error().code, Error::timeout);
   EXPECT_EQ(
       failed->status.error().message,
-      "pool \"hash:/p\": object (r, c) is to have min_copies=2 before it is stored, and 1 of its members live: a");
+      "pool \"hash:/p\": object (r, c) needs min_copies=2 before it is stored, and 1 of its members are alive: a");
   // With another member in time it is stored.
   ASSERT_EQ(*put("hash:/p", "s", 64, 10), mover::Stored::later);
   pools_.on_members({"a", "b"}, {}, now_, effects_);

@@ -10,7 +10,7 @@ Result<std::optional<QueryMembers::Spread>> QueryParts::spread(const std::string
   OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
   if (definition == nullptr || !context_.directory.is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
-    return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
+    return fail(Error::not_found, "pool \"{}\": none of its members is alive", definition->text);
   return QueryMembers::Spread{definition->text,
                               Directory::view_of(*definition),
                               definition->members,
@@ -57,10 +57,10 @@ Result<std::vector<QuerySource>> QueryParts::choose_part(const QueryMembers::Par
       const Definition* const definition,
       context_.directory.define_of_member(part.pool, part.owner, part.user, FrameTable::Access::read, now, effects));
   if (Directory::view_of(*definition) != part.view)
-    return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
+    return fail(Error::would_block, "member {} knows {} members of pool \"{}\", which are not the ones that were asked",
                 context_.directory.self(), definition->members.size(), definition->name.name);
   if (rows_come(*definition))
-    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members",
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are being moved between members",
                 context_.directory.self(), definition->name.name);
   auto chosen = context_.table.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};

@@ -75,8 +75,8 @@ Result<const Definition*> Directory::find(std::string_view text, std::optional<u
   if (known == definitions_.end()) return nullptr;
   if (name.has_options && name.options != known->second.name.options) {
     if (!user || !table_.may_use(known->first, *user, Access::read))
-      return fail(Error::exists, "pool \"{}\" is there already, with other options", text);
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
+      return fail(Error::exists, "pool \"{}\" exists already, with other options", text);
+    return fail(Error::exists, "pool \"{}\" exists already, as \"{}\"; leave the options out to use it", text,
                 known->second.text);
   }
   return &known->second;
@@ -107,7 +107,7 @@ Result<Definition*> Directory::define(std::string_view text, uid_t user, Access 
   ++changes_;
   if (is_own(definition)) return &definition;
   if (const Status any = check_members(definition); !any && by == By::program)
-    log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
+    log(LogLevel::warning, "{}; puts into it fail until such a member joins", any.error().message);
   users_.on_pool_made(definition, user, by == By::program, now, effects);
   return &definition;
 }
@@ -145,7 +145,7 @@ std::vector<std::string> Directory::others_of(const Definition& definition) cons
 
 Status Directory::may_be_named(std::string_view text) const {
   if (!text.starts_with("local:") || cores_.size() > 1) return {};
-  return fail(Error::denied, "pool \"{}\" is its own agent's: another member does not name it", brief(text));
+  return fail(Error::denied, "pool \"{}\" is local to its agent: other members cannot use it", brief(text));
 }
 
 std::vector<std::string> Directory::owners(const Definition& definition, std::string_view row) {
@@ -157,9 +157,8 @@ Status Directory::make_room(uid_t user, TimeNs now) {
   if (pools < options_.table.user_pools_max) return {};
   const auto full = [&]() -> Status {
     return fail(Error::too_large,
-                "user {} has {} pools, which is the limit of each user (limits.user_pools_max); one that is empty and "
-                "not in use "
-                "makes room, on several members after all of it was dropped",
+                "user {} has {} pools, which is the limit of each user (limits.user_pools_max); an empty pool that is "
+                "not in use makes room; one on several members does once all of it was dropped",
                 user, pools);
   };
   if (const auto swept = swept_at_.find(user); swept != swept_at_.end() && now < swept->second + sweep_again_ns)

@@ -160,8 +160,8 @@ Status Gathers::add_listed(Gather& gather, const service::Answer& answer, std::u
   if (!listed.more) after = 0;
   if (gather.items.size() >= items_max || of_user >= items_bytes_max)
     status = fail(Error::too_large,
-                  "{} objects, where a listing has at most {}, or keys of {} bytes in all listings of user {}, which "
-                  "have at most {}; ask for fewer by a pattern",
+                  "a listing of {} objects, at most {} are allowed, or keys of {} bytes in all listings of user {}, at "
+                  "most {} are allowed: select fewer objects by a pattern",
                   gather.items.size(), items_max, of_user, gather.user, items_bytes_max);
   return status;
 }

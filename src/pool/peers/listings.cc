@@ -13,7 +13,7 @@ void Listings::ask(const std::string& member, const std::string& pool, const std
                    TimeNs now, Effects& effects) {
   // The group also reports not_found for a member that this agent has not met; such a member may have objects.
   if (!context_.directory.is_alive(member))
-    return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
+    return listed(fail(Error::peer_lost, "member {} is not alive", member), now, effects);
   const std::uint64_t number = context_.numbers.take();
   listings_.emplace(number, Listing{pool, row, {}, std::move(listed)});
   ask_page(number, member, 0, now, effects);

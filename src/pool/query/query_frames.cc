@@ -87,7 +87,7 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
                                                                         arrow::MemoryPool& memory) {
   const auto where = [&] { return fmt::format("object ({}, {})", brief(source.row_key), brief(source.column_key)); };
   if (!source.frame->arrow)
-    return fail(Error::schema, "{} is plain bytes, no Arrow; a query with arrow_only leaves it out", where());
+    return fail(Error::schema, "{} is plain bytes, not Arrow; a query with arrow_only leaves it out", where());
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.use_threads = false;
   options.memory_pool = &memory;

@@ -31,7 +31,7 @@ TEST(QueryLoaded, IsInItsFirstStep) {
   const auto step = run->step({});
   EXPECT_TRUE(is_loaded());
   ASSERT_FALSE(step);
-  EXPECT_NE(step.error().message.find("is plain bytes, no Arrow"), std::string::npos) << step.error().message;
+  EXPECT_NE(step.error().message.find("is plain bytes, not Arrow"), std::string::npos) << step.error().message;
 }
 
 }  // namespace

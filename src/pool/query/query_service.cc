@@ -27,7 +27,7 @@ FrameTable::Get get_of(ChannelNumber channel, std::uint64_t ticket) {
   return get;
 }
 
-Failure time_over() { return {Error::timeout, "the query's time was over before its answer was there"}; }
+Failure time_over() { return {Error::timeout, "the query's deadline passed before its answer was complete"}; }
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
         const auto at = answers_.find(asked.answer & ~wire::answer_flag);
         if (at == answers_.end() || at->second->channel != channel || at->second->part_of != 0 ||
             at->second->member_number != 0 || !at->second->begun)
-          return fail(Error::not_found, "there is no answer {:#x}: it has ended, or its time was over", asked.answer);
+          return fail(Error::not_found, "there is no answer {:#x}: it has ended or timed out", asked.answer);
         return next(*at->second, asked.index, get_of(channel, request.ticket), now, effects);
       }
       case EntryKind::release: {
@@ -94,7 +94,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
       }
       default:
         if (!is_member)
-          return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+          return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
         return on_member_request(channel, request, now, effects);
     }
   };
@@ -119,8 +119,7 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
       OFP_TRY(wire::decode(request.payload, asked));
       const auto at = of_members_.find({channel, asked.number});
       if (at == of_members_.end() || !answers_.at(at->second)->begun)
-        return fail(Error::not_found, "there is no part {} of a query: it has ended, or its time was over",
-                    asked.number);
+        return fail(Error::not_found, "there is no part {} of a query: it has ended or timed out", asked.number);
       FrameTable::Get get = get_of(channel, request.ticket);
       get.of_member = true;
       get.inbox = asked.inbox;
@@ -211,8 +210,7 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
     return fail_answer(
         answer,
         {Error::peer_lost,
-         fmt::format("pool \"{}\": member{} {} went with rows that no other member has; a partial answer "
-                     "leaves them out",
+         fmt::format("pool \"{}\": rows that only member{} {} had are missing; a partial answer leaves them out",
                      answer.pool.substr(0, answer.pool.find('?')), lost.size() == 1 ? "" : "s", fmt::join(lost, ", "))},
         now, effects);
   if (answer.member_number != 0) {
@@ -392,7 +390,7 @@ void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effe
 // It has no reader any more.
 void QueryService::give_up(Answer& answer, TimeNs now, Effects& effects) {
   if (answer.asked)
-    fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
+    fail_answer(answer, {Error::cancelled, "the query is no longer wanted"}, now, effects);
   else
     forget(answer.number, now, effects);
 }

@@ -49,7 +49,7 @@ TEST_F(QueryServiceTest, ATimeThatIsOverEndsItWhetherAJobRunsOrNot) {
   EXPECT_EQ(service_.next_deadline(), 100);
   service_.on_time(100, effects_);  // its first step is running, and sees the stop
   run_jobs();
-  EXPECT_EQ(failure(), "the query's time was over before its answer was there");
+  EXPECT_EQ(failure(), "the query's deadline passed before its answer was complete");
   begin({}, 100);
   run_jobs();
   const std::uint64_t answer = done();

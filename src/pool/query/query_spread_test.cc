@@ -360,7 +360,7 @@ TEST_F(QuerySpreadTest, RowsThatWereLostBeforeItBeganMakeItFailUnlessItLeavesThe
   members_.gone = {"d", "e"};
   begin({}, -1, "hash:/p");
   EXPECT_EQ(failure(),
-            "pool \"hash:/p\": members d, e went with rows that no other member has; a partial answer leaves them out");
+            "pool \"hash:/p\": rows that only members d, e had are missing; a partial answer leaves them out");
   EXPECT_TRUE(members_.asked.empty());
   Query query;
   query.without_lost = true;
@@ -401,7 +401,7 @@ TEST_F(QuerySpreadTest, WhileRowsMoveItIsRetriedUntilItsTimeIsOverAndSaysWhy) {
   tell("a", EntryKind::peer_query, tl::unexpected(moving), deadline - 1);
   EXPECT_TRUE(effects_.empty());
   service_.on_time(deadline, effects_);
-  EXPECT_EQ(failure(), "the query's time was over before its answer was there: member a has rows that move");
+  EXPECT_EQ(failure(), "the query's deadline passed before its answer was complete: member a has rows that move");
 }
 
 TEST_F(QuerySpreadTest, OtherColumnsATimeThatIsOverAndAChannelThatEndsEndItEverywhere) {
@@ -419,7 +419,7 @@ TEST_F(QuerySpreadTest, OtherColumnsATimeThatIsOverAndAChannelThatEndsEndItEvery
   EXPECT_EQ(failure().substr(0, 41), "members a and c answer different columns:");
   begin({}, 100, "hash:/p");
   service_.on_time(100, effects_);
-  EXPECT_EQ(failure(), "the query's time was over before its answer was there");
+  EXPECT_EQ(failure(), "the query's deadline passed before its answer was complete");
   EXPECT_EQ(members_.cancelled, (std::vector<std::string>{"c", "a", "c"}));
   begin({}, -1, "hash:/p");
   service_.on_channel_closed(asker, 0, effects_);
@@ -432,7 +432,7 @@ TEST_F(QuerySpreadTest, APartIsServedToMembersAloneUntilItIsCancelled) {
   const wire::PeerQuery asked{
       1000, 1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
   ask(EntryKind::peer_query, asked, stranger);
-  EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
+  EXPECT_EQ(failure().substr(0, 28), "members of a group belong to");
   is_member_ = true;
   ask(EntryKind::peer_query, asked, stranger);
   auto* const pull = std::get_if<service::PullEffect>(&effects_.back());

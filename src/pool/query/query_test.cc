@@ -344,7 +344,7 @@ TEST_F(QueryTest, FramesOfAnotherSchemaAndPlainBytesAreNamed) {
   bytes->bytes = 100;
   auto run = QueryRun::make({}, {{bytes, "r", "c"}}, limits_, threads_, cache_, 0).value();
   EXPECT_EQ(run->step({}).error().message,
-            "object (r, c) is plain bytes, no Arrow; a query with arrow_only leaves it out");
+            "object (r, c) is plain bytes, not Arrow; a query with arrow_only leaves it out");
   bytes->arrow = true;
   std::memset(bytes->buffer.data(), 0x5A, 100);
   run = QueryRun::make({}, {{bytes, "r", "c"}}, limits_, threads_, cache_, 0).value();

@@ -76,8 +76,7 @@ void Gets::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   for (const std::string& candidate : candidates)
     if (ask_at(number, remote, *definition, candidate, now, effects)) return;
   if (candidates.empty())
-    remote.last = {Error::not_found,
-                   fmt::format("pool \"{}\": no member that lives is one of its members", definition->text)};
+    remote.last = {Error::not_found, fmt::format("pool \"{}\": none of its members is alive", definition->text)};
   if (!remote.waits && ask_any(number, remote, *definition, now, effects)) return;
   if (!wanted_later)
     return begin_last_look(remote, *definition, now) ? ask_next(number, now, effects) : give_up(number, now, effects);
@@ -190,7 +189,7 @@ void Gets::cancel(ChannelNumber channel, const channel::Entry& request, TimeNs n
   if (!wire::decode(request.payload, asked)) return;
   const auto end = [&](const FrameTable::Get& get) {
     PoolContext::refuse(get.channel, get.ticket,
-                        {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more",
+                        {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is no longer wanted",
                                                        brief(get.keys.first), brief(get.keys.second), get.pool)},
                         effects);
   };
@@ -284,7 +283,8 @@ Result<FramePtr> Gets::frame_of(const RemoteGet& remote, const wire::Got& got, B
   context_.counters.remote_bytes += got.length;
   if (got.how == wire::Got::How::delivered) {
     if (!remote.delivered)
-      return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
+      return fail(Error::protocol, "member {} answered that it had delivered an object, but no object came",
+                  remote.owner);
     return remote.delivered;
   }
   if (got.how != wire::Got::How::pushed || got.length > inbox.size())
@@ -529,7 +529,7 @@ Status Gets::serve_cancel(ChannelNumber channel, const channel::Entry& request, 
     if (computes_ != nullptr) computes_->cancel(channel, cancelled.number, effects);
   } else {
     for (const FrameTable::Get& get : context_.table.take_waiting(channel, true, cancelled.number))
-      PoolContext::refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
+      PoolContext::refuse(get.channel, get.ticket, {Error::cancelled, "the object is no longer wanted"}, effects);
   }
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};

@@ -81,7 +81,7 @@ void Moves::on_read(std::uint64_t number, const Version& version, const Result<F
     return context_.due(now);
   }
   log(move.failures == 0 ? LogLevel::warning : LogLevel::debug,
-      "a row that belongs to other members stays here, and is tried again in {} s: {}",
+      "a row could not be moved to its owners, and stays here; the next attempt is in {} s: {}",
       context_.options.move_retry_ns / second_ns, read.error().message);
   // A lost object is not in the table any more; its move then ends in on_time.
   ++move.failures;
@@ -125,7 +125,7 @@ void Moves::on_ended(const Put& put, const Status& status, TimeNs now) {
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner)) left.push_back(owner);
   log(put.failures == 0 ? LogLevel::warning : LogLevel::debug,
-      "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s", put.place.pool,
+      "pool \"{}\": object ({}, {}) could not be moved to {}: {}; the next attempt is in {} s", put.place.pool,
       keys.first, keys.second, fmt::join(left, ", "), status.error().message,
       context_.options.move_retry_ns / second_ns);
   queue_.add(

@@ -125,8 +125,8 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   end_budget_wait(put);
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members",
-                                              context_.directory.text_of(put.place.pool))};
+    put.last = {Error::not_found,
+                fmt::format("pool \"{}\": none of its members is alive", context_.directory.text_of(put.place.pool))};
     put.retry_at = now + context_.options.retry_ns;
   }
   bool is_lost = false;  // an owner of a move: its row was planned anew when the owner died
@@ -172,8 +172,8 @@ bool Puts::has_copies(Put& put) const {
   const PoolOptions& options = context_.directory.known(put.place.pool)->name.options;
   if (put.owners.size() >= options.min_copies) return true;
   put.last = {Error::timeout,
-              fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is stored, and {} of its "
-                          "members live: {}",
+              fmt::format("pool \"{}\": object ({}, {}) needs min_copies={} before it is stored, and {} of its members "
+                          "are alive: {}",
                           put.place.pool, brief(put.place.row_key), brief(put.place.column_key), options.min_copies,
                           put.owners.size(), fmt::join(put.owners, ", "))};
   return false;
@@ -184,7 +184,7 @@ bool Puts::is_pool_known(Put& put) const {
   const auto untold = put.waits() ? untold_.find(put.place.pool) : untold_.end();
   if (untold == untold_.end()) return true;
   put.last = {Error::timeout,
-              fmt::format("pool \"{}\": not all members have answered that they know it", put.place.pool)};
+              fmt::format("pool \"{}\": not all members have confirmed that they know it", put.place.pool)};
   return false;
 }
 

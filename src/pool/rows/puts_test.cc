@@ -122,7 +122,7 @@ TEST_F(PutParts, NothingOfANewPoolIsStoredBeforeAllMembersHaveAnsweredThatTheyKn
   EXPECT_FALSE(stored().has_value());
   now_ += 2 * second_ns;
   const WaitingPut waiting = puts_.waiting(now_).longest.at(0);
-  EXPECT_EQ(waiting.why, "pool \"hash:/p\": not all members have answered that they know it");
+  EXPECT_EQ(waiting.why, "pool \"hash:/p\": not all members have confirmed that they know it");
   EXPECT_EQ(waiting.members, std::vector<std::string>{"c"});
   answer(told.at("c"));
   puts_.on_time(now_, effects_);

@@ -50,8 +50,8 @@ void Repairs::end(const RecordPtr& record, const Status& status, bool again, Tim
   const auto at = lost_.find({record->pool.substr(0, record->pool.find('?')), {record->row, record->column}});
   if (at == lost_.end()) return;
   if (!status)
-    log(LogLevel::warning, "{}: no copy is kept here again{}: {}", record->described(),
-        again ? fmt::format(" yet; it is tried again in {} s", context_.options.move_retry_ns / second_ns) : "",
+    log(LogLevel::warning, "{}: its copy here was not restored{}: {}", record->described(),
+        again ? fmt::format("; the next attempt is in {} s", context_.options.move_retry_ns / second_ns) : "",
         status.error().message);
   if (status || !again)
     lost_.erase(at);
@@ -64,7 +64,7 @@ void Repairs::repair(const RecordPtr& record, const std::string& from, FramePtr 
       record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
   if (context_.table.holds(place.pool, {record->row, record->column}))  // put again meanwhile
     return end(record, {}, false, now);
-  log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
+  log(LogLevel::info, "{}: its copy here is restored from member {}", record->described(), from);
   if (!context_.table.is_durable(place.pool))
     return end(record, versions_.restore(place, std::move(frame), record->id, now, effects), true, now);
   PutId id = record->id;

@@ -59,8 +59,8 @@ void Versions::note_conflict(const Place& place, const PutId& stays, const PutId
   ++context_.counters.conflicts;
   if (++logged_ > logged_max) return;
   log(LogLevel::warning,
-      "pool \"{}\": object ({}, {}) was put on both sides of a partition: put {}.{:016x} stays, {}.{:016x} is given "
-      "up{}",
+      "pool \"{}\": object ({}, {}) was put on both sides of a partition: put {}.{:016x} is kept, put {}.{:016x} is "
+      "discarded{}",
       place.pool, brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
       logged_ == logged_max ? "; further ones are counted only (pool_conflicts_total)" : "");
 }

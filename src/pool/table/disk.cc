@@ -154,7 +154,7 @@ void Disk::note(const Result<RecordPtr>& outcome, TimeNs now) {
   ++counters_.failures;
   rests_until_ = deadline_after(now, rest_ns);
   if (failure_.empty())
-    log(LogLevel::error, "objects stay in memory, and programs are held back where that is full: {}",
+    log(LogLevel::error, "objects stay in memory, and programs are held back when it is full: {}",
         outcome.error().message);
   failure_ = outcome.error().message;
 }

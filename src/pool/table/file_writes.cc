@@ -93,7 +93,8 @@ Status FileWrites::may_write(uid_t user) {
   std::erase_if(hanging_, [](const auto& each) { return each.second.expired(); });
   if (!hanging_.contains(user)) return {};
   return fail(Error::unsupported,
-              "a write of user {} waits for the process that holds its file: until it ends, programs write others",
+              "a write of user {} waits for the process that holds its file: until it ends, the user's programs have "
+              "to write other files themselves",
               user);
 }
 

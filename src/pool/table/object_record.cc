@@ -55,7 +55,7 @@ Result<ObjectRecord> decode_end(Bytes last, std::uint64_t file_bytes) {
   const auto record_bytes = tail.take<std::uint32_t>(), crc = tail.take<std::uint32_t>();
   const auto length = tail.take<std::uint64_t>();
   if (text_of(tail.take_bytes(magic.size())) != magic)
-    return bad("it does not end as a file of an object does: it was cut off, or is another one");
+    return bad("it does not end like a file of an object: it was cut off, or is another file");
   if (length != file_bytes) return bad("{} bytes, its end says {}", file_bytes, length);
   if (record_bytes > last.size() - object_tail_bytes)
     return bad("a record of {} bytes, there is room for {}", record_bytes, last.size() - object_tail_bytes);

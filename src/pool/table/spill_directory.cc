@@ -214,7 +214,8 @@ Result<std::vector<RecordPtr>> SpillDirectory::scan() {
     else if (record.error().code == Error::protocol)
       set_aside(name, record.error().message);
     else if (record.error().code == Error::io)
-      log(LogLevel::error, "{}/{} cannot be read: {}; it stays, its object is missing until a start at which it can",
+      log(LogLevel::error,
+          "{}/{} cannot be read: {}; the file is kept, and its object is missing until a start at which it can be read",
           path_, name, record.error().message);
     else
       return fail(record.error().code, "{}/{}: {}", path_, name, record.error().message);

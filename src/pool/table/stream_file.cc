@@ -73,7 +73,7 @@ Result<std::uint64_t> write_stream(const std::vector<QuerySource>& objects, int 
     OFP_TRY(writer.check());
     const auto& [frame_there, row, column, feed] = objects[i];
     if (!frame_there->arrow)
-      return fail(Error::schema, "object ({}, {}) is plain bytes, no Arrow; a write with arrow_only leaves it out",
+      return fail(Error::schema, "object ({}, {}) is plain bytes, not Arrow; a write with arrow_only leaves it out",
                   brief(row), brief(column));
     OFP_ASSIGN(const service::FramePtr frame, service::in_memory(frame_there));
     loop::JobPool::note_progress();

@@ -31,7 +31,7 @@ Result<Identity> read_identity(const Result<FramePtr>& object, uid_t user) {
   identity.text = reader.take_text();
   if (!reader.done()) return fail(Error::protocol, "{} bytes that do not name a sift pool", bytes.size());
   if (identity.user != user)
-    return fail(Error::denied, "its bytes name user {}, but it belongs to user {}", identity.user, user);
+    return fail(Error::denied, "it names user {}, but belongs to user {}", identity.user, user);
   return identity;
 }
 

@@ -96,8 +96,8 @@ void KeptStore::work(TimeNs now, service::Effects& effects) {
   }
   if (unasked_.empty()) return begin_restore(now, effects);
   if (now >= tell_at_) {
-    log(LogLevel::warning, "pool \"{}\": {} may have objects of this agent: it waits for their answer", options_.name,
-        fmt::join(unasked_, ", "));
+    log(LogLevel::warning, "pool \"{}\": it waits for an answer of {}, which may have objects of this agent",
+        options_.name, fmt::join(unasked_, ", "));
     tell_at_ = never;
   }
   set_due(std::min(tell_at_, deadline_after(now, ask_again_ns)));

@@ -16,7 +16,7 @@ using Work = UnderWay::Work;
 Status FlushRequests::all_live(const SiftPool& pool) const {
   for (const std::string& member : pool.sift->geometry().members())
     if (!std::ranges::binary_search(context_.alive, member))
-      return fail(Error::peer_lost, "pool \"{}\": member {} is away, and a flush is of all members", pool.name, member);
+      return fail(Error::peer_lost, "pool \"{}\": a flush needs all members, and member {} is away", pool.name, member);
   return {};
 }
 

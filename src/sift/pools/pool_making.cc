@@ -23,8 +23,9 @@ Result<SiftPool*> PoolMaking::existing(std::string_view text, uid_t user) const 
   OFP_ASSIGN(SiftPool* const pool, known_.find(text));
   if (pool == nullptr) OFP_TRY(may_make(text));
   if (pool == nullptr && awaited_.has(text))
-    return fail(Error::not_found, "pool \"{}\" waits for more of its members, or for its first rows: {} live",
-                name_in(text), context_.alive.size());
+    return fail(Error::not_found,
+                "pool \"{}\" waits for more of its members, or for its first rows; {} members are alive", name_in(text),
+                context_.alive.size());
   if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(text));
   OFP_TRY(KnownPools::may_use(*pool, user));
   return pool;
@@ -45,7 +46,8 @@ Result<SiftPool*> PoolMaking::define(std::string_view text, uid_t user, service:
   if (meant) return define(meant->first, meant->second, effects);
   OFP_ASSIGN(const Settings settings, parse_settings(text));
   if (settings.samples_ranges)
-    return fail(Error::would_block, "pool \"{}\" waits for its first rows, of which it learns ranges=", name_in(text));
+    return fail(Error::would_block,
+                "pool \"{}\" waits for its first rows, from which it learns ranges=", name_in(text));
   OFP_TRY(all_cores_live(text));
   return make_of(text, settings, context_.alive, user, effects);
 }
@@ -215,7 +217,8 @@ bool PoolMaking::is_unknown_reference(std::string_view text) const {
 
 Result<std::string> PoolMaking::await(std::string_view text, uid_t user, const Failure& why) {
   if (is_unknown_reference(text))
-    return fail(Error::not_found, "there is no pool \"{}\" here, and definition= makes none: name it with its options",
+    return fail(Error::not_found,
+                "there is no pool \"{}\" here, and definition= cannot make it: name it with its options",
                 name_in(text));
   return awaited_.add(text, user, why);
 }

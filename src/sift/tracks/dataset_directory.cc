@@ -60,7 +60,7 @@ Result<DatasetDirectory> DatasetDirectory::open(const std::string& path, Writer 
   for (const std::string& name : names) {
     if (directory.is_left_over(name)) unlinkat(directory.directory_.get(), name.c_str(), 0);
     if (name.starts_with('.') || name.starts_with('_')) continue;  // readers of data sets pass over them
-    return fail(Error::exists, "directory {} has files already, {} among them: name another one", path, name);
+    return fail(Error::exists, "directory {} has files already, such as {}: name another one", path, name);
   }
   return directory;
 }

@@ -163,7 +163,7 @@ bool TrackMemory::on_spilled(std::uint64_t token, Result<FramePtr> unread, TimeN
   rests_until_ = options_.retry_at(failures_++, now);
   if (failure_.empty())
     log(LogLevel::error,
-        "pool '{}': tracks stay in memory, and programs are held back when these have {} bytes (tracks_budget): {}",
+        "pool '{}': tracks stay in memory, and programs are held back when tracks have {} bytes (tracks_budget): {}",
         options_.settings.pool, bytes_max(), unread.error().message);
   failure_ = std::move(unread).error().message;
   return true;

@@ -252,8 +252,8 @@ Status DpdkDevice::start(const std::string& name) {
     return fail_dpdk(name, "rte_eth_dev_info_get", result);
   if (const unsigned queues = std::min(info.max_rx_queues, info.max_tx_queues); queues < cores_)
     return fail(Error::unsupported,
-                "dpdk:{}: it has {} queue{} and tcp.cores = {} takes one for each core: fewer cores, or more queues "
-                "(virtual devices: qpairs={}, queues={})",
+                "dpdk:{}: it has {} queue{} and tcp.cores = {} takes one for each core: use fewer cores, or more "
+                "queues (virtual devices: qpairs={}, queues={})",
                 name, queues, queues == 1 ? "," : "s,", cores_, cores_, cores_);
   driver_ = info.driver_name;
   std::uint16_t mtu = 0;

@@ -5,7 +5,7 @@ namespace offpath::tcp {
 
 Result<std::vector<std::unique_ptr<Port>>> open_dpdk(const DpdkOptions& options) {
   return fail(Error::unsupported,
-              "dpdk:{}: this agent is built without DPDK; build it with -DOFFPATH_DPDK=ON, which takes libdpdk-dev",
+              "dpdk:{}: this agent is built without DPDK; build it with -DOFFPATH_DPDK=ON, which needs libdpdk-dev",
               options.device);
 }
 

@@ -5,7 +5,7 @@ namespace offpath::tcp {
 
 Result<std::vector<std::unique_ptr<Port>>> open_xdp(const XdpOptions& options) {
   return fail(Error::unsupported,
-              "xdp:{}: this agent is built without libxdp; build it with -DOFFPATH_XDP=on, which takes libxdp-dev and "
+              "xdp:{}: this agent is built without libxdp; build it with -DOFFPATH_XDP=on, which needs libxdp-dev and "
               "libbpf-dev, or use the interface without xdp:",
               options.interface);
 }

@@ -68,11 +68,10 @@ int run_main(int argc, char** argv) {
       good = false;
   }
   if (!good || address.empty()) {
-    fmt::print(
-        stderr,
-        "usage: offpath-slow-path --agent unix:/path [--ready]\n"
-        "Does handshakes, ARP, refusals and TIME-WAIT for the agent's TCP, which wants tcp.slow_path = \"host\".\n"
-        "--ready: print a line when it does. The agent may be given by OFFPATH_AGENT.\n");
+    fmt::print(stderr,
+               "usage: offpath-slow-path --agent unix:/path [--ready]\n"
+               "Does handshakes, ARP, refusals and TIME-WAIT for the TCP of an agent with tcp.slow_path = \"host\".\n"
+               "--ready: print a line when it does. The agent may be given by OFFPATH_AGENT.\n");
     return exit_usage;
   }
   stop_on_signals();

@@ -21,8 +21,7 @@ Status check(const TaskOpen& m) {
   if (m.lanes > task_lanes_max || (m.lane != task_any_lane && m.lane >= m.lanes))
     return fail(Error::invalid, "tasks: lane {} of {}", m.lane, m.lanes);
   if (!m.team.empty() && (m.lane == task_any_lane || m.lanes == 0))
-    return fail(Error::invalid, "tasks: the session names team \"{}\" but no lane of it: set lane and lanes",
-                brief(m.team));
+    return fail(Error::invalid, "tasks: team \"{}\" without a lane: set lane and lanes", brief(m.team));
   if (m.plugins.size() > task_plugins_max)
     return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
   for (const TaskPlugin& plugin : m.plugins)
@@ -66,7 +65,7 @@ Result<std::size_t> check_pieces(const std::vector<TaskInput>& inputs) {
       continue;
     }
     if (input.version != inputs[i - 1].version || input.changed_from != 0 || inputs[i - 1].changed_from != 0)
-      return fail(Error::invalid, "input \"{}\" is in pieces: they have the same version, and no changed part",
+      return fail(Error::invalid, "input \"{}\" is in pieces: all need the same version, and no changed part",
                   input.name);
     if (!checked_add(bytes, input.bytes, bytes) || bytes > region_bytes_max)
       return fail(Error::too_large, "input \"{}\" has more than {} bytes", input.name, region_bytes_max);

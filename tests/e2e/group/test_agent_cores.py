@@ -308,8 +308,8 @@ def test_a_killed_core_is_started_anew_and_its_programs_alone_are_told(two: Agen
             return len(now) == 2 and now[1]["answers"] and now[1]["pid"] not in before
 
         assert until(is_back, PATIENCE_S), two.log()
-        assert two.says("ended by signal 9; it is started anew"), two.log()
-        assert until(lambda: "core 1 serves" in two.log().partition("started anew")[2], PATIENCE_S), two.log()
+        assert two.says("ended by signal 9; it is restarted"), two.log()
+        assert until(lambda: "core 1 serves" in two.log().partition("restarted")[2], PATIENCE_S), two.log()
         with contextlib.ExitStack() as again:
             sessions = [again.enter_context(connect(two)) for _ in range(3)]
             assert 1 in map(core_of, sessions)
@@ -348,7 +348,7 @@ def test_rows_on_disk_survive_a_core_and_more_cores(tmp_path: Path) -> None:
             assert first.pool("local:/kept").get(row, timeout=PATIENCE_S)["x"][0].as_py() == number
         assert second is not first
     with cores(tmp_path, 1, *spill) as running:
-        assert running.says("its objects are found with agent.cores = 2 or more")
+        assert running.says("its objects are found only with agent.cores = 2 or more")
 
 
 def test_a_core_that_ends_again_and_again_ends_the_agent(tmp_path: Path) -> None:
@@ -407,8 +407,8 @@ def test_a_second_agent_at_its_address_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--listen", "tcp:127.0.0.1:0"], "agent.listen needs one"),
-        (["--listen", "unix:/run/a.sock", "--pin", "0"], "say agent.pins"),
+        (["--listen", "tcp:127.0.0.1:0"], "add a unix: address to agent.listen"),
+        (["--listen", "unix:/run/a.sock", "--pin", "0"], "set agent.pins instead"),
         (["--listen", "unix:/run/a.sock", "--profile", "bluefield2"], "cannot have agent.profile"),
     ],
 )

@@ -267,5 +267,5 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
         with pytest.raises(offpath.Invalid, match="spill=on or spill=durable"):
             session.stream("s", SCHEMA, rows_max=10, pool="sift:/t?key=id&tracks_budget=1GiB")
         session.stream("s", SCHEMA, rows_max=10, pool="sift:/t?key=id")
-        with pytest.raises(offpath.Exists, match="as long as it exists"):
+        with pytest.raises(offpath.Exists, match="alive when it was made"):
             session.stream("s2", SCHEMA, rows_max=10, pool="sift:/t?key=id&members=other")
