@@ -334,7 +334,7 @@ TEST(SamplerSources, ALogIsFollowedOverItsRotation) {
 
 // Sources with a command. Its program runs in real time, however slow it is. The sampler's time passes as tests say.
 struct CommandSources : TestSources {
-  using TestSources::TestSources;
+  explicit CommandSources(const std::string& root = "") : TestSources(root) {}
   // Steps, `each_ns` apart, until `done`.
   template <class Done>
   bool step_until(const Done& done, TimeNs each_ns = 0) {
