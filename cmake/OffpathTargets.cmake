@@ -229,10 +229,10 @@ function(offpath_test name)
     list(PREPEND arg_LABELS unit)
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 300) # for programs that hang: most take seconds, also on a slow machine that does much else
   endif()
   if(OFFPATH_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3") # as many times slower, and tests run side by side
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6") # as many times slower, and tests run side by side
   endif()
   if(CMAKE_CROSSCOMPILING_EMULATOR)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6")
@@ -308,10 +308,10 @@ function(offpath_fuzzer name)
   if(EXISTS ${folder}/${name}_corpus)
     list(APPEND corpora ${folder}/${name}_corpus)
   endif()
-  math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 60")
+  math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 300") # and the corpora, which are not counted
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -seed=${OFFPATH_FUZZ_SEED}
     -max_len=${arg_MAX_BYTES}
-           -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
+           -timeout=60 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout} ENVIRONMENT "${offpath_sanitizer_environment}")
   add_dependencies(fuzzers ${name})
 endfunction()

@@ -18,7 +18,7 @@
 namespace offpath::actuator {
 namespace {
 
-constexpr TimeNs patience_ns = 20 * second_ns;
+constexpr TimeNs patience_ns = 60 * second_ns;
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -43,13 +43,17 @@ std::vector<Answer> answers_of(KeeperProcess& keeper) {
   return answers.value_or(std::vector<Answer>());
 }
 
-// A process that starts a keeper, has `value` set for `lease_ns`, and does nothing else, with its keeper.
+// A process that starts a keeper and renews a lease of `lease_ns` on `value`. It does nothing else, with its keeper.
 pid_t start_agent(const ActuatorOptions& options, const Roots& roots, std::uint64_t value, TimeNs lease_ns) {
   const pid_t agent = fork();
   if (agent != 0) return agent;
   auto keeper = KeeperProcess::start({options}, roots, {});
-  if (!keeper || !keeper->ask(1, 0, value, boottime_ns() + lease_ns)) _exit(1);
-  for (;;) pause();
+  for (std::uint64_t number = 1; keeper; ++number) {
+    if (!keeper->ask(number, 0, value, boottime_ns() + lease_ns)) _exit(1);
+    poll(nullptr, 0, static_cast<int>(lease_ns / 4 / millisecond_ns));
+    if (!keeper->receive()) _exit(2);
+  }
+  _exit(3);
 }
 
 void kill_and_wait(pid_t agent) {
@@ -95,7 +99,7 @@ TEST_F(OverFiles, SetsWithinBoundsAndSaysWhatIsInForce) {
 }
 
 TEST_F(OverFiles, ALeaseEndsWhileItsAgentIsStopped) {
-  const pid_t agent = start_agent(options_, roots_, 90'000'000, 2 * second_ns);
+  const pid_t agent = start_agent(options_, roots_, 90'000'000, second_ns);
   ASSERT_TRUE(becomes(file_, "90000000"));
   ::kill(agent, SIGSTOP);
   EXPECT_TRUE(becomes(file_, "125000000"));
@@ -147,19 +151,24 @@ TEST_F(OverFiles, WhatAKilledKeeperLeftIsReturnedByTheNext) {
 
 TEST_F(OverFiles, EveryActuatorIsSetAtOnceAndNobodyReadsTheAnswers) {
   std::vector<ActuatorOptions> all;
+  std::vector<std::string> files;
   for (std::size_t i = 0; i < actuators_max; ++i) {
     all.push_back(options_);
     all.back().where = "intel-rapl:" + std::to_string(i);
-    std::filesystem::create_directories(root_ + "/class/powercap/" + all.back().where);
-    std::ofstream(root_ + "/class/powercap/" + all.back().where + "/constraint_0_power_limit_uw") << "125000000\n";
+    const std::string directory = root_ + "/class/powercap/" + all.back().where;
+    std::filesystem::create_directories(directory);
+    files.push_back(directory + "/constraint_0_power_limit_uw");
+    std::ofstream(files.back()) << "125000000\n";
   }
   auto keeper = KeeperProcess::start(all, roots_, {});
   ASSERT_TRUE(keeper);
-  for (std::uint32_t i = 0; i < actuators_max; ++i)
-    ASSERT_TRUE(keeper->ask(i + 1, i, 90'000'000, boottime_ns() + 2 * second_ns)) << i;
-  const std::string last = root_ + "/class/powercap/" + all.back().where + "/constraint_0_power_limit_uw";
-  EXPECT_TRUE(becomes(last, "90000000"));
-  EXPECT_TRUE(becomes(last, "125000000"));  // it does not wait for the agent
+  constexpr std::uint32_t last = actuators_max - 1;
+  for (std::uint32_t i = 0; i < last; ++i)
+    ASSERT_TRUE(keeper->ask(i + 1, i, 90'000'000, boottime_ns() + 100 * second_ns)) << i;
+  EXPECT_TRUE(becomes(files[last - 1], "90000000"));
+  ASSERT_TRUE(keeper->ask(last + 1, last, 90'000'000, boottime_ns() + 2 * second_ns));
+  EXPECT_TRUE(becomes(files[last], "90000000"));
+  EXPECT_TRUE(becomes(files[last], "125000000"));  // it does not wait for the agent
   std::size_t answered = 0;
   while (answered < actuators_max) {
     const std::size_t more = answers_of(*keeper).size();

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "agent/cores/hand_over.h"
+#include "testing/link/emulated.h"
 
 namespace offpath::agent {
 namespace {
@@ -54,7 +55,7 @@ class AcceptorTest : public ::testing::Test {
     std::optional<Result<std::unique_ptr<link::HostLink>>> result;
     std::atomic<bool> done{false};
     std::thread program([&] {
-      result = link::connect(address, options, monotonic_ns() + 5 * second_ns);
+      result = link::connect(address, options, link::soon());
       done = true;
     });
     while (!done) {
@@ -97,7 +98,7 @@ TEST_F(AcceptorTest, AConnectionThatAnotherProcessHasAcceptedIsTakenOver) {
   std::optional<Result<std::unique_ptr<link::HostLink>>> result;
   std::atomic<bool> done{false};
   std::thread program([&] {
-    result = link::connect(other, {}, monotonic_ns() + 5 * second_ns);
+    result = link::connect(other, {}, link::soon());
     done = true;
   });
   while (!done) {

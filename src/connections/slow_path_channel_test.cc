@@ -72,7 +72,7 @@ class SlowPathAgent : public AgentEvents {
   std::thread serving_;
 };
 
-TimeNs soon() { return monotonic_ns() + 10 * second_ns; }
+using link::soon;
 
 TEST(SlowPathChannel, SharesItsMemoryAndWakesBothWays) {
   SlowPathAgent agent(true);

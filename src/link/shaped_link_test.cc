@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "testing/link/emulated.h"
 #include "testing/link/loopback_link.h"
 #include "wire/region.h"
 
@@ -186,7 +187,7 @@ TEST(ShapedAgentLink, WhatIsDoneWakesALoopThatSleeps) {
     else
       link.write(7, std::span(&write, 1));
     pollfd sleeping{link.event_fd(), POLLIN, 0};
-    ASSERT_EQ(::poll(&sleeping, 1, 30'000), 1);
+    ASSERT_EQ(::poll(&sleeping, 1, patience_ms()), 1);
     ASSERT_EQ(link.poll(monotonic_ns(), events), 1u);
     EXPECT_EQ(events[0].token, 7u);
     ASSERT_EQ(::poll(&sleeping, 1, 0), 0);  // and then it is silent again

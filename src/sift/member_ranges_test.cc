@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ctime>
 #include <random>
+
+#include "testing/cpu_time.h"
 
 namespace offpath::sift {
 namespace {
@@ -57,17 +58,9 @@ TEST(MemberRanges, WhatIsNoRangeStays) {
 TEST(MemberRanges, BracesThatBeginNoRangeCostWhatTheyAreLong) {
   const auto cpu_ns = [](std::size_t length) {
     const std::string text(length, '{');
-    std::int64_t least = INT64_MAX;
-    for (int i = 0; i < 5; ++i) {
-      timespec begin{}, end{};
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-      EXPECT_EQ(member_names(text).value(), text);
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-      least = std::min(least, (end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec);
-    }
-    return least;
+    return least_cpu_ns([&] { EXPECT_EQ(member_names(text).value(), text); });
   };
-  const std::int64_t of_short = cpu_ns(20'000);
+  const TimeNs of_short = cpu_ns(20'000);
   EXPECT_LT(cpu_ns(320'000), 64 * of_short);
 }
 

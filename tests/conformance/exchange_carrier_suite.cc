@@ -92,10 +92,10 @@ class Running {
       if (const Status turned = turn(except); !turned) return turned.error().message;
     return {};
   }
-  std::string run_until_all_are_here() {
+  std::string run_until_all_are_here(MemberIndex except = nobody) {
     std::string failed;
     members_.meet_after([&] {
-      if (const Status turned = turn(); !turned && failed.empty()) failed = turned.error().message;
+      if (const Status turned = turn(except); !turned && failed.empty()) failed = turned.error().message;
     });
     return failed;
   }
@@ -241,7 +241,15 @@ std::string a_stopped_member_is_survived(CarrierMembers& members, const std::str
   // Not the last view counts: ranks come to the end of a time one after another, and the member that was stopped may be
   // among the first.
   running.begin_to_count();
-  if (wrong.empty()) wrong = running.run_for(10 * interval_ns, stopped);
+  const auto all_lack_somebody = [&] {
+    return std::ranges::all_of(members.here(), [&](MemberIndex i) { return i == stopped || running.lacked(i) > 0; });
+  };
+  for (const TimeNs until = members.now() + patience_ns; wrong.empty() && !all_lack_somebody();) {
+    if (members.now() >= until) break;
+    if (const Status turned = running.turn(stopped); !turned) wrong = turned.error().message;
+  }
+  // It is stopped until all others have noticed.
+  if (std::string failed = running.run_until_all_are_here(stopped); wrong.empty()) wrong = std::move(failed);
   for (const MemberIndex i : members.here()) {
     if (!wrong.empty() || i == stopped) continue;
     if (!running.view(i))

@@ -278,7 +278,7 @@ TEST_F(DocaLink, AnAgentThatSleepsIsWokenByCompletions) {
     bool done = false;
     while (!done) {
       pollfd look{link_->event_fd(), POLLIN, 0};
-      ASSERT_EQ(::poll(&look, 1, 10'000), 1) << "nothing woke it in round " << round;
+      ASSERT_EQ(::poll(&look, 1, patience_ms()), 1) << "nothing woke it in round " << round;
       done = link_->poll(monotonic_ns(), events) == 1;
     }
     EXPECT_EQ(events[0].token, round);

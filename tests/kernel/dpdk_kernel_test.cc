@@ -123,7 +123,7 @@ TEST_F(DpdkAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
   };
   const std::uint64_t before = device->counters().dropped_in;
   send(of_vlan_5);
-  EXPECT_FALSE(receives(*device, is_experiment));
+  EXPECT_FALSE(receives(*device, is_experiment, false));
   EXPECT_EQ(device->counters().dropped_in, before + 1);
   send(untagged);
   EXPECT_TRUE(receives(*device, is_experiment));

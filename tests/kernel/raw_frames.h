@@ -44,11 +44,11 @@ inline void send_raw_frame(const tcp::MacAddress& to_mac, const std::vector<std:
   RawSender().send(frame);
 }
 
-// Until one that `is_it`, for at most a second.
+// Until one that `is_it`; for a second if none is expected.
 template <class IsIt>
-bool receives(tcp::Port& device, const IsIt& is_it) {
+bool receives(tcp::Port& device, const IsIt& is_it, bool expected = true) {
   std::array<tcp::ReceivedFrame, 64> frames;
-  for (const TimeNs end = monotonic_ns() + second_ns; monotonic_ns() < end;) {
+  for (const TimeNs end = monotonic_ns() + (expected ? 30 : 1) * second_ns; monotonic_ns() < end;) {
     const std::size_t count = device.receive(frames, monotonic_ns());
     for (std::size_t i = 0; i < count; ++i)
       if (is_it(frames[i])) return true;

@@ -21,6 +21,7 @@
 #include "link/address.h"
 #include "link/handshake/handshake.h"
 #include "link/local/sealed_memory.h"
+#include "testing/link/emulated.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/tcp_messages.h"
 
@@ -80,7 +81,7 @@ struct Program {
   explicit Program(const AgentProcess& agent) {
     link::HostOptions options;
     options.name = "program";
-    auto link = link::connect(link::Address::parse(agent.address()).value(), options, monotonic_ns() + 10 * second_ns);
+    auto link = link::connect(link::Address::parse(agent.address()).value(), options, link::soon());
     OFP_ASSERT(link);
     end = std::make_unique<HostEnd>(std::move(*link), options.layout);
     open();
@@ -88,7 +89,7 @@ struct Program {
   // Opens connections again on the same channel.
   void open() {
     sockets.reset();
-    auto opened = Sockets::open(*end, {flows, 256 << 10}, monotonic_ns() + 10 * second_ns);
+    auto opened = Sockets::open(*end, {flows, 256 << 10}, link::soon());
     if (!opened)
       ADD_FAILURE() << opened.error().message;
     else
@@ -106,7 +107,7 @@ struct Program {
   auto patiently(const Call& call) {
     for (auto answer = call();; answer = call()) {
       if (answer || answer.error().code != Error::would_block) return answer;
-      if (const Status waited = sockets->wait(monotonic_ns() + 30 * second_ns); !waited)
+      if (const Status waited = sockets->wait(link::soon()); !waited)
         return decltype(answer)(tl::unexpected(waited.error()));
     }
   }
@@ -114,7 +115,7 @@ struct Program {
   Result<SocketArea::Handle> listen() {
     auto listener = sockets->area().listen(own.port, 8);
     while (listener && !sockets->area().look(*listener)->connected)
-      if (!sockets->wait(monotonic_ns() + 10 * second_ns) && !sockets->area().look(*listener)->connected)
+      if (!sockets->wait(link::soon()) && !sockets->area().look(*listener)->connected)
         return fail(Error::timeout, "no listener");
     return listener;
   }
@@ -221,7 +222,7 @@ TEST_P(ProgramsAndTheKernel, AProcessIsWokenWhenTheAgentKnowsHow) {
   ASSERT_TRUE(program.sockets);
   const auto is_woken = [](int fd) {
     pollfd woken{fd, POLLIN, 0};
-    return ::poll(&woken, 1, 10'000) == 1 && (woken.revents & POLLIN) != 0;
+    return ::poll(&woken, 1, link::patience_ms()) == 1 && (woken.revents & POLLIN) != 0;
   };
   EXPECT_TRUE(is_woken(program.sockets->wake_fd())) << "the first, which had another socket before";
   const auto child = program.sockets->prepare_child();
@@ -234,7 +235,7 @@ TEST_P(ProgramsAndTheKernel, AProcessMayLeaveAWakeUnread) {
   Program program(*agent);
   ASSERT_TRUE(program.sockets);
   pollfd woken{program.sockets->wake_fd(), POLLIN, 0};
-  ASSERT_EQ(::poll(&woken, 1, 10'000), 1);
+  ASSERT_EQ(::poll(&woken, 1, link::patience_ms()), 1);
   std::array<Fd, 4> ends;
   for (std::size_t i = 0; i < ends.size(); i += 2) {
     int pair[2];
@@ -436,7 +437,7 @@ TEST_P(ProgramsAndTheKernel, AWakeOfAConnectionsCoreWakesNoOther) {
   constexpr std::uint64_t rounds = 200;
   std::vector<std::uint64_t> before;
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    const TimeNs deadline = monotonic_ns() + 10 * second_ns;
+    const TimeNs deadline = link::soon();
     while (asleep.value() == 0 && monotonic_ns() < deadline) usleep(100);
     ASSERT_NE(asleep.value(), 0u) << "the core does not sleep";
     if (round == 0) before = sleeps_of(agent->pid(), GetParam());
@@ -462,7 +463,7 @@ TEST_P(ProgramsAndTheKernel, AProgramOfTheVersionBeforeIsToldSo) {
   open.version = wire::tcp_area_version - 1;
   std::vector<std::byte> asked;
   wire::encode(open, asked);
-  const auto answer = program.end->call(wire::EntryKind::tcp_open, asked, monotonic_ns() + 10 * second_ns);
+  const auto answer = program.end->call(wire::EntryKind::tcp_open, asked, link::soon());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Error::version);
   for (const std::uint32_t version : {open.version, wire::tcp_area_version})
@@ -474,7 +475,7 @@ TEST_P(ProgramsAndTheKernel, AProgramLearnsThatItsAgentIsGone) {
   ASSERT_TRUE(program.sockets);
   kill(agent->pid(), SIGKILL);
   Status waited;
-  while (waited) waited = program.sockets->wait(monotonic_ns() + 10 * second_ns);
+  while (waited) waited = program.sockets->wait(link::soon());
   EXPECT_EQ(waited.error().code, Error::peer_lost);
 }
 

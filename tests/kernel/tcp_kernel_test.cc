@@ -175,13 +175,13 @@ TEST_F(TcpAndTheKernel, UnderstandsResetsAndSaysThem) {
 
 TEST_F(TcpAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
   const auto expect_untagged_only = [&](Port& device) {
-    const auto arrives = [&](const auto& after_addresses) {
+    const auto arrives = [&](const auto& after_addresses, bool expected) {
       in_far([&] { send_raw_frame(device.capabilities().mac, after_addresses); });
-      return receives(device, is_experiment);
+      return receives(device, is_experiment, expected);
     };
-    EXPECT_FALSE(arrives(of_vlan_5));
-    EXPECT_TRUE(arrives(untagged));
-    EXPECT_TRUE(arrives(of_a_priority));
+    EXPECT_FALSE(arrives(of_vlan_5, false));
+    EXPECT_TRUE(arrives(untagged, true));
+    EXPECT_TRUE(arrives(of_a_priority, true));
   };
   const auto alone = veth(std::nullopt);
   ASSERT_NE(alone, nullptr);
@@ -219,7 +219,7 @@ TEST_F(TcpAndTheKernel, FramesThatAStackDoesNotReadAreLeftToTheKernel) {
     const MacAddress mac = device.capabilities().mac;
     write_neighbour_frame({false, mac, self, {}, kernel}, mac, group_mac(kernel), own);
     EXPECT_EQ(device.transmit(std::span(&own, 1), monotonic_ns()), 1u);
-    EXPECT_FALSE(receives(device, is_segment));
+    EXPECT_FALSE(receives(device, is_segment, false));
     EXPECT_LE(device.counters().frames_in, 1u);  // the answer to the question
     send(self, protocol_tcp, false);
     EXPECT_TRUE(receives(device, is_segment));
@@ -245,7 +245,7 @@ TEST_F(TcpAndTheKernel, LearnsThatTheKernelHasItsAddress) {
   MemoryOwner owner;
   Stack stack(options, device->capabilities(), *congestion, owner, monotonic_ns());
   Station station(*device, stack);
-  for (const TimeNs end = monotonic_ns() + 10 * second_ns; monotonic_ns() < end && !stack.is_duplicate();)
+  for (const TimeNs end = monotonic_ns() + 60 * second_ns; monotonic_ns() < end && !stack.is_duplicate();)
     if (!station.poll(monotonic_ns())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(stack.is_duplicate());
 }
@@ -258,7 +258,7 @@ TEST_F(TcpAndTheKernel, TellsTheKernelThatAnAddressIsTaken) {
   machine.run({[&] {
     in_far([&] {
       ASSERT_TRUE(run("sysctl -w net.ipv6.conf.far.accept_dad=1 && ip addr add " + address));
-      for (int i = 0; i < 100 && !is_told; ++i) {
+      for (int i = 0; i < 600 && !is_told; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         is_told = run("ip addr show dev far | grep dadfailed");
       }

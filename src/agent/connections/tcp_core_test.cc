@@ -18,6 +18,7 @@
 #include "connections/socket_area.h"
 #include "tcp/port/overheard_port.h"
 #include "tcp/segment/segmentation.h"
+#include "testing/link/emulated.h"
 #include "testing/tcp/family.h"
 #include "testing/tcp/steering.h"
 
@@ -274,10 +275,10 @@ class Program {
   bool ring(std::uint32_t core, std::uint64_t count = 1) const {
     return ::eventfd_write(doorbells_[core - 1]->get(), count) == 0;
   }
-  // Waits until the core sleeps. False: it did not for ten seconds.
+  // Waits until the core sleeps. False: it did not for a long time.
   [[nodiscard]] bool await_sleep(std::uint32_t core) const {
     const std::uint64_t asleep = wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep;
-    const TimeNs deadline = monotonic_ns() + 10 * second_ns;
+    const TimeNs deadline = link::soon();
     while (SleepFlag(mapping_->memory.data() + asleep).value() == 0) {
       if (monotonic_ns() > deadline) return false;
       std::this_thread::yield();
@@ -286,10 +287,10 @@ class Program {
   }
   [[nodiscard]] bool is_woken() const {
     pollfd woken{own_.get(), POLLIN, 0};
-    return ::poll(&woken, 1, 10'000) == 1;
+    return ::poll(&woken, 1, link::patience_ms()) == 1;
   }
 
-  // Waits until an event has arrived. False: nothing woke this program for ten seconds.
+  // Waits until an event has arrived. False: nothing woke this program for a long time.
   bool wait() {
     for (;;) {
       area->take_in();

@@ -27,7 +27,7 @@ class SleepTurnsTest : public testing::Test {
   // A thread that sleeps once. It counts itself among those that looked, or that followed in time.
   std::thread sleeper() {
     return std::thread([this] {
-      const TimeNs deadline = monotonic_ns() + link::patience_ns();
+      const TimeNs deadline = link::soon();
       SleepTurns::Lock lock(mutex);
       const bool looks = turns.sleep(lock, link, deadline);
       EXPECT_TRUE(lock.owns_lock());
@@ -36,7 +36,7 @@ class SleepTurnsTest : public testing::Test {
     });
   }
   void until(const std::function<bool()>& there) {
-    const TimeNs deadline = monotonic_ns() + link::patience_ns();
+    const TimeNs deadline = link::soon();
     while (!there()) {
       ASSERT_LT(monotonic_ns(), deadline);
       std::this_thread::yield();

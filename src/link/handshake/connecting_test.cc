@@ -91,7 +91,7 @@ TEST(Connecting, ToSomethingElseIsAnError) {
   for (const std::string_view answer : {"", "HTTP/1.1 400 Bad Request\r\n\r\n"}) {
     std::thread other([&] {
       pollfd look{agent.listener.get(), POLLIN, 0};
-      ::poll(&look, 1, 10'000);
+      ::poll(&look, 1, patience_ms());
       auto accepted = accept_from(agent.listener.get());
       ASSERT_TRUE(accepted && *accepted);
       ::send(accepted->get(), answer.data(), answer.size(), MSG_NOSIGNAL);

@@ -123,7 +123,7 @@ TEST_F(Network, AnAgentWithoutTheKeyIsNotTrusted) {
   const std::string right = key("right", "the right key of both");
   std::thread impostor([&] {
     pollfd look{agent.listener.get(), POLLIN, 0};
-    ::poll(&look, 1, 10'000);
+    ::poll(&look, 1, patience_ms());
     auto accepted = accept_from(agent.listener.get());
     ControlSocket socket(std::move(*accepted), ControlSocket::Kind::network);
     ASSERT_TRUE(await_frame(socket, soon()));
@@ -281,7 +281,7 @@ TEST_F(Tls, PlainAndEncryptedDoNotMeet) {
     TestAgent::Arrival arrival;
     std::thread serving([&] { arrival = agent.serve(); });
     const auto connected = connect(agent_encrypts ? plain : encrypted,
-                                   {.key_file = shared_key, .tls_ca_file = certificate}, monotonic_ns() + second_ns);
+                                   {.key_file = shared_key, .tls_ca_file = certificate}, soon());
     serving.join();
     EXPECT_FALSE(connected);
     EXPECT_FALSE(arrival.link);

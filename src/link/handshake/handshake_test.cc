@@ -114,7 +114,7 @@ TEST(SlowClient, IsGivenUpAtTheDeadline) {
   TestAgent agent;
   RawClient client(agent);
   pollfd look{agent.listener.get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&look, 1, 10'000), 1);
+  ASSERT_EQ(::poll(&look, 1, patience_ms()), 1);
   auto accepted = accept_from(agent.listener.get());
   ASSERT_TRUE(accepted && *accepted);
   AgentHandshake handshake(std::move(*accepted), agent.address.kind, agent.policy, 1000);
@@ -132,7 +132,7 @@ TEST(TheOwner, MayRefuse) {
   TestAgent agent;
   std::thread serving([&] {
     pollfd look{agent.listener.get(), POLLIN, 0};
-    ::poll(&look, 1, 10'000);
+    ::poll(&look, 1, patience_ms());
     auto accepted = accept_from(agent.listener.get());
     AgentHandshake handshake(std::move(*accepted), agent.address.kind, agent.policy, monotonic_ns());
     while (handshake.advance(monotonic_ns()) == State::pending) {

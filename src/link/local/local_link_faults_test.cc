@@ -90,7 +90,7 @@ TEST(HostKilled, IsNoticedThoughAGrandchildHoldsTheSocket) {
 
   host.kill_now();
   pollfd look{arrival.link->life_fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(::poll(&look, 1, patience_ms()), 1);
   const ReadPiece piece{1, 1, 0, target.data(), 4096};
   arrival.link->read(7, {&piece, 1});
   std::array<LinkEvent, 4> events;
@@ -329,7 +329,7 @@ TEST(AgentKilled, IsNoticedThoughItsChildHoldsTheSocket) {
   std::thread waiting([&] { (*host)->wait(soon()); });
   agent.kill_now();
   waiting.join();
-  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(::poll(&look, 1, patience_ms()), 1);
   EXPECT_EQ((*host)->look().error().code, Error::peer_lost);
   EXPECT_EQ((*host)->take_descriptor(1, soon()).error().code, Error::peer_lost);
   (*host)->wake();

@@ -206,7 +206,7 @@ TEST_F(LocalLink, WakesBothWays) {
   pollfd look{host->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&look, 1, 0), 0);
   there->wake();
-  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(::poll(&look, 1, patience_ms()), 1);
   host->wait(soon());
   EXPECT_TRUE(host->look());
   EXPECT_EQ(::poll(&look, 1, 0), 0);
@@ -221,7 +221,7 @@ TEST_F(LocalLink, EachWakeIsAnEdge) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 0);
     host->wake();
-    ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, 10'000), 1);
+    ASSERT_EQ(epoll_wait(epoll.get(), &event, 1, patience_ms()), 1);
   }
   there->on_wake();
   await_kind(*there, LinkEvent::Kind::woken);
@@ -285,7 +285,7 @@ TEST_F(LocalLink, DescriptorsThatWaitAreSentWhenTheProgramReadsAgain) {
   EXPECT_FALSE(has_life_event(0)) << "the socket is full";
   for (std::uint64_t ticket = 0; ticket < 700; ++ticket) {
     auto taken = host->take_descriptor(ticket, monotonic_ns());
-    while (!taken && has_life_event(10'000)) {
+    while (!taken && has_life_event(patience_ms())) {
       there->on_readable();
       there->poll(monotonic_ns(), events);
       taken = host->take_descriptor(ticket, monotonic_ns());

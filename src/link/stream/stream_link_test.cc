@@ -249,7 +249,7 @@ TEST_P(StreamLink, WakesBothWays) {
   pollfd look{host->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&look, 1, 0), 0);
   there->wake();
-  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(::poll(&look, 1, patience_ms()), 1);
   host->wait(soon());
   EXPECT_TRUE(host->look());
   EXPECT_EQ(::poll(&look, 1, 0), 0);
@@ -309,7 +309,7 @@ TEST_P(StreamLink, ASleepingLoopHearsOfEverything) {
     for (std::size_t i = 0; i < count; ++i) done = done || events[i].kind == LinkEvent::Kind::read_done;
     if (done) break;
     pollfd look{there->event_fd(), POLLIN, 0};
-    ASSERT_EQ(::poll(&look, 1, 10'000), 1);
+    ASSERT_EQ(::poll(&look, 1, patience_ms()), 1);
   }
 }
 
@@ -334,7 +334,7 @@ TEST_P(StreamLink, ClosingTellsTheOtherEnd) {
 TEST_P(StreamLink, AgentClosingTellsTheHost) {
   there->close();
   pollfd look{host->event_fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&look, 1, 10'000), 1);
+  EXPECT_EQ(::poll(&look, 1, patience_ms()), 1);
   EXPECT_EQ(host->look().error().code, Error::peer_lost);
   EXPECT_EQ(::poll(&look, 1, 0), 1);
   auto memory = host->allocate(4096);
@@ -404,7 +404,7 @@ class StreamLinkOfSilence : public StreamLink {
     ASSERT_EQ(found, 2);
   }
   void await_loss() {
-    for (const TimeNs until = monotonic_ns() + 30 * second_ns; host->look() && monotonic_ns() < until;)
+    for (const TimeNs until = soon(); host->look() && monotonic_ns() < until;)
       host->wait(monotonic_ns() + 100 * millisecond_ns);
     const Status lost = host->look();
     ASSERT_FALSE(lost);
@@ -477,6 +477,12 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
   auto threads = StreamThreads::create();
   ASSERT_TRUE(threads);
   const HostOptions options{.name = "simulation", .key_file = key, .stream_threads = *threads};
+  // One that was begun while others waited for a core ends when it has had nothing to do for a while.
+  const auto shrink_to = [&](unsigned count) {
+    for (const TimeNs until = soon(); (*threads)->alive() > count && monotonic_ns() < until;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return (*threads)->alive() <= count;
+  };
   std::vector<std::unique_ptr<HostLink>> hosts;
   std::vector<std::unique_ptr<AgentLink>> agents;
   for (std::size_t i = 0; i < links; ++i) {
@@ -487,14 +493,15 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
     agents.push_back(std::move(arrival.link));
     agents.back()->on_readable();
   }
-  EXPECT_LE((*threads)->alive(), 4u);
+  EXPECT_LT((*threads)->alive(), links / 2);
+  EXPECT_TRUE(shrink_to(4)) << (*threads)->alive();
   const auto read_from = [&](std::size_t at, MutableBytes to) {
     const ReadPiece piece{wire::channel_segment, 0, 0, to.data(), to.size()};
     agents[at]->read(at, {&piece, 1});
   };
   const auto finished = [&](std::size_t at) {
     std::array<LinkEvent, 4> events;
-    for (const TimeNs until = monotonic_ns() + 10 * second_ns; monotonic_ns() < until;) {
+    for (const TimeNs until = soon(); monotonic_ns() < until;) {
       agents[at]->on_readable();
       if (agents[at]->poll(monotonic_ns(), events) == 0) continue;
       return events[0].kind == LinkEvent::Kind::read_done && events[0].status.has_value();
@@ -513,10 +520,11 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
       EXPECT_EQ(bytes[8], hosts[at]->channel_memory()[8]);
     }
   }
-  EXPECT_LE((*threads)->alive(), 5u);
+  EXPECT_LT((*threads)->alive(), links / 2);
+  EXPECT_TRUE(shrink_to(5)) << (*threads)->alive();
   // The end of one is its own.
   agents[1]->close();
-  const TimeNs until = monotonic_ns() + 10 * second_ns;
+  const TimeNs until = soon();
   while (hosts[1]->look() && monotonic_ns() < until) hosts[1]->wait(monotonic_ns() + millisecond_ns);
   EXPECT_FALSE(hosts[1]->look());
   std::array<std::byte, 64> bytes{};

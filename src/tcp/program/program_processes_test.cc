@@ -179,7 +179,7 @@ TEST_F(Processes, OneThatIsKilledWhileItWakesAnotherLeavesNobodyAsleep) {
   const auto child = child_of(client);
   const channel::SleepWord word = client.area->sleep_word(near);
   for (const bool is_told : {true, false}) {
-    const timespec until{monotonic_ns() / second_ns + 20, 0};
+    const timespec until{monotonic_ns() / second_ns + 60, 0};
     const auto before = word.begin();
     auto sleeper = std::async(std::launch::async, [&] { return word.sleep(before, &until); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -332,16 +332,21 @@ TEST(SamplerSources, ALogIsFollowedOverItsRotation) {
   EXPECT_EQ(sources.u64("took"), 5u);
 }
 
-// Steps a command's source in real time until `done`, for at most ten seconds.
-template <class Done>
-bool step_until(TestSources& sources, Done done) {
-  for (const TimeNs end = monotonic_ns() + 10 * second_ns; monotonic_ns() < end;) {
-    ofs_sources_read(&sources.all, monotonic_ns());
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+// Sources with a command. Its program runs in real time, however slow it is. The sampler's time passes as tests say.
+struct CommandSources : TestSources {
+  explicit CommandSources(const std::string& root = "") : TestSources(root) {}
+  // Steps, `each_ns` apart, until `done`.
+  template <class Done>
+  bool step_until(const Done& done, TimeNs each_ns = 0) {
+    for (const TimeNs end = monotonic_ns() + 60 * second_ns; monotonic_ns() < end; now += each_ns) {
+      ofs_sources_read(&all, now);
+      if (done()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
   }
-  return false;
-}
+  TimeNs now = second_ns;
+};
 
 ofs_source_options shell_source(const char* script, const char* field) {
   ofs_source_options options{};
@@ -354,22 +359,22 @@ ofs_source_options shell_source(const char* script, const char* field) {
 }
 
 TEST(SamplerCommand, ItsOutputIsRead) {
-  TestSources sources;
+  CommandSources sources;
   auto options = shell_source("echo ignored; echo power 215 W", "power");
   options.pattern = "power {}";
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options)) << sources.all.why;
-  EXPECT_TRUE(step_until(sources, [&] { return sources.u64("power") == 215; }));
+  EXPECT_TRUE(sources.step_until([&] { return sources.u64("power") == 215; }));
 }
 
 TEST(SamplerCommand, ItInheritsNoDescriptorOfThisProcess) {
   const TestDirectory directory;
   const Fd inherited(::fcntl(Fd(::open(directory.path().c_str(), O_RDONLY | O_CLOEXEC)).get(), F_DUPFD, 100));
   ASSERT_GE(inherited.get(), 100);
-  TestSources sources;
+  CommandSources sources;
   const std::string script = fmt::format("test -e /proc/$$/fd/{}; echo $?", inherited.get());
   auto options = shell_source(script.c_str(), "is_closed");
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options)) << sources.all.why;
-  ASSERT_TRUE(step_until(sources, [&] { return sources.has("is_closed"); }));
+  ASSERT_TRUE(sources.step_until([&] { return sources.has("is_closed"); }));
   EXPECT_EQ(sources.u64("is_closed"), 1u);
 }
 
@@ -377,18 +382,19 @@ TEST(SamplerCommand, OneThatHangsIsKilledWithItsChildren) {
   const TestDirectory directory;
   const std::string pid_file = directory.path() + "/pid";
   const std::string script = fmt::format("sleep 1000 & echo $! > {}; echo 1; wait", pid_file);
-  TestSources sources;
+  CommandSources sources;
   auto options = shell_source(script.c_str(), "never");
   options.time_limit_ns = 100 * millisecond_ns;
   options.interval_ns = 1000 * second_ns;
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options));
-  ASSERT_TRUE(
-      step_until(sources, [&] { return sources.all.commands[0]->kills == 1 && sources.all.commands[0]->pid == 0; }));
-  EXPECT_FALSE(sources.has("never")) << "what it said before counts only if it ends";
   pid_t child = 0;
-  std::ifstream(pid_file) >> child;
-  ASSERT_GT(child, 0);
-  EXPECT_TRUE(step_until(sources, [&] {
+  ASSERT_TRUE(sources.step_until([&] { return (std::ifstream(pid_file) >> child) && child > 0; }));
+  EXPECT_EQ(sources.all.commands[0]->kills, 0u) << "its time is not over";
+  sources.now += options.time_limit_ns;
+  ASSERT_TRUE(
+      sources.step_until([&] { return sources.all.commands[0]->kills == 1 && sources.all.commands[0]->pid == 0; }));
+  EXPECT_FALSE(sources.has("never")) << "what it said before counts only if it ends";
+  EXPECT_TRUE(sources.step_until([&] {
     std::string state, line;
     std::ifstream status(fmt::format("/proc/{}/status", child));
     while (std::getline(status, line))
@@ -403,16 +409,16 @@ TEST(SamplerCommand, OrphansThatLeftItsGroupAreKilledToo) {
   const std::string script =
       fmt::format("setsid sh -c 'echo $$ > {}; exec sleep 1000' & while [ ! -s {} ]; do sleep 0.01; done; echo 1",
                   pid_file, pid_file);
-  TestSources sources;
+  CommandSources sources;
   auto options = shell_source(script.c_str(), "one");
   options.interval_ns = 1000 * second_ns;
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options));
   ofs_adopt_orphans();
-  EXPECT_TRUE(step_until(sources, [&] { return sources.u64("one") == 1; }));
+  EXPECT_TRUE(sources.step_until([&] { return sources.u64("one") == 1; }));
   pid_t child = 0;
   std::ifstream(pid_file) >> child;
   ASSERT_GT(child, 0);
-  EXPECT_TRUE(step_until(sources, [&] {
+  EXPECT_TRUE(sources.step_until([&] {
     ofs_kill_orphans(sources.all.commands, sources.all.command_count);
     return ::kill(child, 0) != 0;
   }));
@@ -423,13 +429,14 @@ TEST(SamplerCommand, ItsValuesDoNotOutliveIt) {
   const TestDirectory directory;
   directory.write("/go", "");
   const std::string script = fmt::format("test -e {0}/go && rm {0}/go && echo 7", directory.path());
-  TestSources sources;
+  CommandSources sources;
   auto options = shell_source(script.c_str(), "seven");
   options.time_limit_ns = 50 * millisecond_ns;
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options));
-  ASSERT_TRUE(step_until(sources, [&] { return sources.u64("seven") == 7; }));
-  EXPECT_TRUE(step_until(sources, [&] { return !sources.has("seven"); }));
-  EXPECT_GT(sources.all.commands[0]->failures, 0u);
+  ASSERT_TRUE(sources.step_until([&] { return sources.u64("seven") == 7; }));
+  sources.now += options.interval_ns;
+  EXPECT_TRUE(sources.step_until([&] { return sources.all.commands[0]->failures > 0; }));
+  EXPECT_TRUE(sources.step_until([&] { return !sources.has("seven"); }, 10 * millisecond_ns));
 }
 
 // Programs of these names, before those of the machine.
@@ -459,7 +466,7 @@ TEST(SamplerCommand, GpusAreAskedByTheProgramOfTheirDriver) {
   const TestDirectory directory;
   for (const char* gpu : {"0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0"})
     directory.write(fmt::format("/proc/driver/nvidia/gpus/{}/information", gpu), "Model: NVIDIA A100\n");
-  TestSources sources(directory.path());
+  CommandSources sources(directory.path());
   ofs_source_options options{};
   options.set = "nvidia";
   options.interval_ns = 20 * millisecond_ns;
@@ -467,7 +474,7 @@ TEST(SamplerCommand, GpusAreAskedByTheProgramOfTheirDriver) {
   ASSERT_EQ(sources.all.command_count, 1u);
   EXPECT_EQ(sources.all.commands[0]->interval_ns, 20 * millisecond_ns);
   EXPECT_EQ(sources.all.field_count, 21u);
-  ASSERT_TRUE(step_until(sources, [&] { return sources.has("gpu_power_watts{gpu=\"0\"}"); }));
+  ASSERT_TRUE(sources.step_until([&] { return sources.has("gpu_power_watts{gpu=\"0\"}"); }));
   EXPECT_DOUBLE_EQ(sources.f64("gpu_power_watts{gpu=\"0\"}"), 71.63);
   EXPECT_DOUBLE_EQ(sources.f64("gpu_busy_ratio{gpu=\"0\"}"), 0.12);
   EXPECT_EQ(sources.u64("gpu_memory_used_bytes{gpu=\"0\"}"), 1ull << 30);
@@ -490,10 +497,10 @@ TEST(SamplerCommand, TheBoardIsAskedForItsPower) {
                  "echo '    Average power reading over sample period:      205 Watts'\n");
   const TestDirectory directory;
   directory.write("/dev/ipmi0", "");
-  TestSources sources(directory.path());
+  CommandSources sources(directory.path());
   ASSERT_TRUE(ofs_add_set(&sources.all, "ipmi")) << sources.all.why;
   EXPECT_EQ(sources.all.command_count, 1u) << "one answer has both";
-  ASSERT_TRUE(step_until(sources, [&] { return sources.has("board_power_watts"); }));
+  ASSERT_TRUE(sources.step_until([&] { return sources.has("board_power_watts"); }));
   EXPECT_DOUBLE_EQ(sources.f64("board_power_watts"), 220);
   EXPECT_DOUBLE_EQ(sources.f64("board_power_mean_watts"), 205);
   EXPECT_EQ(sources.all.field_count, 2u);
@@ -501,7 +508,7 @@ TEST(SamplerCommand, TheBoardIsAskedForItsPower) {
 
 TEST(SamplerCommand, WithoutSuchADeviceNoProgramIsStarted) {
   const TestDirectory directory;
-  TestSources sources(directory.path());
+  CommandSources sources(directory.path());
   for (const char* set : {"nvidia", "ipmi"}) {
     EXPECT_TRUE(ofs_set_runs_program(set));
     ASSERT_TRUE(ofs_add_set(&sources.all, set)) << sources.all.why;
@@ -512,13 +519,13 @@ TEST(SamplerCommand, WithoutSuchADeviceNoProgramIsStarted) {
 }
 
 TEST(SamplerCommand, OneThatIsNotThereFailsAndNothingElse) {
-  TestSources sources;
+  CommandSources sources;
   ofs_source_options options{};
   options.command[0] = "/nonexistent/program";
   options.fields[0] = "none";
   options.interval_ns = millisecond_ns;
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options));
-  EXPECT_TRUE(step_until(sources, [&] { return sources.all.commands[0]->failures > 2; }));
+  EXPECT_TRUE(sources.step_until([&] { return sources.all.commands[0]->failures > 2; }, options.interval_ns));
   EXPECT_FALSE(sources.has("none"));
 }
 

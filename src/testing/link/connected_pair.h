@@ -80,10 +80,10 @@ class TestAgent {
   }
 
   // Waits for one client and serves its handshake.
-  Arrival serve(TimeNs wait_ns = 10 * second_ns) {
+  Arrival serve() {
     Arrival arrival;
     pollfd look{listener.get(), POLLIN, 0};
-    if (::poll(&look, 1, static_cast<int>(wait_ns / millisecond_ns)) != 1) return arrival;
+    if (::poll(&look, 1, patience_ms()) != 1) return arrival;
     auto accepted = accept_from(listener.get());
     OFP_ASSERT(accepted && *accepted);
     AgentHandshake handshake(std::move(*accepted), address.kind, policy, monotonic_ns());
@@ -122,7 +122,7 @@ class TestAgent {
       // any.
       while (arrival.link && !connected) arrival.link->poll(monotonic_ns(), {});
     });
-    auto host = connect(address, options, monotonic_ns() + 10 * second_ns);
+    auto host = connect(address, options, soon());
     connected = true;
     agent.join();
     return {std::move(host), std::move(arrival)};
@@ -158,7 +158,7 @@ class ConnectedPair {
     Status announced;
     std::atomic<bool> done = false;
     std::thread program([&] {
-      announced = host->announce_segment(segment, memory, monotonic_ns() + 10 * second_ns);
+      announced = host->announce_segment(segment, memory, soon());
       done = true;
     });
     while (!done) {
@@ -176,8 +176,6 @@ class ConnectedPair {
   wire::Hello hello;
 };
 
-inline TimeNs soon() { return monotonic_ns() + patience_ns(); }
-
 // Both ends of a control connection.
 struct Sockets {
   ControlSocket host, agent;
@@ -191,7 +189,7 @@ inline Sockets connect_sockets(Address address) {
   auto host = dial(address, soon());
   OFP_ASSERT(host);
   pollfd look{listener->get(), POLLIN, 0};
-  OFP_ASSERT(::poll(&look, 1, 10'000) == 1);
+  OFP_ASSERT(::poll(&look, 1, patience_ms()) == 1);
   auto agent = accept_from(listener->get());
   OFP_ASSERT(agent && *agent);
   return {ControlSocket(std::move(*host), ControlSocket::Kind::network),

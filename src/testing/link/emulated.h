@@ -13,8 +13,10 @@ namespace offpath::link {
 // Set by CMake when it starts the tests in an emulator. Not detected by trying, because a kernel that refuses the call
 // has to fail the test.
 inline bool emulated() { return std::getenv("OFFPATH_EMULATED") != nullptr; }
-// Longer than anything takes that a test waits for.
-inline TimeNs patience_ns() { return (emulated() ? 60 : 10) * second_ns; }
+// Longer than anything takes that a test waits for, also under a sanitizer on a machine that does much else.
+inline TimeNs patience_ns() { return 60 * second_ns; }
+inline int patience_ms() { return static_cast<int>(patience_ns() / millisecond_ns); }
+inline TimeNs soon() { return monotonic_ns() + patience_ns(); }
 
 }  // namespace offpath::link
 

@@ -34,8 +34,8 @@ std::pair<Fd, Fd> pair_of_sockets() {
 // A test fails, instead of waiting endlessly, if the expected event does not come.
 void wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& served, std::string_view what,
               const auto& there) {
-  if (!served.wait_for(lock, std::chrono::seconds(30), there))
-    throw std::runtime_error(fmt::format("waited 30 s for {}", what));
+  if (!served.wait_for(lock, std::chrono::seconds(60), there))
+    throw std::runtime_error(fmt::format("waited 60 s for {}", what));
 }
 
 }  // namespace
