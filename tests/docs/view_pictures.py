@@ -96,7 +96,7 @@ def draw(folder: Path) -> None:
             picture = folder / f"view-{colours}.png"
             profile = Path(ends.enter_context(tempfile.TemporaryDirectory()))
             options = [*FIRST_SECONDS, "--hide-scrollbars", f"--window-size={SIZE}", f"--screenshot={picture}"]
-            subprocess.run([*browser(profile, *options, colours=colours), server.url], check=True, timeout=120,
+            subprocess.run([*browser(profile, *options, colours=colours), server.url], check=True, timeout=300,
                            stderr=subprocess.DEVNULL)  # fmt: skip
             print(picture)
 

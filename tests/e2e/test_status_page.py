@@ -54,7 +54,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 def page(group: Group, name: str, profile: Path) -> str:
     """The document some seconds after it was loaded, by the browser's clock."""
     command = [*browser(profile, *FIRST_SECONDS, "--dump-dom"), group.running[name].ready["http"]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def cells(document: str, table: str) -> str:
@@ -203,7 +203,7 @@ def measured_page(agent: str) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            with urllib.request.urlopen(agent.rstrip("/") + self.path, timeout=10) as answer:
+            with urllib.request.urlopen(agent.rstrip("/") + self.path, timeout=60) as answer:
                 body, kind = answer.read(), answer.headers["Content-Type"]
             if self.path == "/":
                 assert b"</body>" in body
@@ -239,7 +239,7 @@ def test_nothing_runs_over_the_edge_of_the_screen(group: Group, tmp_path: Path, 
         with measured_page(group.running["a"].ready["http"]) as address:
             options = [*FIRST_SECONDS, "--dump-dom", f"--window-size={width},900"]
             command = [*browser(tmp_path / "browser", *options), address]
-            document = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+            document = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     found = re.search(r'<pre id="measured">(.*?)</pre>', document)
     assert found, document[-2000:]
     measured = json.loads(html.unescape(found[1]))

@@ -206,7 +206,7 @@ def test_gauges_of_programs_are_listed(viewed: Viewed) -> None:
 def drawn(viewed: Viewed, tmp_path: Path, runs: tuple[str, ...] = FIRST_SECONDS, colours: str = "light") -> str:
     """The page after its first seconds. Fails if the browser's console says anything."""
     command = browser(tmp_path / "browser", "--enable-logging=stderr", *runs, "--dump-dom", colours=colours)
-    done = subprocess.run([*command, viewed.server.url], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([*command, viewed.server.url], capture_output=True, text=True, timeout=300, check=True)
     assert "CONSOLE" not in done.stderr, done.stderr
     return done.stdout
 
