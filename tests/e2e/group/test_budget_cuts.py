@@ -98,6 +98,7 @@ class Limits:
                 return one
 
     def _watch(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # the agents need the processors more
         while not self._over.is_set() and not self.above:
             limits = self.now()
             self.looks += 1
