@@ -365,7 +365,7 @@ def test_a_put_that_waits_for_members_names_them(tmp_path: Path, capfd: pytest.C
             assert group.running["a"].says('pool "hash:/p": a put of (step7, ) has waited')
             command = [sys.executable, "-m", "offpath", "status", "--http", group.running["a"].ready["http"]]
             wide = {**os.environ, "COLUMNS": "200"}
-            shown = subprocess.run(command, capture_output=True, text=True, env=wide, timeout=30, check=True).stdout
+            shown = subprocess.run(command, capture_output=True, text=True, env=wide, timeout=60, check=True).stdout
             assert "put of (step7, ) into hash:/p" in shown and "members b: " in shown
             waiting = threading.Thread(target=lambda: session.pool("hash:/p?members=b").put(b"y", "step8"))
             waiting.start()
