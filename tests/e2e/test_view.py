@@ -59,7 +59,7 @@ class Viewed:
         return table
 
     def get(self, path: str, method: str = "GET", token: str | None = None, **headers: str) -> tuple[int, Any, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         connection.request(method, f"/{self.server.token if token is None else token}/{path}", headers=headers)
         answer = connection.getresponse()
         body = answer.read()
@@ -392,7 +392,7 @@ def test_streams_that_wait_for_memory_are_counted(tmp_path: Path) -> None:
         assert (told()["waiting"], told()["longest_wait_s"]) == (0, 0)
         with pytest.raises(offpath.Timeout):
             for step in range(20):
-                stream.send({"v": values}, f"step{step}", timeout=0.1)
+                stream.send({"v": values}, f"step{step}", timeout=1.0)
         with pytest.raises(offpath.WouldBlock):  # and the memory stays asked for
             stream.send({"v": values}, "next", wait=False)
         assert until(lambda: told()["waiting"] == 1)
