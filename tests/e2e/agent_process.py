@@ -141,7 +141,7 @@ def pages_of(directory: Path) -> dict[str, Any]:
     """The status of the agent whose pages are at http.sock there, as it was at most a tenth of a second ago."""
     # Once more if its loops are too busy to answer.
     url = ["curl", "--silent", "--fail", "--retry", "5", "--unix-socket", f"{directory}/http.sock"]
-    asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=60, check=True)
+    asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=120, check=True)
     status: dict[str, Any] = json.loads(asked.stdout)
     return status
 
