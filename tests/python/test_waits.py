@@ -87,7 +87,7 @@ def test_thousands_of_short_waits_of_asyncio_for_an_object_cost_no_channel(sessi
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.wrap_future(pool.want("never")), SLICE_S)
         pool.put(b"here", "late")
-        return (await asyncio.wait_for(wanted, 10)).buffer().to_pybytes()
+        return (await asyncio.wait_for(wanted, 60)).buffer().to_pybytes()
 
     assert asyncio.run(wait()) == b"here"
 
@@ -103,7 +103,7 @@ def test_each_of_many_that_are_awaited_comes(name):
             waiting = [asyncio.ensure_future(each.when_stored()) for each in reversed(tickets)]
             await asyncio.sleep(0.05)
             os.kill(agent.pid, signal.SIGCONT)
-            await asyncio.wait_for(asyncio.gather(*waiting), 20)
+            await asyncio.wait_for(asyncio.gather(*waiting), 60)
 
         asyncio.run(wait())
 
