@@ -444,7 +444,6 @@ def test_auto_does_without_an_agent_that_is_ten_times_slower(agent: AgentProcess
     assert verdict(done).startswith("none (ms per step: alone"), done.stdout
 
 
-@pytest.mark.timeout(900)
 def test_auto_does_without_an_agent_that_never_answers(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     options = ["-s", "10", "-n", "10000", "--every", "1", "--offload", "auto"]

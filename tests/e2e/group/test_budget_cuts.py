@@ -212,7 +212,7 @@ def limits(cgroups: tuple[Path, str]) -> Iterator[Limits]:
     made.stop()
 
 
-@pytest.mark.timeout(300 + 5 * ACTS)
+@pytest.mark.timeout(1200 + 5 * ACTS)
 def test_the_limits_are_never_above_the_budget_whatever_is_cut_and_killed(
     tmp_path: Path, plugin: Path, limits: Limits
 ) -> None:

@@ -114,7 +114,7 @@ def split(tmp_path: Path) -> Iterator[SplitGroup]:
         yield made
 
 
-@pytest.mark.timeout(300 + 60 * CUTS)
+@pytest.mark.timeout(1200 + 60 * CUTS)
 def test_what_was_stored_on_either_side_of_a_cut_is_found_everywhere(split: SplitGroup) -> None:
     stays: dict[str, int | None] = {}  # of keys that both sides put, once it is known
     for number in range(CUTS):

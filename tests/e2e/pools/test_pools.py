@@ -198,7 +198,6 @@ def test_replicas_survive_the_death_of_a_member_and_are_made_anew(group: Group) 
         put_steps(session, "hash:/safe", 12, "again")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="starts 32 agents: ./dev test --long")
 def test_five_of_thirty_two_members_die_and_every_stored_row_is_there_once(tmp_path: Path) -> None:
     """One after the other, while a program puts; none comes back. Between two deaths the copies are made again."""

@@ -194,7 +194,6 @@ def test_members_with_copies_at_others_come_back_with_nothing(tmp_path: Path) ->
     run_with_kills(tmp_path, "replicas=2", False, ["b", "c", "a"])
 
 
-@pytest.mark.timeout(900)
 def test_five_of_thirty_two_members_are_killed_and_come_back_with_nothing(tmp_path: Path) -> None:
     names = [f"m{i:02}" for i in range(32)]
     run_with_kills(tmp_path, "replicas=2", False, ["m01", "m30", "m07", "m00", "m16"], names)
