@@ -11,7 +11,7 @@ import offpath
 
 with offpath.Agent.start() as agent:
     done = subprocess.run(
-        [sys.argv[1]], env={**os.environ, "OFFPATH_AGENT": agent.address}, capture_output=True, text=True, timeout=30
+        [sys.argv[1]], env={**os.environ, "OFFPATH_AGENT": agent.address}, capture_output=True, text=True, timeout=150
     )
     print(done.stdout, done.stderr, agent.log, sep="")
     if done.returncode != 0 or "step4: 10000 rows" not in done.stdout:

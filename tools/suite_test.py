@@ -211,7 +211,7 @@ def steps_that_say(said: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[suite.S
     """A test that waits for the other's build."""
     monkeypatch.setattr(suite, "LOGS", said.parent)
     monkeypatch.setattr(suite, "ROOT", said.parent)
-    wait = ["sh", "-c", f"for i in $(seq 1000); do [ ! -e {said} ] || exit 0; sleep 0.02; done; exit 1"]
+    wait = ["sh", "-c", f"for i in $(seq 5000); do [ ! -e {said} ] || exit 0; sleep 0.02; done; exit 1"]
 
     def count(exits: list[int]) -> suite.Tally:
         return suite.Tally(passed=exits.count(0), failed=len(exits) - exits.count(0))

@@ -186,6 +186,7 @@ class Nodes:
             assert sum(caps) <= BUDGET, f"caps of {caps} watts are above {BUDGET}"
             if until(caps):
                 return True
+            time.sleep(0.001)  # the nodes need the processors more
         return False
 
     def stop(self) -> None:

@@ -167,7 +167,7 @@ def main() -> None:
                     agents.callback(started[-1].stop)
                 with offpath.connect(started[0].address) as session, session.exchange("tasks") as exchange:
                     session.pool(CLAIMS).create()
-                    while exchange.view(timeout=5).expected < count:
+                    while exchange.view(timeout=PATIENCE_S).expected < count:
                         pass
                 seconds, said = work([agent.address for agent in started], cgroups[:count])
                 took.append(seconds)

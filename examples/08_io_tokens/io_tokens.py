@@ -33,7 +33,7 @@ CLIENTS = ["client0", "client1", "client2", "client3"]
 TOKENS = 2
 PIECES, PIECE_BYTES = 12, 256 << 10  # of each client's file
 LIMIT_BYTES_S = 8 << 20  # of each client: a piece takes 31 ms
-MARGIN_S = 0.5  # a token lasts longer than the piece that is begun with it, also if the client waits for a core
+MARGIN_S = 1.5  # a token lasts longer than the piece that is begun with it, also if the client waits for a core
 GONE_S = 1.0  # a client that has said nothing for so long waits no more
 PATIENCE_S = 60.0
 CONFIG = f"""
@@ -45,8 +45,8 @@ interval = "30ms"
 deadline = "25ms"
 fields = ["waiting_since:f64:seconds"]
 grant_total = {TOKENS}
-grant_ttl = "1s"
-grant_lease = "1200ms"
+grant_ttl = "2500ms"
+grant_lease = "3s"
 """
 
 

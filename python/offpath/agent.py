@@ -78,7 +78,7 @@ class Agent:
         log_level: str = "warning",
         settings: dict[str, Any] | None = None,
         config: str | None = None,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
     ) -> Agent:
         """Starts an agent and waits until it serves.
 

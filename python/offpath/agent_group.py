@@ -20,7 +20,7 @@ from .errors import AgentError
 
 AGENTS_MAX = 1000
 MEMORY_BYTES = 8 << 30  # of all together, as of one agent by default
-START_S = 30.0
+START_S = 60.0
 STOP_S = 10.0
 STARTED_AT_ONCE = 16
 

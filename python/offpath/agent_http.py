@@ -14,6 +14,7 @@ from .errors import AgentError
 
 DEFAULT = "127.0.0.1:9477"
 WAIT_S = 5.0
+BUSY_S = 10.0  # how long an agent is asked again whose loop has no processor to answer with: it answers 503
 FRESH_S = 1.0  # ten times as long as an agent reuses a status
 
 
@@ -100,6 +101,18 @@ def answers(where: str) -> bool:
 
 def fetch(where: str, page: str) -> str:
     """Fetches one page. Raises AgentError with the remedy if no agent answers."""
+    give_up = time.monotonic() + BUSY_S
+    while True:
+        response, body = ask(where, page)
+        if response.status == 200:
+            return body
+        if response.status != 503 or time.monotonic() >= give_up:
+            raise AgentError(f"{where}{page}: {response.status} {response.reason}: {body.strip()[:200]}")
+        time.sleep(0.1)
+
+
+def ask(where: str, page: str) -> tuple[http.client.HTTPResponse, str]:
+    """What the agent answers now. Raises AgentError with the remedy if no agent does."""
     if where.startswith("unix:"):
         connection: http.client.HTTPConnection = UnixConnection(where.removeprefix("unix:"))
     else:
@@ -107,15 +120,12 @@ def fetch(where: str, page: str) -> str:
     try:
         connection.request("GET", page)
         response = connection.getresponse()
-        body = response.read().decode()
+        return response, response.read().decode()
     except (OSError, http.client.HTTPException) as error:
         raise AgentError(f"no agent answers HTTP at {where} ({error}): start it with --http, "
                          "and name the address by --http or OFFPATH_AGENT_HTTP") from error  # fmt: skip
     finally:
         connection.close()
-    if response.status != 200:
-        raise AgentError(f"{where}{page}: {response.status} {response.reason}: {body.strip()[:200]}")
-    return body
 
 
 def fetch_status(where: str) -> dict[str, Any]:

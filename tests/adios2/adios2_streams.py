@@ -21,7 +21,7 @@ def offpath_io(pool: str, **parameters: Any) -> adios2.IO:
             "PluginName": "offpath",
             "PluginLibrary": "offpath_adios2",
             "Pool": pool,
-            "Timeout": "30",
+            "Timeout": "60",
             **{name: str(value) for name, value in parameters.items()},
         }
     )

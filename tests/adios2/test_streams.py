@@ -124,7 +124,7 @@ def test_keep_leaves_the_newest_steps_and_a_late_reader_begins_with_them(pool: s
     rows = {entry.row for entry in session.pool(pool).list()}
     assert rows == {"step4", "step5", "step6"}  # the last one says that the stream has ended
     with opened(offpath_io(pool), "r") as stream:
-        assert [stream.current_step() for _ in stream.steps(timeout=30)] == [4, 5]
+        assert [stream.current_step() for _ in stream.steps(timeout=60)] == [4, 5]
 
 
 def test_a_reader_that_consumes_leaves_no_step_behind(pool: str, session: offpath.Session) -> None:
@@ -157,7 +157,7 @@ def test_arrays_are_the_programs_own_after_end_step(pool: str, snapshot: str, n:
             stream.end_step()
             x[:] = -100
     with opened(offpath_io(pool), "r") as stream:
-        for _ in stream.steps(timeout=30):
+        for _ in stream.steps(timeout=60):
             step = stream.current_step()
             # With snapshots the copy is made by Put.
             assert stream.read("x").tolist() == [step if snapshot == "yes" else -step] + [step] * (n - 1)
@@ -177,7 +177,7 @@ def test_small_steps_do_not_wait_for_the_agent(pool: str, n: int) -> None:
                 stream.engine.put(variable, x, adios2.bindings.Mode.Deferred)
                 stands_still = step == 2
                 if stands_still:
-                    session.pool(pool).get_bytes("step1", "rank0.about", timeout=20)  # nothing is under way
+                    session.pool(pool).get_bytes("step1", "rank0.about", timeout=60)  # nothing is under way
                     os.kill(own.pid, signal.SIGSTOP)
                 try:
                     if stands_still and n == 200_000:
@@ -191,7 +191,7 @@ def test_small_steps_do_not_wait_for_the_agent(pool: str, n: int) -> None:
                 finally:
                     os.kill(own.pid, signal.SIGCONT)
         with opened(offpath_io(pool, Address=own.address), "r") as stream:
-            found = [stream.read("x").tolist() for _ in stream.steps(timeout=30)]
+            found = [stream.read("x").tolist() for _ in stream.steps(timeout=60)]
     if n == 1000:
         assert found == [[step] * n for step in range(4)]
 
@@ -222,7 +222,7 @@ def test_arrays_may_lie_elsewhere_in_each_step(
                 stream.end_step()
                 del arrays, array
         with opened(offpath_io(pool, Address=address), "r") as stream:
-            for _ in stream.steps(timeout=30):
+            for _ in stream.steps(timeout=60):
                 step = stream.current_step()
                 n = 1000 + 7919 * step % 50_000
                 for i in range(4):
@@ -310,7 +310,7 @@ def test_a_program_may_go_on_without_an_agent(pool: str, tmp_path: Path, capfd: 
 
 def test_an_agent_without_room_is_an_error_after_the_timeout(pool: str) -> None:
     with offpath.Agent.start(memory="64MiB") as own:
-        io = offpath_io(pool, Address=own.address, Timeout="0.2", IfNoAgent="skip")
+        io = offpath_io(pool, Address=own.address, Timeout="1.5", IfNoAgent="skip")
         x, steps_written = np.zeros(1 << 17), 0
         stream = adios2.Stream(io, "s", "w")
         with pytest.raises(RuntimeError, match=rf"Offpath: EndStep, step \d+ of pool {pool}: "):
@@ -321,7 +321,7 @@ def test_an_agent_without_room_is_an_error_after_the_timeout(pool: str) -> None:
                 steps_written += 1
         stream.close()
         with opened(offpath_io(pool, Address=own.address), "r") as steps:
-            assert [steps.current_step() for _ in steps.steps(timeout=30)] == list(range(steps_written))
+            assert [steps.current_step() for _ in steps.steps(timeout=60)] == list(range(steps_written))
 
 
 @pytest.mark.parametrize("skip", [False, True], ids=["fail", "skip"])
@@ -410,7 +410,7 @@ def test_spans_are_refused(pool: str, tmp_path: Path) -> None:
         </adios-config>"""
     )
     program = [BUILD / "tests/adios2_program", config, "s", "span"]
-    ran = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 1
     assert "variable x: ADIOS2 gives engines of its plug-in interface no way to hand out a span" in ran.stderr
 

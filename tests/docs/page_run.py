@@ -28,8 +28,8 @@ from unpacked_programs import PLACES
 
 CHART = ROOT / "packaging/helm/offpath-agent"
 BUILD = Path(os.environ.get("OFFPATH_BUILD_DIR", ROOT / "build" / "release"))
-SECONDS_MAX = 100
-REPEATED_SECONDS_MAX = 30  # until a block prints the output that its page promises after a moment
+SECONDS_MAX = 300
+REPEATED_SECONDS_MAX = 100  # until a block prints the output that its page promises after a moment
 
 # Around a fragment, a block in C or C++ without main: names that the text around it has introduced.
 FRAGMENTS = {

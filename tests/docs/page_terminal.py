@@ -18,9 +18,9 @@ from typing import Any
 
 from page_blocks import Block, BlockFailed, check_output
 
-SECONDS_MAX = 60
+SECONDS_MAX = 150
 QUIET_SECONDS = 0.5
-DRAWING_SECONDS = 5  # after which a continuously redrawn screen is complete
+DRAWING_SECONDS = 5  # after its first output, when a continuously redrawn screen is complete
 INTERRUPTED = (0, 1, 130, -signal.SIGINT)  # 1: Open MPI's launcher
 LINES, COLUMNS = 50, 120
 MOVEMENTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")  # and colours
@@ -55,6 +55,7 @@ class Terminal:
         """It stays, and has printed the output on its page. If the page shows none, it has printed anything, and then
         is quiet."""
         began = time.monotonic()
+        first_said_at = float("inf")
         while True:
             ended, text, silence = self.running.poll(), self.text(), time.monotonic() - self.said_at
             waited = time.monotonic() - began
@@ -66,11 +67,23 @@ class Terminal:
                 if waited > SECONDS_MAX:
                     raise
             else:
-                if text.strip() and (self.block.prints or silence > QUIET_SECONDS or waited > DRAWING_SECONDS):
-                    return
+                if text.strip():
+                    first_said_at = min(first_said_at, time.monotonic())
+                    is_quiet = silence > QUIET_SECONDS and not self.is_busy()
+                    if self.block.prints or is_quiet or time.monotonic() - first_said_at > DRAWING_SECONDS:
+                        return
                 if waited > SECONDS_MAX:
                     raise BlockFailed(f"{self.block.place}: stays and prints nothing")
             time.sleep(0.05)
+
+    def is_busy(self) -> bool:
+        """Whether one of its processes runs, or waits for a processor, as one that begins does on a slow machine."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, _, session, *_ = stat.read_text().rpartition(")")[2].split()
+                if state == "R" and int(session) == self.running.pid:
+                    return True
+        return False
 
     def interrupt(self) -> None:
         """Ctrl-C. Raises BlockFailed unless it ends by that. The processes that it started end in any case."""

@@ -83,7 +83,7 @@ def help_of(command: str) -> str:
         "./dev": [str(ROOT / "dev"), "help"],
         "offpath-agent": [str(BUILD / "bin/offpath-agent"), "--help"],
     }.get(command) or [sys.executable, "-m", *command.split(), "--help"]
-    asked = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
+    asked = subprocess.run(words, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "200"})
     assert asked.returncode == 0, asked
     return asked.stdout
 

@@ -69,7 +69,7 @@ def test_the_first_example_hands_its_arrays_over(tmp_path):
     made = tmp_path / "example"
     subprocess.run([*COMPILERS["c"], source, "-o", made, *PageRun.linked()], check=True)
     with offpath.Agent.start(memory="64MiB") as agent, offpath.connect(agent.address) as session:
-        ran = subprocess.run([made], capture_output=True, text=True, timeout=60, env={"OFFPATH_AGENT": agent.address})
+        ran = subprocess.run([made], capture_output=True, text=True, timeout=120, env={"OFFPATH_AGENT": agent.address})
         assert (ran.returncode, ran.stderr) == (0, "")
         table = session.pool("local:/particles").get("step0", "rank0")
         assert table["id"].to_pylist() == list(range(1000))

@@ -26,7 +26,7 @@ from browser import BROWSER, COLOURS, FIRST_SECONDS, browser  # noqa: E402
 from load_exchange import LOAD_EXCHANGE  # noqa: E402
 
 PARTICLES, TRACKED, STEPS = 200_000, 400, 60
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 SIZE = "1280,2220"
 LOADS = {"node17": (412.5, 3), "node18": (238.0, 1), "node19": (391.0, 4)}  # watts and jobs of an agent each
 
@@ -96,7 +96,7 @@ def draw(folder: Path) -> None:
             picture = folder / f"view-{colours}.png"
             profile = Path(ends.enter_context(tempfile.TemporaryDirectory()))
             options = [*FIRST_SECONDS, "--hide-scrollbars", f"--window-size={SIZE}", f"--screenshot={picture}"]
-            subprocess.run([*browser(profile, *options, colours=colours), server.url], check=True, timeout=120,
+            subprocess.run([*browser(profile, *options, colours=colours), server.url], check=True, timeout=300,
                            stderr=subprocess.DEVNULL)  # fmt: skip
             print(picture)
 

@@ -12,7 +12,7 @@ import offpath
 from agent_process import AgentProcess, until
 
 DEAD_AFTER_S = 2
-PATIENCE_S = 20 * DEAD_AFTER_S  # deadline of events that have to happen some time
+PATIENCE_S = 60  # deadline of events that have to happen some time
 
 
 class Group:

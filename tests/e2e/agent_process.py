@@ -18,8 +18,8 @@ from typing import Any
 
 from waiting import until
 
-START_SECONDS_MAX = 20.0
-STOP_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
 
 
 def find_program() -> Path:
@@ -79,7 +79,7 @@ class AgentProcess:
     def get(self, path: str) -> tuple[int, str, str]:
         """(status, content type, text) of a GET on the agent's HTTP address, TCP."""
         try:
-            with urllib.request.urlopen(self.ready["http"].rstrip("/") + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.ready["http"].rstrip("/") + path, timeout=60) as answer:
                 return answer.status, answer.headers["Content-Type"], answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.headers["Content-Type"], error.read().decode()
@@ -141,7 +141,7 @@ def pages_of(directory: Path) -> dict[str, Any]:
     """The status of the agent whose pages are at http.sock there, as it was at most a tenth of a second ago."""
     # Once more if its loops are too busy to answer.
     url = ["curl", "--silent", "--fail", "--retry", "5", "--unix-socket", f"{directory}/http.sock"]
-    asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=60, check=True)
+    asked = subprocess.run([*url, "http://agent/status.json"], capture_output=True, timeout=120, check=True)
     status: dict[str, Any] = json.loads(asked.stdout)
     return status
 
@@ -149,7 +149,7 @@ def pages_of(directory: Path) -> dict[str, Any]:
 def connections_of(directory: Path) -> bytes:
     """The output of ``offpath sockets ss --json`` for the agent that listens at agent.sock there."""
     words = ["sockets", "ss", "--agent", f"unix:{directory}/agent.sock", "--json"]
-    asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=30, check=False)
+    asked = subprocess.run([sys.executable, "-m", "offpath", *words], capture_output=True, timeout=60, check=False)
     assert asked.returncode == 0, asked
     return asked.stdout
 
@@ -162,4 +162,4 @@ def connect(address: str) -> socket.socket:
         made.connect(rest)
         return made
     host, port = rest.rsplit(":", 1)
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=10)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=60)

@@ -89,7 +89,7 @@ class Place:
         """The output of a program with the kernel's sockets in ``far``."""
         program = self.family.prelude + program
         done = subprocess.run(self.pair.far_command(sys.executable, "-c", program, self.address, *words),
-                              capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+                              capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -102,12 +102,12 @@ class Place:
 
     def asked(self, *command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """By a peer in the kernel of ``far``."""
-        return subprocess.run(self.pair.far_command(*command), input=given, capture_output=True, timeout=60,
+        return subprocess.run(self.pair.far_command(*command), input=given, capture_output=True, timeout=120,
                               check=False)  # fmt: skip
 
     def curl(self, port: int, path: str = "", *options: str) -> bytes:
         url = f"http://{self.at(port)}/{path}"
-        return self.asked("curl", "--silent", "--fail", "--max-time", "20", *options, url).stdout
+        return self.asked("curl", "--silent", "--fail", "--max-time", "60", *options, url).stdout
 
 
 GREETER_PORT = 7799

@@ -23,7 +23,7 @@ except ProgramError as error:
 
 def ended(*options: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Skips if the program is built without MPI and is to run on several ranks."""
-    done = subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([*launcher, PROGRAM, *options], capture_output=True, text=True, check=True, timeout=500)
     if launcher:
         ranks = re.findall(r"^# offpath-md: .* (\d+) ranks", done.stdout, re.M)
         if ranks == ["1"] * int(launcher[-1]):

@@ -63,7 +63,7 @@ def environment(tmp_path: Path, family: Family = IPV4) -> dict[str, str]:
 
 def fetch(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     """Runs a command that ends soon; keeps its output."""
-    return subprocess.run(command, capture_output=True, timeout=30, check=False, env=env)
+    return subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Group:
     def offpath(self, *words: str, agent: int = 0) -> str:
         where = f"unix:{self.directory}/agent-{agent}.sock"
         words = (sys.executable, "-m", "offpath", *words, "--agent", where)
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, env=environment())
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment())
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -67,7 +67,7 @@ def run_group(directory: Path, *options: str) -> Iterator[Group]:
         yield group
     finally:
         group.process.send_signal(signal.SIGTERM)
-        group.process.wait(20)
+        group.process.wait(60)
 
 
 def alive(pid: int) -> bool:
@@ -124,7 +124,7 @@ def test_agents_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
 def test_a_group_that_cannot_be_says_why(tmp_path: Path, options: list[str], why: str) -> None:
     given = options if options[0] == "--listen" else [*places(tmp_path), *options]
     group = Group(tmp_path, *given)
-    assert group.process.wait(30) != 0
+    assert group.process.wait(60) != 0
     assert why in group.log(), group.log()
     assert "Traceback" not in group.log()
     assert "no.such" in group.log() or options[0] == "--listen"

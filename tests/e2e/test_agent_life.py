@@ -39,7 +39,7 @@ def test_ready_line_to_a_descriptor(tmp_path: Path) -> None:
         assert process.poll() is None
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -125,10 +125,13 @@ def test_an_idle_agent_uses_no_processor(tmp_path: Path) -> None:
         a.status()
         silent = connect(a.ready["address"])
         time.sleep(0.3)
-        before, began = a.cpu_seconds(), time.monotonic()
-        time.sleep(2)
-        share = (a.cpu_seconds() - before) / (time.monotonic() - began)
-        assert share <= 0.01
+
+        def is_idle() -> bool:
+            before, began = a.cpu_seconds(), time.monotonic()
+            time.sleep(2)
+            return (a.cpu_seconds() - before) / (time.monotonic() - began) <= 0.01
+
+        assert until(is_idle)  # what it does at its start may be late
         silent.close()
 
 

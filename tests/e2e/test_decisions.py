@@ -16,8 +16,7 @@ from agent_group import PATIENCE_S, Group
 from agent_process import AgentProcess, agent, find_program, run_agent, until
 
 SOURCES = Path(__file__).resolve().parents[2]
-INTERVAL_S = 0.1
-FUNCTION_S = 0.5  # of tell_late
+FUNCTION_S = 1.0  # of tell_late
 VIEWS_JUDGED = 64  # IntervalWatch::views
 CONFIG = """
 [actuators]
@@ -130,7 +129,7 @@ def test_a_slow_function_loses_views_and_delays_none(directory: Path) -> None:
     with agent(directory, *configured(directory, "tell_late")) as running:
         assert until(lambda: load_of(running)["decisions"] >= 3, PATIENCE_S)
         before = load_of(running)
-        time.sleep(20 * INTERVAL_S)
+        assert until(lambda: load_of(running)["decisions"] >= before["decisions"] + 2, PATIENCE_S)
         after = load_of(running)
         decided, lost, *views = (
             after[key] - before[key] for key in ("decisions", "decisions_lost", "complete", "partial")
@@ -264,14 +263,20 @@ def test_an_interval_that_cannot_be_held_is_remarked_with_one_that_can(tmp_path:
         def named() -> int:
             return round(1e6 * max(load_of(group.running[name])["interval_held_s"] for name in names))
 
+        def is_held() -> bool:
+            return share_of_complete_views(group.running["m00"]) >= 0.95
+
         while True:
             assert until(lambda: named() > tried_us[-1], PATIENCE_S), tried_us
-            assert len(tried_us) <= 5, tried_us
+            assert len(tried_us) <= 8, tried_us
             tried_us.append(named())
             group.stop_all()
             start_rounds(group, names, tried_us[-1])
             assert until(lambda: group.all_know(names, dict.fromkeys(names, "alive")), PATIENCE_S)
-            if any(share_of_complete_views(group.running["m00"]) >= 0.95 for _ in range(4)):
+            if any(is_held() for _ in range(4)):
+                return
+            assert until(lambda: named() > tried_us[-1] or is_held(), PATIENCE_S), tried_us
+            if named() <= tried_us[-1]:
                 return
     finally:
         group.stop_all()
@@ -298,7 +303,7 @@ def test_the_example_shares_a_budget_of_real_cgroups(tmp_path: Path, cgroups: tu
     source, made = example / "cpu_budget_plugin.c", tmp_path / "cpu_budget_plugin.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{SOURCES}/include", source, "-o", made], check=True)
     command = [sys.executable, example / "cpu_budget.py", made, "--cgroups", cgroups[0]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False,
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
                           env={**os.environ, "OFFPATH_AGENT_PROGRAM": str(find_program())})  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "never above" in done.stdout

@@ -46,7 +46,7 @@ with socket.create_server(("0.0.0.0", 8000)) as listener:
 ASKS = """
 import hashlib, random, socket, sys
 said = random.Random(1).randbytes(int(sys.argv[2]))
-with socket.create_connection((sys.argv[1], 8000), timeout=20) as connection:
+with socket.create_connection((sys.argv[1], 8000), timeout=60) as connection:
     connection.sendall(said)
     connection.shutdown(socket.SHUT_WR)
     answer = hashlib.sha256()
@@ -71,7 +71,7 @@ def on_dpdk(tmp_path: Path, pair: NetworkPair, monkeypatch: pytest.MonkeyPatch) 
 
 
 def asked(command: list[str], env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -20,7 +20,6 @@ from agent_process import find_program, until
 from offpath.exchange_store import whole_batches
 
 NAMES = ["a", "b", "c", "d"]
-DEADLINE_S = 0.2
 LOAD = """
 [[exchange]]
 name = "load"
@@ -34,12 +33,12 @@ reductions = ["sum(power)", "top(jobs, 2)"]
 GRANTS = 'members = ["a", "b", "c", "d"]\ngrant_total = 100\ngrant_ttl = "1s"\ngrant_lease = "2s"'
 
 
-def start(group: Group, names: list[str], topology: str = "allgather", more: str = "") -> None:
+def start(group: Group, names: list[str], topology: str = "allgather", more: str = "", *settings: str) -> None:
     config = group.directory / "exchange.toml"
     config.write_text(LOAD.format(topology=topology, more=more))
     for i, name in enumerate(names):
         join = ["--join", group.address(names[0])] if i else []
-        group.start(name, "--config", str(config), *join)
+        group.start(name, "--config", str(config), *join, *settings)
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_everybody_learns_what_all_published(tmp_path: Path, link: str, topology
 
 def test_one_stopped_agent_of_sixteen_makes_views_partial_and_never_late(group: Group) -> None:
     names = [f"m{i:02}" for i in range(16)]
-    start(group, names, "neighbourhoods(4)")
+    start(group, names, "neighbourhoods(4)", "", "--set", "group.dead_after=5s")
     load = exchanges(group, names)
     for name in names:
         load[name].publish(power=1.0, jobs=1)
@@ -102,21 +101,25 @@ def test_one_stopped_agent_of_sixteen_makes_views_partial_and_never_late(group: 
         # Its neighbours pass it over, and only its own record is missing. Stopped for longer than until it is called
         # dead.
         until_s = time.monotonic() + 10
-        seen = []
-        while time.monotonic() < until_s:
+
+        def only_it_is_missing() -> bool:
             view = load["m00"].view(PATIENCE_S)
-            seen.append((view.present, view["m04"].present, view["m05"].present))
             assert view["m04"].has_value  # the newest there is
-        assert seen[-1] == (15, False, True)
+            return (view.present, view["m04"].present, view["m05"].present) == (15, False, True)
+
+        while time.monotonic() < until_s:
+            only_it_is_missing()
+        assert until(only_it_is_missing, PATIENCE_S)
     finally:
         os.kill(process.pid, signal.SIGCONT)
     complete_view(load["m00"], 16)
     complete_view(load["m04"], 16)
-    # A view is given by a timer of the agent itself: it is late only if that did not run.
+    # A view is given by a timer of the agent itself: it is late only if that did not run. One that waited for the
+    # stopped agent would wait until that is suspected, after 2 s.
     for name in ("m00", "m05", "m15"):
         told = next(each for each in group.running[name].status()["exchanges"] if each["name"] == "load")
         assert told["partial"] > 0
-        assert told["overrun_s_max"] < DEADLINE_S
+        assert told["overrun_s_max"] < 1.5
 
 
 def test_a_killed_leader_is_replaced_and_taken_back(group: Group) -> None:

@@ -21,7 +21,7 @@ def busy_program(address: str) -> contextlib.AbstractContextManager[None]:
     def ask(over: threading.Event) -> None:
         with offpath.connect(address, name="busy") as session:
             while not over.is_set():
-                session.probe(10)
+                session.probe(60)
 
     return side_thread(ask)
 
@@ -40,11 +40,11 @@ def test_idle_programs_are_served_beside_a_busy_one(tmp_path: Path) -> None:
             for _ in range(2):
                 time.sleep(IDLE_SECONDS)
                 for each in idle:
-                    each.probe(10)
+                    each.probe(60)
             time.sleep(IDLE_SECONDS)
             for each in idle[: IDLE // 2]:
                 each.close()
             assert until(lambda: len(a.status()["channels"]) == IDLE // 2 + 1)
             time.sleep(IDLE_SECONDS)
             for each in idle[IDLE // 2 :]:
-                each.probe(10)
+                each.probe(60)

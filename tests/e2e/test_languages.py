@@ -22,7 +22,7 @@ INCLUDE = Path(__file__).resolve().parents[2] / "include"
 PROGRAMS = Path(__file__).parent / "programs"
 MODULES = [INCLUDE / "offpath" / f"offpath{name}.f90" for name in ("", "_tasks", "_exchange")]
 MPI_MODULE = INCLUDE / "offpath" / "offpath_mpi.f90"
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 EXCHANGE = """
 [[exchange]]
 name = "load"

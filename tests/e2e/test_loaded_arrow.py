@@ -18,7 +18,7 @@ import pytest
 from agent_process import AgentProcess, agent, find_program
 from built import needs_built
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 ROWS = 1000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.float64(), nullable=False)])
 DATA = {"id": np.arange(ROWS), "x": np.arange(ROWS) / ROWS}

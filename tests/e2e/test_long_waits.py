@@ -20,7 +20,7 @@ from built import needs_built
 TESTS = find_program().parents[1] / "tests"
 WAITS = 1500
 MOMENT_S = 0.0002
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SETTINGS = """
 [[plugin]]
 name = "t"

@@ -31,7 +31,7 @@ from md_program import (
     settings_of_plugin,
 )
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 STEPS = 300
 RUN = ("-s", "10", "-n", str(STEPS), "--every", "5", "--offload", "force")
 # Longer than any test waits.

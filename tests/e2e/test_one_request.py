@@ -20,13 +20,14 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa
 FAR = "hash:/far?members=b"
 TRACKS = "sift:/tracks?key=id&stages=1&fanout=4&age=50ms"
 
-CALLS: dict[str, Callable[[offpath.Session], object]] = {
-    "get": lambda session: session.pool(FAR).get("row", timeout=WAIT_S),
-    "list": lambda session: session.pool(FAR).list(timeout=WAIT_S),
-    "query": lambda session: session.pool(FAR).query(aggregates={"rows": "count"}, timeout=WAIT_S),
-    "flush": lambda session: session.tracks(TRACKS).flush(WAIT_S),
-    "select": lambda session: list(session.tracks(TRACKS).select("x < 1", timeout=WAIT_S)),
-    "track": lambda session: session.tracks(TRACKS).tracks("id >= 0", timeout=WAIT_S),
+# Each with a session, and how long it may wait.
+CALLS: dict[str, Callable[[offpath.Session, float], object]] = {
+    "get": lambda session, wait_s: session.pool(FAR).get("row", timeout=wait_s),
+    "list": lambda session, wait_s: session.pool(FAR).list(timeout=wait_s),
+    "query": lambda session, wait_s: session.pool(FAR).query(aggregates={"rows": "count"}, timeout=wait_s),
+    "flush": lambda session, wait_s: session.tracks(TRACKS).flush(wait_s),
+    "select": lambda session, wait_s: list(session.tracks(TRACKS).select("x < 1", timeout=wait_s)),
+    "track": lambda session, wait_s: session.tracks(TRACKS).tracks("id >= 0", timeout=wait_s),
 }
 
 
@@ -56,7 +57,7 @@ def test_a_call_that_waits_for_a_member_asks_no_more_often(tmp_path: Path) -> No
         usual = {}
         for name, call in CALLS.items():
             before = answered_by_now()
-            call(session)
+            call(session, PATIENCE_S)
             usual[name] = answered_by_now() - before
             assert 1 <= usual[name] <= 6, name  # slices would be thirty
         os.kill(group.running["b"].pid, signal.SIGSTOP)
@@ -64,7 +65,7 @@ def test_a_call_that_waits_for_a_member_asks_no_more_often(tmp_path: Path) -> No
             for name, call in CALLS.items():
                 before, began = answered_by_now(), time.monotonic()
                 with pytest.raises((offpath.Timeout, offpath.WouldBlock)):
-                    call(session)
+                    call(session, WAIT_S)
                 assert time.monotonic() - began > WAIT_S / 2, f"{name} has not waited"
                 assert answered() <= before + usual[name] + 1, name  # one for giving it up
         finally:

@@ -88,7 +88,7 @@ def sampler(directory: Path, toml: str) -> Iterator[Sampler]:
 
 def agent_configuration(directory: Path, toml: str) -> Path:
     path = directory / "agent.toml"
-    path.write_text(f'[sampling]\ninterval = "20ms"\ndeadline = "100ms"\nkey_file = "{key_in(directory)}"\n{toml}')
+    path.write_text(f'[sampling]\ninterval = "20ms"\ndeadline = "300ms"\nkey_file = "{key_in(directory)}"\n{toml}')
     return path
 
 
@@ -100,7 +100,7 @@ def openmetrics(a) -> dict[str, dict[str, float]]:
     asked = urllib.request.Request(
         a.ready["http"].rstrip("/") + "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
     )
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
         return parse_openmetrics(answer.read().decode())
 
@@ -272,7 +272,7 @@ def program_of_a_job(address: str, key: Path, before: Callable[[], None] | None 
     try:
         yield
     finally:
-        program.communicate(timeout=30)
+        program.communicate(timeout=60)
 
 
 def labels_of_residual(a) -> list[dict[str, str]]:

@@ -209,7 +209,7 @@ def test_waits_end_in_time_for_the_function_to_return(tmp_path: Path, agents: in
         assert other.end() == [Outcome(OK, False, 8)]  # the one that came too late has taken nothing
         assert again.info.worker == task.info.worker
         with pytest.raises(offpath.FunctionFailed, match="receive from lane 0, tag 0: no message had arrived"):
-            other.tasks.submit("t/must_receive", arguments=struct.pack("I", 0), timeout=0.5).wait(PATIENCE_S)
+            other.tasks.submit("t/must_receive", arguments=struct.pack("I", 0), timeout=1.0).wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("agents", [1, 2])
@@ -247,7 +247,7 @@ def test_messages_outlive_the_worker_that_sent_them(tmp_path: Path, agents: int)
 
 @pytest.mark.parametrize("agents", [1, 2])
 def test_a_worker_that_dies_while_it_receives_takes_nothing(tmp_path: Path, agents: int) -> None:
-    with started(tmp_path, agents, deadline="1s") as made:
+    with started(tmp_path, agents, deadline="3s") as made:
         one, other = made.team(2)
         other.begin([receive(0, 8), nap(5)])  # it has it, and dies at its deadline
         one.run([send(1, 8)])
@@ -270,7 +270,7 @@ def test_a_lane_that_has_closed_is_gone(tmp_path: Path, agents: int) -> None:
         # Another program may have the lane now.
         anew = Lane(made.session(0), "job", 0, 2)
         anew.run([send(1, 8, seed=5)])
-        assert until(lambda: other.run([receive(0, 8, seed=5)], timeout=1.0)[0].code == OK, PATIENCE_S)
+        assert until(lambda: other.run([receive(0, 8, seed=5)], timeout=3.0)[0].code == OK, PATIENCE_S)
         anew.tasks.close()
 
 

@@ -27,7 +27,7 @@ with offpath.connect(sys.argv[1]) as session:
     out = session.alloc(8).numpy(np.uint64)
     with session.tasks(plugins={"mine": sys.argv[2]}) as tasks:
         try:
-            tasks.submit("mine/whoami", {}, {"user": out}).wait(20)
+            tasks.submit("mine/whoami", {}, {"user": out}).wait(60)
             print("user", out[0])
         except offpath.Error as error:
             print(type(error).__name__, error)
@@ -47,7 +47,7 @@ def owned(open_path: Path, user: int, mode: int = 0o755) -> Path:
 def run_as(user: int, running: AgentProcess, plugin: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, running.ready["address"], str(plugin)],
-        user=user, group=user, extra_groups=[], capture_output=True, text=True, timeout=60, check=False, cwd="/",
+        user=user, group=user, extra_groups=[], capture_output=True, text=True, timeout=200, check=False, cwd="/",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

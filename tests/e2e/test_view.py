@@ -59,7 +59,7 @@ class Viewed:
         return table
 
     def get(self, path: str, method: str = "GET", token: str | None = None, **headers: str) -> tuple[int, Any, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         connection.request(method, f"/{self.server.token if token is None else token}/{path}", headers=headers)
         answer = connection.getresponse()
         body = answer.read()
@@ -206,7 +206,7 @@ def test_gauges_of_programs_are_listed(viewed: Viewed) -> None:
 def drawn(viewed: Viewed, tmp_path: Path, runs: tuple[str, ...] = FIRST_SECONDS, colours: str = "light") -> str:
     """The page after its first seconds. Fails if the browser's console says anything."""
     command = browser(tmp_path / "browser", "--enable-logging=stderr", *runs, "--dump-dom", colours=colours)
-    done = subprocess.run([*command, viewed.server.url], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([*command, viewed.server.url], capture_output=True, text=True, timeout=300, check=True)
     assert "CONSOLE" not in done.stderr, done.stderr
     return done.stdout
 
@@ -392,7 +392,7 @@ def test_streams_that_wait_for_memory_are_counted(tmp_path: Path) -> None:
         assert (told()["waiting"], told()["longest_wait_s"]) == (0, 0)
         with pytest.raises(offpath.Timeout):
             for step in range(20):
-                stream.send({"v": values}, f"step{step}", timeout=0.1)
+                stream.send({"v": values}, f"step{step}", timeout=1.0)
         with pytest.raises(offpath.WouldBlock):  # and the memory stays asked for
             stream.send({"v": values}, "next", wait=False)
         assert until(lambda: told()["waiting"] == 1)

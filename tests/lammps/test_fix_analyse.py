@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import offpath
 import pytest
-from lammps_runs import MELT, Simulation, refusal, run
+from lammps_runs import MELT, UNTIL_GO, Simulation, refusal, run
 
 ANALYSE = """
 fix integrated all nve
@@ -74,12 +73,11 @@ def test_with_lag_a_read_gives_the_hand_over_before(tmp_path: Path, plugin: Path
 def test_lammps_counts_itself_when_the_agent_dies(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> None:
     script = (MELT + ANALYSE + COMPUTE + AVERAGED).format(cells=5, every=10, group="all", more="wait 20")
     simulation = Simulation(
-        tmp_path, plugin, script + "run 20\nprint analysed file marker.txt\nshell sleep 1\nrun 40\n", agent
+        tmp_path, plugin, script + f"run 20\nprint analysed file marker.txt\n{UNTIL_GO}\nrun 40\n", agent
     )
-    while not (tmp_path / "marker.txt").exists():
-        assert simulation.process.poll() is None
-        time.sleep(0.01)
+    simulation.wait_for_marker()
     os.kill(agent.pid, signal.SIGKILL)
+    simulation.go()
     assert simulation.end().count("this process counts itself") == 1
     agree(tmp_path)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import offpath
 import pytest
-from lammps_runs import MELT, Simulation, refusal, run
+from lammps_runs import MELT, UNTIL_GO, Simulation, refusal, run
 
 # The liquid drifts through the borders of the box; types have masses of their own, and atoms are sorted every 20 steps.
 LIQUID = (
@@ -57,12 +56,6 @@ def agree(folder: Path, steps: int = 0) -> None:
         np.testing.assert_allclose(
             agents[step], own[step], rtol=1e-11, atol=1e-13 * scale + 1e-25, err_msg=f"step {step}"
         )
-
-
-def wait_for_marker(simulation: Simulation) -> None:
-    while not (simulation.folder / "marker.txt").exists():
-        assert simulation.process.poll() is None
-        time.sleep(0.01)
 
 
 def workers_of(agent: int) -> list[int]:
@@ -117,10 +110,11 @@ def test_with_lag_a_read_gives_the_hand_over_before(tmp_path: Path, plugin: Path
 def test_values_are_nan_when_the_agent_dies(
     tmp_path: Path, plugin: Path, agent: offpath.Agent, what: str, ranks: int
 ) -> None:
-    more = "run 100\nprint analysed file marker.txt\nshell sleep 1\nrun 100\n"
+    more = f"run 100\nprint analysed file marker.txt\n{UNTIL_GO}\nrun 100\n"
     simulation = Simulation(tmp_path, plugin, script(what, more="wait 20") + more, agent, ranks)
-    wait_for_marker(simulation)
+    simulation.wait_for_marker()
     os.kill(agent.pid, signal.SIGKILL)
+    simulation.go()
     assert simulation.end().count("its values are nan from now on") == ranks
     agree(tmp_path, steps=3)
     agents = rows(tmp_path / "agent.txt")
@@ -131,17 +125,17 @@ def test_values_are_nan_when_the_agent_dies(
 def test_an_agent_that_was_restarted_has_no_reference(tmp_path: Path, plugin: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="offpath-") as folder:  # paths of sockets are short
         address = f"unix:{folder}/agent.sock"
-        more = "run 100\nprint analysed file marker.txt\nshell until test -e go; do sleep 0.05; done\nrun 100\n"
+        more = f"run 100\nprint analysed file marker.txt\n{UNTIL_GO}\nrun 100\n"
 
         def start() -> offpath.Agent:
             return offpath.Agent.start(memory="64MiB", listen=[address], settings={"task.user_plugins": "own"})
 
         with start() as first:
             simulation = Simulation(tmp_path, plugin, script("msd", more=f"agent {address}") + more, None)
-            wait_for_marker(simulation)
+            simulation.wait_for_marker()
             os.kill(first.pid, signal.SIGKILL)
         with start():
-            (tmp_path / "go").touch()
+            simulation.go()
             assert simulation.end().count("its values are nan from now on") == 1
     agree(tmp_path, steps=3)
     agents = rows(tmp_path / "agent.txt")
@@ -150,13 +144,14 @@ def test_an_agent_that_was_restarted_has_no_reference(tmp_path: Path, plugin: Pa
 
 # The reference is the agent's, not that of the process that runs the functions.
 def test_the_reference_outlives_the_worker(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> None:
-    more = "run 100\nprint analysed file marker.txt\nshell sleep 1\nrun 100\n"
+    more = f"run 100\nprint analysed file marker.txt\n{UNTIL_GO}\nrun 100\n"
     simulation = Simulation(tmp_path, plugin, script("msd") + more, agent)
-    wait_for_marker(simulation)
+    simulation.wait_for_marker()
     workers = workers_of(agent.pid)
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
+    simulation.go()
     assert "nan from now on" not in simulation.end()
     assert not set(workers) & set(workers_of(agent.pid))
     agree(tmp_path)

@@ -13,7 +13,7 @@ import numpy as np
 import offpath
 import pyarrow as pa
 import pytest
-from lammps_runs import MELT, Simulation, refusal, run
+from lammps_runs import MELT, UNTIL_GO, Simulation, refusal, run
 from offpath.agent_http import fetch_status
 
 DUMP = """
@@ -92,12 +92,11 @@ def test_two_agents_keep_the_rows_of_a_pool_by_their_hash(tmp_path: Path, plugin
 # With the arrays as they lie nothing but the fix's wait keeps the integrator from writing over them.
 def test_the_next_step_begins_when_a_stopped_agent_has_read(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> None:
     marker = "print handed file marker.txt"
-    script = (MELT + NVE + FIX + DUMP).format(cells=5, every=10, more="") + f"run 0\n{marker}\nshell sleep 1\nrun 20\n"
+    script = (MELT + NVE + FIX + DUMP).format(cells=5, every=10, more="") + f"run 0\n{marker}\n{UNTIL_GO}\nrun 20\n"
     simulation = Simulation(tmp_path, plugin, script, agent)
-    while not (tmp_path / "marker.txt").exists():
-        assert simulation.process.poll() is None
-        time.sleep(0.01)
+    simulation.wait_for_marker()
     os.kill(agent.pid, signal.SIGSTOP)
+    simulation.go()
     while "TIMESTEP\n10\n" not in (tmp_path / "dump.txt").read_text():
         assert simulation.process.poll() is None
         time.sleep(0.01)
@@ -126,13 +125,12 @@ def test_arrays_that_grow_wait_no_longer_for_a_stopped_agent_than_others(
 ) -> None:
     grow = "change_box all z final 0 25\nregion upper block 0 5 0 5 6 14\ncreate_atoms 2 region upper\n"
     script = (MELT + FIX + NVE).format(cells=5, every=5, more="wait 1") + (
-        f"run 10\nprint handed file marker.txt\nshell sleep 1\n{grow}run 10\n"
+        f"run 10\nprint handed file marker.txt\n{UNTIL_GO}\n{grow}run 10\n"
     )
     simulation = Simulation(tmp_path, plugin, script, agent)
-    while not (tmp_path / "marker.txt").exists():
-        assert simulation.process.poll() is None
-        time.sleep(0.01)
+    simulation.wait_for_marker()
     os.kill(agent.pid, signal.SIGSTOP)
+    simulation.go()
     try:
         assert simulation.end().count("the run continues without the agent") == 1
     finally:
@@ -156,14 +154,12 @@ def test_respa_waits_too(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> 
 
 def test_the_run_goes_on_when_the_agent_dies(tmp_path: Path, plugin: Path, agent: offpath.Agent) -> None:
     script = (MELT + FIX + NVE).format(cells=5, every=10, more="wait 20") + (
-        "thermo_style custom step f_handed[1] f_handed[5]\nrun 20\n"
-        "print handed file marker.txt\nshell sleep 1\nrun 30\n"
+        f"thermo_style custom step f_handed[1] f_handed[5]\nrun 20\nprint handed file marker.txt\n{UNTIL_GO}\nrun 30\n"
     )
     simulation = Simulation(tmp_path, plugin, script, agent)
-    while not (tmp_path / "marker.txt").exists():
-        assert simulation.process.poll() is None
-        time.sleep(0.01)
+    simulation.wait_for_marker()
     os.kill(agent.pid, signal.SIGKILL)
+    simulation.go()
     said = simulation.end()
     # The post of step 30 finds out, or the wait for it.
     assert re.search("fix offpath handed: step 3[01]: the run continues without the agent", said)

@@ -20,8 +20,8 @@ static int32_t tell(ofp_context* context) {
 
 /* The same, after half a second. */
 static int32_t tell_late(ofp_context* context) {
-  const struct timespec half = {0, 500 * 1000 * 1000};
-  nanosleep(&half, NULL);
+  const struct timespec second = {1, 0};
+  nanosleep(&second, NULL);
   return tell(context);
 }
 

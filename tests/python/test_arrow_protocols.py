@@ -15,7 +15,7 @@ SCHEMA = pa.schema([pa.field("x", pa.float64(), nullable=False)])
 def pool(session, name):
     stream = session.stream(name, SCHEMA, rows_max=100)
     for step in range(3):
-        stream.send({"x": np.full(10, float(step))}, f"step{step}").wait_stored(20)
+        stream.send({"x": np.full(10, float(step))}, f"step{step}").wait_stored(60)
     return session.pool(stream.pool_name)
 
 

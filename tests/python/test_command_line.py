@@ -44,7 +44,7 @@ def run(agent):
 def pool(session, name):
     stream = session.stream(name, pa.schema([pa.field("v", pa.int64(), nullable=False)]), rows_max=10)
     for step in range(3):
-        stream.send({"v": np.full(10, step)}, key=(f"step{step}", "rank0")).wait_stored(5)
+        stream.send({"v": np.full(10, step)}, key=(f"step{step}", "rank0")).wait_stored(60)
     return session.pool(stream.pool_name)
 
 
@@ -255,7 +255,7 @@ def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, ses
     """At the default width of a terminal."""
     pool = "local:/positions-of-particles"
     stream = session.stream("positions", pa.schema([pa.field("v", pa.int64())]), rows_max=10, pool=pool)
-    stream.send({"v": np.arange(10)}, key="step0").wait_stored(5)
+    stream.send({"v": np.arange(10)}, key="step0").wait_stored(60)
     command = [sys.executable, "-m", "offpath", "top", "--details", "--once", "--interval", "0.1"]
     shown = on_a_terminal([*command, "--http", agent.http_address], columns=80)
     assert shown.count("up ") == 1 and "frames/s" in shown
@@ -277,7 +277,7 @@ def test_live_details_show_the_pools_on_a_terminal_of_24_lines():
     with offpath.Agent.start(memory="64MiB") as alone, offpath.connect(alone.address) as session:
         streams = [session.stream(pool[7:10], schema, rows_max=10, pool=pool) for pool in pools]
         for stream in streams:
-            stream.send({"v": np.arange(10)}, key="step0").wait_stored(5)
+            stream.send({"v": np.arange(10)}, key="step0").wait_stored(60)
         command = [sys.executable, "-m", "offpath", "top", "--details", "--http", alone.http_address]
         screen = on_a_terminal(command, 80, lines=24, ends_at=pools[1] + " ")
     for pool in pools:
@@ -293,7 +293,7 @@ def on_a_terminal(command, columns, lines=40, ends_at=None):
     environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
     with subprocess.Popen(command, stdout=its, stderr=its, stdin=its, env=environment) as running:
         os.close(its)
-        stuck = threading.Timer(60, running.kill)
+        stuck = threading.Timer(200, running.kill)
         stuck.start()
         shown = b""
         try:
@@ -396,7 +396,7 @@ def test_bytes_have_no_rows(run, session, name, tmp_path):
     pool.put(pa.table({"v": pa.array([], pa.int64())}), "none")
     pool.put(pa.table({"v": pa.array(["a view", "of two"], pa.string_view())}), "views")
     assert [entry.rows for entry in pool.list()] == [None, 6, 0, 2]
-    assert [entry.rows for entry in pool.list_async().result(10)] == [None, 6, 0, 2]
+    assert [entry.rows for entry in pool.list_async().result(60)] == [None, 6, 0, 2]
     assert pool.get_frame("a").rows is None and pool.get_frame("b").rows == 6
     assert [entry["rows"] for entry in json.loads(run("pool", "ls", pool.name, "--json"))] == [None, 6, 0, 2]
     shown = [line.split() for line in run("pool", "ls", pool.name).splitlines()]
@@ -525,8 +525,8 @@ def test_tracks_by_identifier_and_by_an_expression(run, session, name, tmp_path)
     pool = f"sift:/{name}"
     stream = session.stream(name, schema, rows_max=10, pool=f"{pool}?key=particle&age=10ms")
     for step in range(3):
-        stream.send({"particle": np.arange(10), "x": np.arange(10) + step / 8}, key=f"step{step}").wait_stored(5)
-    session.tracks(pool).flush(20)
+        stream.send({"particle": np.arange(10), "x": np.arange(10) + step / 8}, key=f"step{step}").wait_stored(60)
+    session.tracks(pool).flush(60)
     one = json.loads(run("track", pool, 4, "--key", "particle", "--json"))
     assert one == [{"step": step, "particle": 4, "x": 4 + step / 8} for step in range(3)]
     found = json.loads(run("track", pool, "--where", "x > 8.1", "--first", 1, "--last", 1, "--select", "x", "--json"))

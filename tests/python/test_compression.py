@@ -38,8 +38,8 @@ def of_any_type():
 def test_frames_are_smaller_and_equal(any_session, name, data, codec, destination):
     stream = any_session.stream(name, SCHEMA, rows_max=ROWS, destination=destination, compression=codec)
     ticket = stream.send(data, key="a")
-    ticket.wait_pulled(5)
-    ticket.wait_stored(10)
+    ticket.wait_pulled(60)
+    ticket.wait_stored(60)
     frame = any_session.pool(stream.pool_name).get_frame("a")
     # The noise does not compress; half of the rest is zeros.
     assert 8 * ROWS < frame.nbytes < 13 * ROWS
@@ -59,7 +59,7 @@ def test_any_type_and_slices(any_session, name, codec):
     stream = any_session.stream(name, batch.schema, rows_max=4, compression=codec)
     pool = any_session.pool(stream.pool_name)
     for key, piece in {"whole": batch, "slice": batch.slice(1, 2), "empty": batch.slice(0, 0)}.items():
-        stream.send(piece, key=key).wait_stored(5)
+        stream.send(piece, key=key).wait_stored(60)
         assert pool.get(key).to_pylist() == piece.to_pylist()
 
 
@@ -68,7 +68,7 @@ def test_over_the_network(tcp_agent, name, data, codec):
     _, address, key = tcp_agent
     with offpath.connect(address, key_file=key) as session:
         stream = session.stream(name, SCHEMA, rows_max=ROWS, compression=codec)
-        stream.send(data, key="a").wait_stored(10)
+        stream.send(data, key="a").wait_stored(60)
         table = session.pool(stream.pool_name).get("a")
         assert np.array_equal(table["id"].to_numpy(), data["id"])
 
@@ -78,7 +78,7 @@ def test_a_pool_of_all_kinds_is_written_to_one_file(session, name, tmp_path):
     pool = f"local:/{name}"
     for codec in (None, "lz4", "zstd", "none"):
         with session.stream(f"{name}-{codec}", schema, rows_max=ROWS, pool=pool, compression=codec) as stream:
-            stream.send({"v": np.arange(ROWS)}, key=str(codec)).wait_stored(10)
+            stream.send({"v": np.arange(ROWS)}, key=str(codec)).wait_stored(60)
     path = tmp_path / "all.arrows"
     written = session.pool(pool).write(path)
     assert 2 * 8 * ROWS < written < 3 * 8 * ROWS
@@ -90,7 +90,7 @@ def test_a_pool_of_all_kinds_is_written_to_one_file(session, name, tmp_path):
 def test_it_is_counted(name, data):
     with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
         with session.stream(name, SCHEMA, rows_max=ROWS, compression="zstd") as stream:
-            stream.send(data, key="a").wait_stored(10)
+            stream.send(data, key="a").wait_stored(60)
             status = fetch_status(agent.http_address)
             assert [each["compression"] for each in status["streams"]] == ["zstd"]
         mover = status["mover"]

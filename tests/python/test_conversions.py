@@ -22,7 +22,7 @@ def roundtrip(request, session, name):
             beside = {"text": ["a", None, "c"]}
         stream = session.stream(name, pa.schema(fields), rows_max=100)
         try:
-            stream.send({"x": value, **beside}, "a", cast=cast).wait_stored(20)
+            stream.send({"x": value, **beside}, "a", cast=cast).wait_stored(60)
             return session.pool(stream.pool_name).get("a")["x"].combine_chunks()
         finally:
             stream.close()
@@ -187,10 +187,10 @@ def test_batches_and_records_follow_the_rule(session, name):
     for each in (narrow, pa.table(narrow)):
         with pytest.raises(offpath.SchemaError, match=r"'x': expected int64, given int32; cast=True"):
             stream.send(each, "a")
-        stream.send(each, "a", cast=True).wait_stored(20)
+        stream.send(each, "a", cast=True).wait_stored(60)
         assert session.pool(stream.pool_name).get("a").to_pylist() == narrow.to_pylist()
     records = np.ma.array(np.array([(1, "a"), (2, "b")], [("x", "i8"), ("text", "U1")]), mask=[(1, 0), (0, 1)])
-    stream.send(records, "b").wait_stored(20)
+    stream.send(records, "b").wait_stored(60)
     assert session.pool(stream.pool_name).get("b").to_pylist() == [{"x": None, "text": "a"}, {"x": 2, "text": None}]
 
 
@@ -201,5 +201,5 @@ def test_bytes_have_no_place_for_a_mask(session, name):
         stream.send(value, "a")
     with pytest.raises(offpath.SchemaError, match="mask"):
         stream.move([(value, 0)], "a")
-    stream.send(value.filled(0), "a").wait_stored(20)
+    stream.send(value.filled(0), "a").wait_stored(60)
     assert bytes(session.pool(stream.pool_name).get_bytes("a")) == bytes([1, 0, 3])

@@ -230,9 +230,9 @@ def test_only_named_columns_of_tracks_move():
         stream = session.stream("s", schema, rows_max=rows, pool="sift:/tracks?key=id")
         for step in range(10):
             values = {name: np.arange(rows) + float(step) for name in columns}
-            stream.send({"id": np.arange(rows), **values}, key=(f"step{step}", "0"), snapshot=True).wait_stored(20)
+            stream.send({"id": np.arange(rows), **values}, key=(f"step{step}", "0"), snapshot=True).wait_stored(60)
         tracks = session.tracks("sift:/tracks")
-        tracks.flush(20)
+        tracks.flush(60)
         dataset = tracks.dataset()
         before = counted(agent, 1)["answered_bytes"]
         found = dataset.to_table(["c3"], (pc.field("step") >= 5) & (pc.field("c4") < 105.0))
@@ -264,7 +264,7 @@ def test_a_histogram_moves_its_bins_and_no_rows():
 
 def counted(agent, queries):
     """The counters of queries, when so many have ended; the status page is renewed from time to time."""
-    for _ in range(1000):
+    for _ in range(3000):
         counters = fetch_status(agent.http_address)["queries"]
         if counters["queries"] >= queries and counters["open"] == 0:
             assert counters["queries"] == queries
@@ -417,9 +417,9 @@ def test_tracks_as_a_dataset(session, name):
     stream = session.stream(name, schema, rows_max=100, pool=f"sift:/{name}?key=id")
     for step in range(5):
         rows = {"id": np.arange(100, dtype=np.uint64), "x": np.arange(100.0) + step}
-        stream.send(rows, key=(f"step{step}", "rank0")).wait_stored(20)
+        stream.send(rows, key=(f"step{step}", "rank0")).wait_stored(60)
     tracks = session.tracks(f"sift:/{name}")
-    tracks.flush(20)
+    tracks.flush(60)
     dataset = tracks.dataset()
     assert dataset.schema.names == ["step", "id", "x"] and dataset.count_rows() == 500
     condition = (pc.field("step") >= 2) & (pc.field("id") == pa.scalar(7, pa.uint64()))

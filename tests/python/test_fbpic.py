@@ -37,7 +37,7 @@ def test_species_of_any_number_of_particles(session, name):
         diagnostic.write(iteration)
         if iteration % 2 == 0:
             for each, kind in ((electrons, "electrons"), (ions, "ions")):
-                table = pool.get(f"step{iteration}", f"{kind}.rank0", timeout=10)
+                table = pool.get(f"step{iteration}", f"{kind}.rank0", timeout=60)
                 assert table.column_names == list(QUANTITIES)
                 for quantity in QUANTITIES:
                     assert (table[quantity].to_numpy() == getattr(each, quantity)).all()
@@ -49,14 +49,14 @@ def test_species_of_any_number_of_particles(session, name):
 
 def test_a_step_appears_when_all_ranks_have_sent_it(session, name):
     ranks = [
-        ParticleDiagnostic(session, 1, {"e": Species(4, rank)}, comm=Comm(rank, 2), pool=f"local:/{name}", timeout=10)
+        ParticleDiagnostic(session, 1, {"e": Species(4, rank)}, comm=Comm(rank, 2), pool=f"local:/{name}", timeout=60)
         for rank in range(2)
     ]
     pool = session.pool(f"local:/{name}")
     ranks[1].write(0)
     assert pool.list() == []
     ranks[0].write(0)
-    assert pool.get("step0", "e.rank1", timeout=10).num_rows == 4
+    assert pool.get("step0", "e.rank1", timeout=60).num_rows == 4
     assert sorted(entry.column for entry in pool.list("step0")) == ["e.rank0", "e.rank1"]
 
 

@@ -28,7 +28,7 @@ TYPES = {"x": pa.int64(), "v": pa.list_(pa.float32(), 2)}
 def test_schemas_are_taken_in_every_form(session, name, schema):
     stream = session.stream(name, schema, rows_max=10)
     assert stream.schema.names == ["x", "v"] and stream.schema.types == list(TYPES.values())
-    stream.send(ARRAYS, "a").wait_stored(20)
+    stream.send(ARRAYS, "a").wait_stored(60)
     assert session.pool(stream.pool_name).get("a")["x"].to_pylist() == [1, 2, 3]
 
 
@@ -51,19 +51,19 @@ def test_sends_without_a_key_are_numbered(session, name):
     stream = session.stream(name, TYPES, rows_max=10)
     for _ in range(3):
         ticket = stream.send(ARRAYS)
-    ticket.wait_stored(20)
+    ticket.wait_stored(60)
     assert session.pool(stream.pool_name).keys() == [("step0", ""), ("step1", ""), ("step2", "")]
 
 
 def test_queries_take_the_text_of_the_command_line(session, name):
     stream = session.stream(name, TYPES, rows_max=10)
-    stream.send(ARRAYS).wait_stored(20)
+    stream.send(ARRAYS).wait_stored(60)
     pool = session.pool(stream.pool_name)
     assert pool.query("x > 1", ["x"])["x"].to_pylist() == [2, 3]
     assert pool.query("max(x)").to_pylist() == [{"max(x)": 3}]
     assert pool.query("count").to_pylist() == [{"count": 3}]
     assert pool.query("x > 1", aggregates="least=min(x)").to_pylist() == [{"least": 2}]
-    assert pool.query_async("x == 3", ["x"]).result(20)["x"].to_pylist() == [3]
+    assert pool.query_async("x == 3", ["x"]).result(60)["x"].to_pylist() == [3]
     with pytest.raises(offpath.Invalid, match="means nothing"):
         pool.query("max(x) > 1")
 

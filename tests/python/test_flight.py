@@ -41,7 +41,7 @@ def agent(folder):
 
 
 def with_token(token=TOKEN):
-    return fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())], timeout=10)
+    return fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())], timeout=60)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_is_put_is_got_and_a_program_sees_it_too(agent, client, pool):
     with offpath.connect(agent.address) as session:
         assert session.pool(pool).get("b").equals(TABLE)
         stream = session.stream("sent", pa.schema([pa.field("v", pa.int64(), nullable=False)]), rows_max=10)
-        stream.send({"v": np.arange(10)}, key="a").wait_stored(5)
+        stream.send({"v": np.arange(10)}, key="a").wait_stored(60)
         assert get(client, fl.FlightDescriptor.for_path(stream.pool_name)).column("v").to_pylist() == list(range(10))
 
 
@@ -133,7 +133,7 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_token_nothing_is_answered(client, call):
     with pytest.raises(fl.FlightUnauthenticatedError, match="has no token"):
-        CALLS[call](client, fl.FlightCallOptions(timeout=10))
+        CALLS[call](client, fl.FlightCallOptions(timeout=60))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -188,7 +188,7 @@ def test_tls(folder, name):
             put(client, [f"local:/{name}", "a"], TABLE)
             assert get(client, fl.FlightDescriptor.for_path(f"local:/{name}")).equals(TABLE)
         with fl.connect(agent.flight.replace("+tls", "+tcp")) as plain, pytest.raises(fl.FlightUnavailableError):
-            list(plain.list_flights(options=fl.FlightCallOptions(timeout=3)))
+            list(plain.list_flights(options=fl.FlightCallOptions(timeout=60)))
 
 
 @pytest.mark.parametrize(

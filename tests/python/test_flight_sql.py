@@ -102,8 +102,8 @@ def tables_in(connection, **asked):
 def test_pools_and_tracks_are_listed_and_found_by_their_names(server, session, cursor, pool, name):
     tracked = f"{name}-tracks"
     stream = session.stream(name, {"key": "int64", "v": "float64"}, rows_max=10, pool=f"sift:/{tracked}?key=key")
-    stream.send({"key": np.arange(10), "v": np.arange(10.0)}, ("step0", "0")).wait_stored(20)
-    session.tracks(f"sift:/{tracked}").flush(20)
+    stream.send({"key": np.arange(10), "v": np.arange(10.0)}, ("step0", "0")).wait_stored(60)
+    session.tracks(f"sift:/{tracked}").flush(60)
     session.pool(f"local:/{name}-empty").create()
     with connect_to(server) as connection:
         assert connection.adbc_get_table_types() == ["TABLE"]

@@ -41,9 +41,9 @@ PROGRAM = """
 import numpy as np, offpath, pyarrow as pa
 with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
     out = session.stream("s", pa.schema([pa.field("x", pa.float64(), nullable=False)]), rows_max=10)
-    out.send({"x": np.arange(10.0)}, "a").wait_stored(20)
+    out.send({"x": np.arange(10.0)}, "a").wait_stored(60)
     pool = session.pool("local:/s")
-    assert pa.table(pool.want("a").result(20)).num_rows == 10
+    assert pa.table(pool.want("a").result(60)).num_rows == 10
     assert pool.query(aggregates={"n": "count"})["n"].to_pylist() == [10]
     assert pool.dataset().to_table(["x"]).num_rows == 10
 print("used")

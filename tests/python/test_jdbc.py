@@ -95,8 +95,8 @@ def test_jdbc_reads_what_offpath_sql_answers(jar, server, session, pool):
 def test_database_tools_find_pools_by_jdbc(jar, server, session, pool, name):
     tracked = f"{name}-tracks"
     stream = session.stream(name, {"key": "int64", "v": "float64"}, rows_max=10, pool=f"sift:/{tracked}?key=key")
-    stream.send({"key": np.arange(10), "v": np.arange(10.0)}, ("step0", "0")).wait_stored(20)
-    session.tracks(f"sift:/{tracked}").flush(20)
+    stream.send({"key": np.arange(10), "v": np.arange(10.0)}, ("step0", "0")).wait_stored(60)
+    session.tracks(f"sift:/{tracked}").flush(60)
     server_, unknown, catalogs, schemas, types, tables, columns, keys, rows = answers(
         jar, server, "server", "unknown", "catalogs", "schemas", "types", f"tables %{name}%", f"columns {pool.name}",
         f"keys {pool.name}", f'query SELECT count(*) FROM offpath.pools."{pool.name}" WHERE id < 10',

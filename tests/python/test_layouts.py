@@ -64,7 +64,7 @@ def test_every_layout_arrives_with_its_values(session, name, array):
         "dict": {"x": array},
         "chunks": pa.table({"x": chunks}),
     }.items():
-        stream.send(data, row).wait_stored(20)
+        stream.send(data, row).wait_stored(60)
         arrived = pool.get(row)["x"]
         arrived.validate(full=True)
         assert arrived.type == stored_type(array.type)
@@ -78,9 +78,9 @@ def test_polars_is_sent_to_the_layout_of_the_stream(session, name, kind):
         name, pa.schema([("text", kind), ("x", pa.int64()), ("parts", pa.large_list(kind))]), rows_max=100
     )
     pool = session.pool(stream.pool_name)
-    stream.send(frame, "frame").wait_stored(20)
-    stream.send(polars.concat([frame, frame], rechunk=False), "chunks").wait_stored(20)
-    stream.send({each.name: each for each in frame}, "series").wait_stored(20)
+    stream.send(frame, "frame").wait_stored(60)
+    stream.send(polars.concat([frame, frame], rechunk=False), "chunks").wait_stored(60)
+    stream.send({each.name: each for each in frame}, "series").wait_stored(60)
     assert pool.get("frame").schema.field("text").type == kind
     assert pool.get("frame").to_pylist() == pool.get("series").to_pylist() == frame.to_dicts()
     assert pool.get("chunks").to_pylist() == frame.to_dicts() * 2
@@ -92,14 +92,14 @@ def test_duckdb_and_nanoarrow_are_sent(session, name):
     pool = session.pool(stream.pool_name)
     with duckdb.connect() as connection:
         relation = connection.sql("select * from (values ('a', 1), (null, 2)) t(text, x)")
-        stream.send(relation, "duckdb").wait_stored(20)
+        stream.send(relation, "duckdb").wait_stored(60)
         assert connection.sql("select 1").fetchall() == [(1,)], "a relation that was sent leaves its connection free"
     rows = [{"text": "a", "x": 1}, {"text": None, "x": 2}]
     assert pool.get("duckdb").to_pylist() == rows
     batch = nanoarrow.c_array(pa.record_batch({"text": ["a", None], "x": pa.array([1, 2], pa.int32())}))
-    stream.send(nanoarrow.Array(batch), "nanoarrow").wait_stored(20)
+    stream.send(nanoarrow.Array(batch), "nanoarrow").wait_stored(60)
     stream.send({"text": nanoarrow.Array(["a", None], nanoarrow.string_view()), "x": np.array([1, 2], "i4")}, "columns")
-    stream.step_end("end").wait_stored(20)
+    stream.step_end("end").wait_stored(60)
     assert pool.get("nanoarrow").to_pylist() == pool.get("columns").to_pylist() == rows
 
 
@@ -121,7 +121,7 @@ def test_producers_are_asked_for_the_streams_schema(session, name):
     stream = session.stream(name, pa.schema([("text", pa.string())]), rows_max=100)
     views = pa.table({"text": pa.array(["a", None, LONG], VIEW)})
     for producer in (Producer(views), Producer(views, knows_schema=False)):
-        stream.send(producer, "a").wait_stored(20)
+        stream.send(producer, "a").wait_stored(60)
         assert session.pool(stream.pool_name).get("a").to_pylist() == views.to_pylist()
         assert producer.requested == ([stream.schema] if hasattr(producer, "__arrow_c_schema__") else [None])
 
@@ -132,7 +132,7 @@ def test_producers_convert_values_only_with_cast(session, name):
         producer = Producer(pa.table({"x": pa.array([1, 2], pa.int32())}), knows_schema)
         with pytest.raises(offpath.SchemaError, match=r"'x': expected int64, given int32; cast=True"):
             stream.send(producer, "a")
-        stream.send(producer, "a", cast=True).wait_stored(20)
+        stream.send(producer, "a", cast=True).wait_stored(60)
         assert session.pool(stream.pool_name).get("a")["x"].to_pylist() == [1, 2]
 
 
@@ -167,7 +167,7 @@ def test_c_and_python_store_the_same(session, name, array):
 def test_unions_keep_their_type_codes_and_nulls(session, name, array, destination):
     schema = pa.schema([pa.field("x", array.type, nullable=False)], {"unit": "none"})
     stream = session.stream(name, schema, rows_max=100, destination=destination)
-    stream.send({"x": array}, "a").wait_stored(20)
+    stream.send({"x": array}, "a").wait_stored(60)
     pool = session.pool(stream.pool_name)
     arrived = pool.get("a")
     assert arrived.schema.equals(schema, check_metadata=True)
@@ -184,7 +184,7 @@ def test_unions_are_compressed(session, name, compression):
     unions = pa.UnionArray.from_dense(codes, places, children), pa.UnionArray.from_sparse(codes, children)
     table = pa.table({"d": unions[0], "s": unions[1], "x": numbers})
     stream = session.stream(name, table.schema, rows_max=count, compression=compression)
-    stream.send(table, "a").wait_stored(20)
+    stream.send(table, "a").wait_stored(60)
     pool = session.pool(stream.pool_name)
     assert pool.get_frame("a").nbytes < table.nbytes / 2
     assert pool.get("a").to_pylist() == table.to_pylist()
@@ -195,7 +195,7 @@ def test_unions_are_compressed(session, name, compression):
 def test_unions_in_queries_are_shown_and_computed_with_by_no_function(session, name, array):
     table = pa.table({"u": array, "x": pa.array([1, 2, 3, 4])})
     stream = session.stream(name, table.schema, rows_max=100)
-    stream.send(table, "a").wait_stored(20)
+    stream.send(table, "a").wait_stored(60)
     pool = session.pool(stream.pool_name)
     assert pool.query("x > 2").to_pylist() == table.slice(2).to_pylist()
     assert pool.query("x > 2", columns=["u"]).to_pylist() == table.slice(2).select(["u"]).to_pylist()
@@ -229,7 +229,7 @@ def test_a_union_that_shows_what_it_does_not_have_is_not_stored(session, name, d
         stream = session.stream(f"{name}{number}", pa.schema({"u": broken.type}), rows_max=100, destination=destination)
         ticket = stream.send(pa.record_batch({"u": broken}), "a")
         with pytest.raises(offpath.SchemaError, match=re.escape(message)):
-            ticket.wait_stored(20)
+            ticket.wait_stored(60)
         with pytest.raises(offpath.NotFound):
             session.pool(stream.pool_name).get("a")
 
@@ -238,7 +238,7 @@ def test_a_union_that_shows_what_it_does_not_have_is_not_stored(session, name, d
 def test_what_a_program_has_serialised_is_checked_before_it_is_shown(session, name, broken, tmp_path):
     table = pa.table({"u": broken, "x": [1, 2, 3, 4]})
     stream = session.stream(name, destination="serialised")
-    stream.send(table, "a").wait_stored(20)
+    stream.send(table, "a").wait_stored(60)
     pool = session.pool(stream.pool_name)
     with pytest.raises(offpath.Error, match="checking object"):
         pool.query("x > 2")

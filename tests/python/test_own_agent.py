@@ -13,7 +13,7 @@ import pytest
 from offpath import agent, agent_directory, sockets
 from waiting import until
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 PROGRAM = """
 import os, sys, time, offpath
 agent = offpath.Agent.start()

@@ -32,7 +32,7 @@ for batch in range(batches):
         stream.step_end(f"step{batch}")
     if batch == 0:
         print("posted", flush=True)
-ticket.wait_stored(30)
+ticket.wait_stored(60)
 print("stored", flush=True)
 sys.stdin.read()
 """
@@ -67,9 +67,9 @@ def test_a_program_killed_in_a_transfer_leaves_nothing_and_disturbs_nobody(own_a
         victim.wait()
         after = [mine.send({"x": x}, key=(f"after{i}", "")) for i in range(20)]
         for ticket in before + after:
-            ticket.wait_stored(20)
+            ticket.wait_stored(60)
         assert until(
-            lambda: all(each["name"] != "victim" for each in fetch_status(own_agent.http_address)["streams"]), 20
+            lambda: all(each["name"] != "victim" for each in fetch_status(own_agent.http_address)["streams"]), 60
         ), "the killed program's channel is still open"
         for name in ("before", "after"):
             for i in range(20):
@@ -88,7 +88,7 @@ def test_a_stopped_program_is_read_all_the_same(own_agent):
     program.send_signal(signal.SIGSTOP)
     try:
         with offpath.connect(own_agent.address) as session:
-            table = session.pool("local:/stopped").get("step0", "rank0", timeout=20)
+            table = session.pool("local:/stopped").get("step0", "rank0", timeout=60)
             assert table.num_rows == 1000
     finally:
         program.send_signal(signal.SIGCONT)
@@ -116,7 +116,7 @@ def test_ranks_of_a_parallel_program(own_agent):
         pool = session.pool("local:/simulation")
         # keep=4 of 12 frames, for any order of the ranks: the last step is whole
         for rank in range(ranks):
-            assert pool.get("step2", f"rank{rank}", timeout=20)["x"].to_pylist() == [float(rank)] * 1000
+            assert pool.get("step2", f"rank{rank}", timeout=60)["x"].to_pylist() == [float(rank)] * 1000
     for program in programs:
         program.communicate("")
         assert program.returncode == 0

@@ -34,7 +34,7 @@ def particles(seed):
 def fill(session, name):
     stream = session.stream(name, SCHEMA, rows_max=ROWS)
     for step in range(3):
-        stream.send(particles(step), key=(f"step{step}", "rank0")).wait_stored(5)
+        stream.send(particles(step), key=(f"step{step}", "rank0")).wait_stored(60)
     return session.pool(stream.pool_name)
 
 
@@ -107,7 +107,7 @@ def test_every_function(session, name):
     ]
     table = pa.Table.from_pylist(rows, schema)
     stream = session.stream(name, schema, rows_max=40)
-    stream.send(table.to_batches()[0], key="a").wait_stored(5)
+    stream.send(table.to_batches()[0], key="a").wait_stored(60)
     pool = session.pool(stream.pool_name)
     n, t, f, b = (pc.field(each) for each in ("n", "t", "f", "b"))
     at, twenty = pc.field("at"), pa.scalar(20, pa.timestamp("us"))
@@ -164,7 +164,7 @@ def test_an_answer_left_unread_is_given_up(pool):
 
 def test_plain_bytes_are_no_table(session, name):
     stream = session.stream(name, destination="native")
-    stream.send(b"plain", key="a").wait_stored(5)
+    stream.send(b"plain", key="a").wait_stored(60)
     with pytest.raises(offpath.SchemaError, match="plain bytes"):
         session.pool(stream.pool_name).query()
 
@@ -196,7 +196,7 @@ def test_plain_bytes_among_arrow_are_named_and_may_be_left_out(session, name, tm
     with pytest.raises(offpath.SchemaError, match=r"object \(note.csv, text\) is plain bytes.*arrow_only"):
         pool.query()
     assert pool.query(arrow_only=True)["v"].to_pylist() == [1, 2, 4]
-    assert pool.query_async(arrow_only=True).result(10)["v"].to_pylist() == [1, 2, 4]
+    assert pool.query_async(arrow_only=True).result(60)["v"].to_pylist() == [1, 2, 4]
     assert pool.query(aggregates={"n": "count"}, arrow_only=True).to_pylist() == [{"n": 3}]
     with pytest.raises(offpath.NotFound, match="no Arrow objects"):
         pool.query(rows="note*", arrow_only=True)

@@ -19,7 +19,7 @@ def filled(session, name):
     stream = session.stream(name, SCHEMA, rows_max=1000)
     for step in range(5):
         ticket = stream.send({"v": np.full(1000, step)}, key=(f"step{step}", "rank0"))
-        ticket.wait_stored(5)
+        ticket.wait_stored(60)
     return session.pool(stream.pool_name)
 
 
@@ -35,7 +35,7 @@ def test_tables_lie_in_the_agents_pages(filled):
 def test_a_table_outlives_frame_pool_and_session(agent, name):
     session = offpath.connect(agent.address)
     stream = session.stream(name, SCHEMA, rows_max=1000)
-    stream.send({"v": np.arange(1000)}, key="a").wait_stored(5)
+    stream.send({"v": np.arange(1000)}, key="a").wait_stored(60)
     table = session.pool(stream.pool_name).get("a")
     session.pool(stream.pool_name).drop()
     session.close()
@@ -63,7 +63,7 @@ def test_a_long_listing_comes_in_pieces(session, name):
     stream = session.stream(name, destination="native")
     for number in range(2000):
         ticket = stream.send(b"x", key=(f"row{number:05}", "column"))
-    ticket.wait_stored(10)
+    ticket.wait_stored(60)
     assert [row for row, _ in session.pool(stream.pool_name).keys()] == [f"row{number:05}" for number in range(2000)]
 
 
@@ -95,7 +95,7 @@ def test_get_waits_for_the_object(agent, session, name):
     timer = threading.Timer(0.3, lambda: stream.send({"v": np.arange(10)}, key="later"))
     timer.start()
     with offpath.connect(agent.address) as reader:
-        assert reader.pool(stream.pool_name).get("later", timeout=10).num_rows == 10
+        assert reader.pool(stream.pool_name).get("later", timeout=60).num_rows == 10
     timer.join()
 
 
@@ -116,7 +116,7 @@ def test_writing_to_what_is_no_file_leaves_it_there(filled, tmp_path):
     os.mkfifo(pipe)
     with file.open("wb") as copy, subprocess.Popen(["cat", pipe], stdout=copy) as reader:
         written = filled.write(pipe)
-        assert reader.wait(20) == 0
+        assert reader.wait(60) == 0
     assert file.stat().st_size == written and stat.S_ISFIFO(pipe.stat().st_mode)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "pipe"]
 
@@ -136,12 +136,12 @@ def test_steps_become_visible_when_all_ranks_have_ended_them(agent, name):
     streams = [session.stream(name, SCHEMA, rows_max=10, ranks=2, rank=rank) for rank, session in enumerate(sessions)]
     pool = sessions[0].pool(f"local:/{name}")
     for rank, stream in enumerate(streams):
-        stream.send({"v": np.full(10, rank)}, key=("step0", f"rank{rank}")).wait_stored(5)
-    streams[0].step_end("step0").wait_stored(5)
+        stream.send({"v": np.full(10, rank)}, key=("step0", f"rank{rank}")).wait_stored(60)
+    streams[0].step_end("step0").wait_stored(60)
     assert pool.keys() == []
     with pytest.raises(offpath.NotFound, match="1 of 2 ranks"):
         pool.get("step0", "rank0")
-    streams[1].step_end("step0").wait_stored(5)
+    streams[1].step_end("step0").wait_stored(60)
     assert pool.keys() == [("step0", "rank0"), ("step0", "rank1")]
     for session in sessions:
         session.close()
@@ -150,19 +150,19 @@ def test_steps_become_visible_when_all_ranks_have_ended_them(agent, name):
 def test_moves(session, name):
     stream = session.stream(name, destination="native")
     first, second = np.arange(100, dtype=np.uint8), np.full(50, 7, np.uint8)
-    stream.move([(first, 10), (second, 200)], key="made").wait_stored(5)
+    stream.move([(first, 10), (second, 200)], key="made").wait_stored(60)
     made = np.frombuffer(session.pool(stream.pool_name).get_bytes("made"), np.uint8)
     expected = np.zeros(250, np.uint8)
     expected[10:110], expected[200:] = first, second
     assert np.array_equal(made, expected)
-    stream.move([(second, 0)], key="made", update=True).wait_stored(5)
+    stream.move([(second, 0)], key="made", update=True).wait_stored(60)
     changed = np.frombuffer(session.pool(stream.pool_name).get_bytes("made"), np.uint8)
     assert (changed[:50] == 7).all() and np.array_equal(changed[50:], expected[50:])
     with pytest.raises(offpath.TooLarge, match=r"249.*250|object"):
         ticket = stream.move([(second, 249)], key="made", update=True)
-        ticket.wait_stored(5)
+        ticket.wait_stored(60)
     with pytest.raises(offpath.NotFound, match="absent"):
-        stream.move([(second, 0)], key="absent", update=True).wait_stored(5)
+        stream.move([(second, 0)], key="absent", update=True).wait_stored(60)
 
 
 def test_segments(any_session, name):
@@ -171,5 +171,5 @@ def test_segments(any_session, name):
     assert segment.nbytes == 10_000 and not values.any()
     values[:] = np.arange(2500)
     stream = any_session.stream(name, pa.schema([pa.field("v", pa.int32(), nullable=False)]), rows_max=2500)
-    stream.send({"v": values}, key="a").wait_stored(5)
+    stream.send({"v": values}, key="a").wait_stored(60)
     assert any_session.pool(stream.pool_name).get("a")["v"].to_numpy().tolist() == list(range(2500))

@@ -14,7 +14,7 @@ import pytest
 from offpath.agent_http import fetch_status
 
 SCHEMA = pa.schema([pa.field("v", pa.int64(), nullable=False)])
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(params=["direct", "staged", "tcp"])

@@ -41,9 +41,9 @@ def assert_arrived(table, data):
 def test_numpy_arrays_arrive_as_arrow(any_session, name, data):
     stream = any_session.stream(name, SCHEMA, rows_max=ROWS)
     ticket = stream.send(data, key=("step0", "rank0"))
-    ticket.wait_pulled(5)
+    ticket.wait_pulled(60)
     assert ticket.pulled
-    ticket.wait_stored(5)
+    ticket.wait_stored(60)
     table = any_session.pool(stream.pool_name).get("step0", "rank0")
     assert table.schema.names == SCHEMA.names
     assert [field.type for field in table.schema] == [field.type for field in SCHEMA]
@@ -53,7 +53,7 @@ def test_numpy_arrays_arrive_as_arrow(any_session, name, data):
 @pytest.mark.parametrize("destination", ["ipc-page", "ipc", "record-batch", "arrays", "c-abi", "agent-serialise"])
 def test_every_destination(session, name, data, destination):
     stream = session.stream(name, SCHEMA, rows_max=ROWS, destination=destination)
-    stream.send(data, key="a").wait_stored(10)
+    stream.send(data, key="a").wait_stored(60)
     assert_arrived(session.pool(stream.pool_name).get("a"), data)
 
 
@@ -78,7 +78,7 @@ def test_holders_of_columns(any_session, name, data):
         "mixed": {**data, "id": pa.array(data["id"])},
     }
     for row, holder in holders.items():
-        stream.send(holder, key=row).wait_stored(5)
+        stream.send(holder, key=row).wait_stored(60)
         assert_arrived(any_session.pool(stream.pool_name).get(row), data)
 
 
@@ -95,8 +95,8 @@ def test_any_type(any_session, name):
         }
     )
     stream = any_session.stream(name, batch.schema, rows_max=4)
-    stream.send(batch, key="whole").wait_stored(5)
-    stream.send(batch.slice(1, 2), key="slice").wait_stored(5)
+    stream.send(batch, key="whole").wait_stored(60)
+    stream.send(batch.slice(1, 2), key="slice").wait_stored(60)
     pool = any_session.pool(stream.pool_name)
     assert pool.get("whole").to_pylist() == batch.to_pylist()
     assert pool.get("slice").to_pylist() == batch.slice(1, 2).to_pylist()
@@ -106,21 +106,21 @@ def test_datetimes_of_numpy(session, name):
     schema = pa.schema([pa.field("t", pa.timestamp("ns"), nullable=False)])
     stream = session.stream(name, schema, rows_max=10)
     times = np.arange("2020-01-01", "2020-01-11", dtype="datetime64[D]").astype("datetime64[ns]")
-    stream.send({"t": times}, key="a").wait_stored(5)
+    stream.send({"t": times}, key="a").wait_stored(60)
     assert session.pool(stream.pool_name).get("a")["t"].to_numpy().tolist() == times.tolist()
 
 
 def test_empty_batch(any_session, name):
     stream = any_session.stream(name, SCHEMA, rows_max=10)
     empty = {"id": np.zeros(0, "i4"), "x": np.zeros((0, 3)), "vz": np.zeros(0, "f4"), "fixed": np.zeros(0, bool)}
-    stream.send(empty, key="none").wait_stored(5)
+    stream.send(empty, key="none").wait_stored(60)
     assert any_session.pool(stream.pool_name).get("none").num_rows == 0
 
 
 def test_bytes_as_they_are(any_session, name):
     stream = any_session.stream(name, destination="native")
     payload = np.random.default_rng(1).integers(0, 256, 100_000).astype(np.uint8)
-    stream.send(payload, key=("blob", "1")).wait_stored(5)
+    stream.send(payload, key=("blob", "1")).wait_stored(60)
     assert bytes(any_session.pool(stream.pool_name).get_bytes("blob", "1")) == payload.tobytes()
     with pytest.raises(offpath.SchemaError, match="plain bytes"):
         any_session.pool(stream.pool_name).get("blob", "1")
@@ -128,7 +128,7 @@ def test_bytes_as_they_are(any_session, name):
 
 def test_serialised_by_the_host(session, name, data):
     stream = session.stream(name, destination="serialised")
-    stream.send(offpath.columns.as_batch(data, SCHEMA), key="a").wait_stored(5)
+    stream.send(offpath.columns.as_batch(data, SCHEMA), key="a").wait_stored(60)
     assert_arrived(session.pool(stream.pool_name).get("a"), data)
 
 
@@ -144,7 +144,7 @@ def test_snapshot_lets_the_arrays_change_at_once(any_session, name):
         ticket.wait_pulled(0)
         values[:] = -1
         tickets.append(ticket)
-    tickets[-1].wait_stored(5)
+    tickets[-1].wait_stored(60)
     for step in range(20):
         got = any_session.pool(stream.pool_name).get(f"s{step}")["v"].to_numpy()
         assert (got == step).all()
@@ -157,7 +157,7 @@ def test_snapshot_of_interleaved_columns(session, name):
     kept = x.copy()
     wide = np.random.default_rng(4).normal(size=(1000, 40))
     stream.send({"x": x[:, 0], "y": x[:, 1], "z": x[:, 2]}, key="a", snapshot=True)
-    stream.send({"x": wide[:, 0], "y": wide[:, 20], "z": wide[:, 39]}, key="b", snapshot=True).wait_stored(5)
+    stream.send({"x": wide[:, 0], "y": wide[:, 20], "z": wide[:, 39]}, key="b", snapshot=True).wait_stored(60)
     x[:] = 0
     pool = session.pool(stream.pool_name)
     assert all(np.array_equal(pool.get("a")[axis].to_numpy(), kept[:, i]) for i, axis in enumerate("xyz"))
@@ -223,7 +223,7 @@ def test_a_stream_grows_while_batches_are_under_way(any_session, name):
         with pytest.raises(offpath.TooLarge, match=r"column \"v\": 2199023255552 rows of 8 bytes"):
             stream.grow(1 << 41)
         for ticket in tickets:
-            ticket.wait_stored(30)
+            ticket.wait_stored(60)
         pool = any_session.pool(stream.pool_name)
         for step, batch in enumerate(batches):
             assert np.array_equal(pool.get(f"s{step}")["v"].to_numpy(), batch)
@@ -239,7 +239,7 @@ def test_keys(session, name, data):
     with pytest.raises(offpath.Invalid, match="key"):
         stream.send(data, key=5)
     for length in (255, 65536):
-        stream.send(data, key=("k" * length, "c" * length)).wait_stored(5)
+        stream.send(data, key=("k" * length, "c" * length)).wait_stored(60)
     assert session.pool(stream.pool_name).keys() == [("k" * length, "c" * length) for length in (255, 65536)]
 
 
@@ -267,7 +267,7 @@ def test_keep_lets_the_oldest_go(session, name):
     stream = session.stream(name, schema, rows_max=10, keep=3)
     for step in range(10):
         ticket = stream.send({"v": np.full(10, step)}, key=f"s{step}")
-    ticket.wait_stored(5)
+    ticket.wait_stored(60)
     assert [row for row, _ in session.pool(stream.pool_name).keys()] == ["s7", "s8", "s9"]
 
 
@@ -277,7 +277,7 @@ def test_many_temporary_arrays(session, name):
     for step in range(6000):
         rows = 1 + step % 2000
         ticket = stream.send({"v": np.full(rows, step)}, key=f"s{step}")
-    ticket.wait_stored(10)
+    ticket.wait_stored(60)
     got = session.pool(stream.pool_name).get("s5999")["v"].to_numpy()
     assert len(got) == 2000 and (got == 5999).all()
     assert stream._native.held == 0
@@ -288,7 +288,7 @@ def test_arrays_live_until_they_are_pulled(session, name):
     stream = session.stream(name, schema, rows_max=4_000_000)
     ticket = stream.send({"v": np.arange(4_000_000)}, key="a")  # no other reference exists
     junk = [np.zeros(4_000_000, np.int64) for _ in range(4)]
-    ticket.wait_stored(10)
+    ticket.wait_stored(60)
     del junk
     assert np.array_equal(session.pool(stream.pool_name).get("a")["v"].to_numpy(), np.arange(4_000_000))
 
@@ -304,7 +304,7 @@ def test_sends_from_several_threads(session, name):
         try:
             values = np.full(1000, thread)
             for step in range(100):
-                stream.send({"v": values}, key=(f"s{step}", f"t{thread}")).wait_pulled(10)
+                stream.send({"v": values}, key=(f"s{step}", f"t{thread}")).wait_pulled(60)
         except Exception as error:
             errors.append(error)
 
@@ -314,7 +314,7 @@ def test_sends_from_several_threads(session, name):
     for thread in threads:
         thread.join()
     assert errors == []
-    stream.step_end("s0").wait_stored(10)
+    stream.step_end("s0").wait_stored(60)
     pool = session.pool(stream.pool_name)
     assert len(pool) == 400
     assert all((pool.get("s99", f"t{thread}")["v"].to_numpy() == thread).all() for thread in range(4))

@@ -58,8 +58,8 @@ def test_tracks_are_tables(session, name):
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.float64(), nullable=False)])
     stream = session.stream(name, schema, rows_max=10, pool=f"sift:/{name}?key=id")
     for step in range(3):
-        stream.send({"id": np.arange(10), "x": np.arange(10.0) + step}, key=(f"step{step}", "0")).wait_stored(20)
-    session.tracks(f"sift:/{name}").flush(20)
+        stream.send({"id": np.arange(10), "x": np.arange(10.0) + step}, key=(f"step{step}", "0")).wait_stored(60)
+    session.tracks(f"sift:/{name}").flush(60)
     found = run_sql(session, f"SELECT max(x) AS most FROM pool('sift:/{name}') WHERE step = 1 AND id < 5")
     assert found.to_pylist() == [{"most": 5.0}]
     with pytest.raises(offpath.Invalid, match="tracks have no rows to choose"):

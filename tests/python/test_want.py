@@ -12,7 +12,7 @@ from waiting import until
 
 SCHEMA = pa.schema([pa.field("v", pa.int64(), nullable=False)])
 ROWS = [f"step{number}" for number in range(8)]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(params=["mapped", "tcp"])

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 MIB = 1 << 20
 SCHEMA = pa.schema({"v": pa.int64()})
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def status_when(agent, holds):
@@ -156,7 +156,7 @@ def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
     with offpath.connect(small.address, name="careless", ring_slots=64) as session:
         stream = session.stream("s", SCHEMA, rows_max=10, pool="local:/p?overwrite=no")
         values = {"v": np.arange(10)}
-        stream.send(values, key="again").wait_stored(20)
+        stream.send(values, key="again").wait_stored(60)
 
         def fill():  # each of these fails: their answers are read by a wait alone
             try:
@@ -186,10 +186,10 @@ def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
         assert '\noffpath_rings_full{ring="requests"} 1\n' in metrics
         stream.send(values, key="read")  # a send that waits for room reads some
         with pytest.raises(offpath.Exists):  # of which its own is the newest, and in the ring before it is over
-            stream.send(values, key="again").wait_stored(20)
+            stream.send(values, key="again").wait_stored(60)
 
         def is_over(status):  # a wait reads replies, as many as are there
-            stream.send(values, key=f"read at {time.monotonic()}").wait_stored(20)
+            stream.send(values, key=f"read at {time.monotonic()}").wait_stored(60)
             return not any(each in status["channels"][0] for each in ("requests_full_s", "replies_full_s"))
 
         (channel,) = status_when(small, is_over)["channels"]
@@ -200,7 +200,7 @@ def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
 def test_a_ring_that_was_full_for_a_moment_is_counted(small):
     with offpath.connect(small.address, ring_slots=64) as session:
         stream = session.stream("s", SCHEMA, rows_max=10)
-        stream.send({"v": np.arange(10)}, key="first").wait_stored(20)
+        stream.send({"v": np.arange(10)}, key="first").wait_stored(60)
         assert fetch_status(small.http_address)["channels"][0]["requests_full"] == 0
         os.kill(small.pid, signal.SIGSTOP)
         try:
@@ -219,8 +219,8 @@ def one_rank(address, steps, ends):
     session = offpath.connect(address, name="solver")
     stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=1)
     for step in range(steps):
-        stream.send({"v": np.arange(10)}, key=(f"step{step}", "1")).wait_stored(20)
-        stream.step_end(f"step{step}").wait_stored(20)
+        stream.send({"v": np.arange(10)}, key=(f"step{step}", "1")).wait_stored(60)
+        stream.step_end(f"step{step}").wait_stored(60)
     ends.wait(PATIENCE_S)
     os._exit(1)
 
@@ -233,8 +233,8 @@ def test_a_dead_rank_is_named_by_who_waits_for_it(small):
     with offpath.connect(small.address) as session:
         stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=0)
         for step in range(3):
-            stream.send({"v": np.arange(10)}, key=(f"step{step}", "0")).wait_stored(20)
-            stream.step_end(f"step{step}").wait_stored(20)
+            stream.send({"v": np.arange(10)}, key=(f"step{step}", "0")).wait_stored(60)
+            stream.step_end(f"step{step}").wait_stored(60)
         pool = session.pool(stream.pool_name)
 
         def of_pool(status):
@@ -265,7 +265,7 @@ def test_a_dead_rank_is_named_by_who_waits_for_it(small):
         assert any(f"process {dying.pid}" in each["what"] for each in status["events"] if each["level"] == "warning")
         assert "waits for it" in shown(small)
         again = session.stream("again", SCHEMA, rows_max=10, pool=stream.pool_name, ranks=2, rank=1)
-        again.step_end("step2").wait_stored(20)
+        again.step_end("step2").wait_stored(60)
         assert pool.get("step2", "0", timeout=PATIENCE_S).num_rows == 10
 
 

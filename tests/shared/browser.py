@@ -7,7 +7,7 @@ from pathlib import Path
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 # How long a page runs: eight seconds of its own clock, which does not wait for anything but answers.
-FIRST_SECONDS = ("--virtual-time-budget=8000", "--timeout=20000")
+FIRST_SECONDS = ("--virtual-time-budget=8000", "--timeout=100000")
 COLOURS = {"dark": "--blink-settings=preferredColorScheme=0", "light": "--blink-settings=preferredColorScheme=1"}
 
 

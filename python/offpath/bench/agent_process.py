@@ -19,7 +19,7 @@ from . import control_group
 from .programs import ProgramError, find_program
 
 PR_SET_PDEATHSIG = 1
-START_SECONDS_MAX = 10.0
+START_SECONDS_MAX = 60.0
 _quota: list[str] = []  # words before an agent's command, while agents are weak
 
 

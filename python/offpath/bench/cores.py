@@ -67,7 +67,7 @@ def put_objects(address: str) -> None:
     with offpath.connect(address) as session:
         pool = session.pool(POOL)
         for row in range(OBJECTS):
-            pool.put(bytes(SMALL["64 B"]), str(row), "bench", timeout=20)
+            pool.put(bytes(SMALL["64 B"]), str(row), "bench", timeout=60)
 
 
 def gets(address: str, programs: int, _size: int, quick: bool) -> list[list[str]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RANKS = (2, 4, 8, 16)
 SIZES = {48: "48 B", 65536: "64 KiB"}
 TARGET = 1.0  # times as fast as the collectives
-RUN_S = 170
+RUN_S = 400
 SHAPES = ("allgather", "neighbourhoods(2)", "grouped_allgather(2)", "hybrid(2, 3)")
 SWEEP_RANKS = 8
 SWEEP = (48, *(4**power for power in range(4, 11)))

@@ -24,7 +24,7 @@ from .report import Report, Series
 PLACES = ("host-host", "host-agent", "agent-agent")
 QUANTITIES = (("latency", "us"), ("bandwidth", "GB/s"), ("rate", "M/s"), ("all_gather", "us"))
 DEVICES = Path("/sys/class/infiniband")
-PERFTEST_S = 60.0
+PERFTEST_S = 120.0
 PERFTEST_PORT = 18516
 READS_OUTSTANDING = 16  # the most that every device grants to perftest
 

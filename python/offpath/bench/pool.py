@@ -159,7 +159,7 @@ def put_when_joined(pool: Pool) -> None:
     deadline = time.monotonic() + 20
     while True:
         try:
-            return pool.put(bytes(range(64)), "step0", "rank0", timeout=20)
+            return pool.put(bytes(range(64)), "step0", "rank0", timeout=60)
         except NotFound:
             if time.monotonic() > deadline:
                 raise

@@ -27,7 +27,7 @@ NODE_EXPORTER = "prometheus-node-exporter"
 CPU_TARGET, MEMORY_TARGET = 10.0, 5.0
 LDMS_INTERVAL_S = 0.01  # the rate at which offpath-sampler is asked beside it
 LDMS_SETS = ("procstat2", "procnetdev2")
-START_S = 10.0
+START_S = 60.0
 
 
 def claims_of(peer: str) -> list[tuple[str, str, str]]:
@@ -64,7 +64,7 @@ class Exporter:
             raise ProgramError(f"{NODE_EXPORTER} is not installed (Debian's package of that name)")
         port = free_port()
         collectors = ["cpu", "stat", "netdev"]
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self._process = subprocess.Popen(
             [program, f"--web.listen-address=127.0.0.1:{port}", "--collector.disable-defaults",
              "--web.disable-exporter-metrics", *(f"--collector.{each}" for each in collectors)],

@@ -20,7 +20,7 @@ from .programs import ProgramError, default_cores, find_other_program, find_prog
 from .report import Claim, Report
 
 PORT = 6379
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
 
 
 class Figure(NamedTuple):

@@ -16,7 +16,7 @@ from .programs import ProgramError, default_cores
 PORT = 7000
 SOCKETS = 8192  # of an offloaded program: 4,096 idle connections, and accept slots of its listeners
 BOUNDS = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
 
 
 def sockets_command(agent: AgentProcess, sockets: int = SOCKETS) -> list[str]:

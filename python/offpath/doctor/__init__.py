@@ -32,7 +32,8 @@ from . import doca_device, rdma_device, sandbox
 # The agent needs some milliseconds to read the last posts, and the program some microseconds to stop.
 BYTES_MIN, BYTES_MAX = 1 << 20, 64 << 20
 READING_S = 0.2  # on a slow link, no more than the agent reads in about this time
-SILENCE_S = 2.0  # how long a stopped program's frame is waited for
+SILENCE_S = 10.0  # how long a stopped program's frame is waited for where it has to arrive
+SILENCE_OF_COPYING_S = 2.0  # and where the agent cannot get it
 
 # Run by the program that is stopped: it reports that it is ready, posts on request, reports whether the agent was done
 # before, and stops itself.
@@ -192,10 +193,11 @@ def silence_peer(diagnosis: Diagnosis, session: Session, address: str) -> None:
 def add_silence(diagnosis: Diagnosis, session: Session, pool: Pool, rows: int, early: bool) -> None:
     """The state of the stopped program's frame."""
     one_sided = session.info.one_sided
+    patience = SILENCE_S if one_sided else SILENCE_OF_COPYING_S
     try:
-        values = pool.get_batch("silent", timeout=SILENCE_S)["value"].to_numpy()
+        values = pool.get_batch("silent", timeout=patience)["value"].to_numpy()
     except Timeout:
-        found = f"its frame did not arrive in {SILENCE_S:.0f} s: the agent needs the program's help on this link"
+        found = f"its frame did not arrive in {patience:.0f} s: the agent needs the program's help on this link"
         diagnosis.add("silenced peer", found, not one_sided, "report this: the link says it is one-sided")
         return
     if len(values) != rows or values[0] != 0 or values[-1] != rows - 1:

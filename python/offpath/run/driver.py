@@ -32,7 +32,7 @@ from .settings import RunError, Settings
 from .simulation import load_lammps
 from .tracks import collect, draw_tracks, find_difference, read_sorted
 
-GROUP_S = 20.0  # until agents know each other
+GROUP_S = 60.0  # until agents know each other
 
 
 def run(settings: Settings, console: Console) -> RunReport:

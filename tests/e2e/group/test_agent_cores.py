@@ -280,7 +280,7 @@ def test_one_page_covers_all_cores(two: AgentProcess, tmp_path: Path) -> None:
                 if line.startswith("offpath_uptime_seconds{")} == {'core="0"}', 'core="1"}'}  # fmt: skip
         wanted = {"Accept": "application/openmetrics-text"}
         asked = urllib.request.Request(two.ready["http"] + "metrics", headers=wanted)
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
             assert answer.read().decode().endswith("# EOF\n")
         assert two.get("/healthz")[0] == 200
 

@@ -29,7 +29,7 @@ from built import needs_built
 
 TESTS = find_program().parents[1] / "tests"
 LIBRARY, PLUGIN = TESTS / "failing_calls.so", TESTS / "task_plugin.so"
-PATIENCE_S = 30.0  # deadline of work that takes milliseconds
+PATIENCE_S = 100.0  # deadline of work that takes milliseconds
 SEED = int(os.environ.get("OFFPATH_SIM_SEED", "1"))
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
 ROWS = 5_000

@@ -25,7 +25,7 @@ from agent_process import agent, until
 ROWS = 100_000
 SCHEMA = pa.schema([("id", pa.int64())])
 USER = 54321  # of no account
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starts a program of another user, which needs root")
 

@@ -24,7 +24,7 @@ from agent_process import agent, until
 ROWS = 100_000
 SCHEMA = pa.schema([("id", pa.int64())])
 PIPE_BYTES = 65_536
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def bytes_in(pipe: int) -> int:
@@ -118,7 +118,7 @@ def test_a_file_whose_lock_is_held_keeps_the_agent_from_nothing(tmp_path: Path) 
         assert session.pool("local:/p").query(pc.field("id") < 5, timeout=PATIENCE_S).num_rows == 5
         # Its loop and its own end wait for no other process. The kernel keeps the process as long as the thread waits.
         running.process.terminate()
-        assert until(lambda: running.process.poll() is not None or states(running.pid, "offpath-agent") == ["Z"], 30)
+        assert until(lambda: running.process.poll() is not None or states(running.pid, "offpath-agent") == ["Z"])
         with pytest.raises(offpath.Error):
             written.result(PATIENCE_S)
         holder.kill()

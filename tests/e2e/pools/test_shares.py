@@ -52,4 +52,4 @@ def test_a_user_who_takes_all_frames_he_may_leaves_some_to_others(tmp_path: Path
         for descriptor in (ours, theirs):
             os.close(descriptor)
         for row in range(28):
-            assert pool.get(f"row{row}", timeout=10)["value"][0].as_py() == row
+            assert pool.get(f"row{row}", timeout=60)["value"][0].as_py() == row

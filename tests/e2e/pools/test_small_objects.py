@@ -21,13 +21,13 @@ def test_they_are_read_as_they_were_put_here_and_over_the_network(tmp_path: Path
         objects = {f"{size}": secrets.token_bytes(size) for size in SIZES}
         with offpath.connect(f"unix:{tmp_path}/agent.sock") as session:
             for row, data in objects.items():
-                session.pool("local:/small").put(data, row, timeout=10)
+                session.pool("local:/small").put(data, row, timeout=60)
         for address in addresses:
             with offpath.connect(address, key_file=key) as session:
                 pool = session.pool("local:/small")
-                held = {row: pool.get_bytes(row, timeout=10) for row in objects}
-                pool.put(b"x" * 4096, "another", timeout=10)
-                pool.drop("another", timeout=10)
+                held = {row: pool.get_bytes(row, timeout=60) for row in objects}
+                pool.put(b"x" * 4096, "another", timeout=60)
+                pool.drop("another", timeout=60)
                 assert {row: each.to_pybytes() for row, each in held.items()} == objects, address
 
 
@@ -39,8 +39,8 @@ def test_thousands_of_them_take_a_few_frames(tmp_path: Path) -> None:
     ):
         pool = session.pool("local:/small")
         for row in range(count):
-            pool.put(row.to_bytes(8, "little") * 200, f"{row}", timeout=10)
+            pool.put(row.to_bytes(8, "little") * 200, f"{row}", timeout=60)
         assert all(
-            pool.get_bytes(f"{row}", timeout=10).to_pybytes() == row.to_bytes(8, "little") * 200 for row in range(count)
+            pool.get_bytes(f"{row}", timeout=60).to_pybytes() == row.to_bytes(8, "little") * 200 for row in range(count)
         )
-        assert pool.drop(timeout=10) == count
+        assert pool.drop(timeout=60) == count

@@ -329,5 +329,5 @@ def test_what_was_put_while_a_member_was_away_is_not_undone_by_its_disk(group: G
     with group.connect("b") as session:
         at_b = session.pool(pool)
         assert until(
-            lambda: all(bytes(at_b.get_bytes(f"row{row}", timeout=5)) == b"new" for row in range(10)), PATIENCE_S
+            lambda: all(bytes(at_b.get_bytes(f"row{row}", timeout=60)) == b"new" for row in range(10)), PATIENCE_S
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,16 @@ def test_a_block_that_is_corrupt_costs_its_rows_and_nothing_else(tmp_path: Path)
         send_steps(session, range(STEPS), f"sift:/spilled?{SETTINGS}&spill=on&tracks_budget=2MiB")
         tracks = session.tracks("sift:/spilled")
         tracks.flush(PATIENCE_S)
+
+        def last_stage() -> dict[str, int]:
+            return sift_status(running, "sift:/spilled")["stages"][-1]
+
+        def merges_rest() -> bool:
+            before = last_stage()["merges"]
+            time.sleep(0.5)
+            return last_stage()["merges"] == before
+
+        assert until(merges_rest, PATIENCE_S), "a flush waits for no merge"
         largest = max(spill.glob("*.bytes"), key=lambda file: file.stat().st_size)  # it is not merged any more
         with largest.open("r+b") as file:
             file.seek(largest.stat().st_size // 2)
@@ -134,16 +145,13 @@ def test_a_block_that_is_corrupt_costs_its_rows_and_nothing_else(tmp_path: Path)
                 assert largest.name in str(error)
                 lost += 1
         assert lost < ATOMS // 21 // 8
-        before = sift_status(running, "sift:/spilled")["stages"][-1]
+        before = last_stage()
         assert before["damaged_runs"] == 1
         for step in range(STEPS, STEPS + 12):  # a run of each, so small that it is merged, however slow the machine is
             send_steps(session, range(step, step + 1), "sift:/spilled")
             tracks.flush(PATIENCE_S)
 
-        def last_stage() -> dict[str, int]:
-            return sift_status(running, "sift:/spilled")["stages"][-1]
-
-        assert until(lambda: last_stage()["merges"] > before["merges"], PATIENCE_S), "a flush waits for no merge"
+        assert until(lambda: last_stage()["merges"] > before["merges"], PATIENCE_S)
         assert last_stage()["damaged_runs"] == 1
         assert running.log().count("is corrupt") == 1
 

@@ -175,9 +175,9 @@ import numpy as np, pyarrow as pa
 with offpath.connect(sys.argv[1]) as session:
     schema = pa.schema([("id", pa.int64())])
     stream = session.stream("theirs", schema, rows_max=10, pool="sift:/theirs?key=id&age=100ms")
-    stream.send({"id": np.arange(10)}, key=("step1", "r"), snapshot=True).wait_stored(20)
+    stream.send({"id": np.arange(10)}, key=("step1", "r"), snapshot=True).wait_stored(60)
     tracks = session.tracks("sift:/theirs")
-    tracks.flush(20)
+    tracks.flush(60)
     try:
         tracks.write(sys.argv[2])
     except offpath.Denied as denied:
@@ -207,7 +207,7 @@ def test_roots_agents_write_for_no_other_user(tmp_path: Path) -> None:
         for directory in (theirs, theirs / "new", roots, roots / "new"):
             done = subprocess.run(
                 [sys.executable, "-c", OTHER_USER, group.address("a"), str(directory)],
-                user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, timeout=60, check=True,
+                user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, timeout=200, check=True,
                 cwd="/",
             )  # fmt: skip
             assert f"writes files for that user alone, not for user {NOBODY}" in done.stdout, done

@@ -148,7 +148,6 @@ def descriptors_allowed() -> int:
 @pytest.mark.parametrize(
     ("killed", "among"), [(False, IPV4), (True, IPV4), (False, IPV6)], ids=["closed", "killed", "ipv6"]
 )
-@pytest.mark.timeout(300)
 def test_ten_thousand_connections(tmp_path: Path, pair: NetworkPair, killed: bool, among: Family) -> None:
     """Or nearly so many where a process may have no more descriptors, because the library also has one for each."""
     many = min(10_000, (descriptors_allowed() - 200) // 2)

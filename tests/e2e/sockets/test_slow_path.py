@@ -113,7 +113,7 @@ def test_the_kernel_is_served_by_both_together(tmp_path: Path, pair: NetworkPair
 def test_a_program_connects_by_the_process(tmp_path: Path, pair: NetworkPair, leaning: AgentProcess) -> None:
     program = (
         "import socket, sys\n"
-        f"s = socket.create_connection(('{KERNEL_ADDRESS}', int(sys.argv[1])), timeout=30)\n"
+        f"s = socket.create_connection(('{KERNEL_ADDRESS}', int(sys.argv[1])), timeout=60)\n"
         "s.sendall(b'x' * 1000); print(len(s.recv(1)))"
     )
     server = "import socket; l = socket.create_server(('', 7100)); print('listening', flush=True)\n" + (
@@ -170,7 +170,7 @@ def test_one_process_at_a_time_and_only_where_it_is_wanted(
     program = str(find_program().with_name("offpath-slow-path"))
     ask = [program, "--agent", f"unix:{tmp_path}/agent.sock"]
     with slow_path(tmp_path):
-        second = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=False)
+        second = subprocess.run(ask, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 1
         assert "already" in second.stderr
     leaning.stop()
@@ -179,7 +179,7 @@ def test_one_process_at_a_time_and_only_where_it_is_wanted(
     other.mkdir()
     with agent(other, *settings, launcher=pair.near_command()):
         ask = [program, "--agent", f"unix:{other}/agent.sock"]
-        unwanted = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=False)
+        unwanted = subprocess.run(ask, capture_output=True, text=True, timeout=60, check=False)
         assert unwanted.returncode == 1
         assert "tcp.slow_path" in unwanted.stderr
 
@@ -204,6 +204,6 @@ def test_nobody_works_while_nothing_happens(tmp_path: Path, pair: NetworkPair, l
 def test_the_process_ends_with_its_agent(tmp_path: Path, leaning: AgentProcess) -> None:
     with slow_path(tmp_path) as process:
         leaning.stop(signal.SIGKILL)
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1
         assert process.stderr is not None
         assert "the agent is gone" in process.stderr.read()

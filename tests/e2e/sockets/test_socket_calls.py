@@ -51,7 +51,7 @@ def said_by(place: Place, program: Path) -> str:
             if line == "listening\n":
                 ask = place.pair.far_command(sys.executable, "-c", CLIENT, place.address, OWN_PORT)
                 client = subprocess.Popen(ask)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
     finally:
         for each in (running, client):
             if each is not None:

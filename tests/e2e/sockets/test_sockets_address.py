@@ -39,11 +39,11 @@ while True:
 ASK = """
 import socket, sys
 def by_tcp():
-    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5) as connection:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as connection:
         return b"".join(iter(lambda: connection.recv(65536), b"")).lstrip(b"x")
 def by_udp():
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.settimeout(5)
+    udp.settimeout(20)
     udp.sendto(b"?", (sys.argv[1], int(sys.argv[2])))
     return udp.recv(100)
 try:
@@ -55,7 +55,7 @@ except OSError as error:
 
 def ask(pair: NetworkPair, port: int, by: str) -> str:
     command = pair.far_command(sys.executable, "-c", ASK, AGENT_ADDRESS, str(port), by)
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
 
 def run_near(pair: NetworkPair, *command: str) -> None:
@@ -168,7 +168,7 @@ def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
 def test_an_agent_without_the_right_says_where_it_comes_from(env: dict[str, str], where: str) -> None:
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", find_program()]
     words = ["--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo", "--set", "tcp.address=10.9.0.2/24"]
-    refused = subprocess.run([*command, *words], capture_output=True, text=True, timeout=20, check=False,
+    refused = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, check=False,
                              env={"XDG_RUNTIME_DIR": "/nonexistent", **env})  # fmt: skip
     assert refused.returncode != 0
     assert "tcp.device lo: " in refused.stderr and where in refused.stderr, refused.stderr

@@ -62,7 +62,7 @@ while True:
 # Opens so many connections, sends different data on each, reads it back, and then follows commands.
 CLIENT = """
 import socket, sys
-made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) for _ in range(int(sys.argv[3]))]
+made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) for _ in range(int(sys.argv[3]))]
 for number, each in enumerate(made):
     each.sendall(b"%06d" % number * 500)
 for number, each in enumerate(made):
@@ -198,7 +198,7 @@ def test_pages_and_ss_have_the_flows_of_all_cores(
         assert len(listed) == 1
         words = ["sockets", "ss", "--agent", f"unix:{tmp_path}/agent.sock"]
         asked = [sys.executable, "-m", "offpath", *words]
-        shown = subprocess.run(asked, capture_output=True, timeout=30, check=True)
+        shown = subprocess.run(asked, capture_output=True, timeout=60, check=True)
         rows = [each.split() for each in shown.stdout.decode().splitlines()]
         assert rows[0][-1] == "Core"
         assert {each[-1] for each in rows if each and each[0] == "ESTABLISHED"} == set(map(str, range(cores)))
@@ -211,7 +211,7 @@ def test_idle_cores_sleep_and_wake(tmp_path: Path, served: AgentProcess, cores: 
         assert line(server) == b"listening"
         idle = """
 import socket, sys, time
-made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) for _ in range(64)]
+made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) for _ in range(64)]
 print("connected", flush=True)
 for _ in range(20):
     sys.stdin.readline()
@@ -267,7 +267,7 @@ os.waitpid(child, 0)
 """
 ASKS_EACH = """
 import socket, sys
-made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) for _ in range(int(sys.argv[3]))]
+made = [socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) for _ in range(int(sys.argv[3]))]
 for each in made:  # first all: connections may be accepted in another order
     each.sendall(b"x")
 for each in made:

@@ -107,7 +107,7 @@ def lines_of(place: Place, program: str, *peers: str) -> list[str]:
             lines.append(line.strip())
             if lines[-1] == "ready":
                 lines.append(place.peer(waiting.pop(0), *addresses(place)))
-        assert started.wait(30) == 0, lines
+        assert started.wait(60) == 0, lines
     assert not waiting
     return lines
 
@@ -139,7 +139,7 @@ for _ in range(4):
 ASKS_BOTH = """
 import socket, sys
 for address in (sys.argv[2], sys.argv[3]) * 2:
-    with socket.create_connection((address, 7822), timeout=20) as s:
+    with socket.create_connection((address, 7822), timeout=60) as s:
         s.sendall(b"hello")
         print(s.recv(5, socket.MSG_WAITALL).decode(), end=" ")
 """
@@ -160,7 +160,7 @@ for what, address, options in (("v6 only", "::", [only]), ("own", own6, []), ("m
     listener.listen()
     report(what, said(listener.getsockname()))
     print("ready", flush=True)
-    listener.settimeout(20)
+    listener.settimeout(60)
     c, peer = listener.accept()
     report("accepted", said(peer), *names(c))
     c.close()
@@ -170,7 +170,7 @@ ASKS_EACH = """
 import socket, sys
 for address in (sys.argv[2], sys.argv[3]):
     try:
-        socket.create_connection((address, 7823), timeout=20).recv(1)
+        socket.create_connection((address, 7823), timeout=60).recv(1)
         print("served", end=" ")
     except ConnectionRefusedError:
         print("refused", end=" ")
@@ -405,7 +405,7 @@ for _ in range(2):
 HEARS_THE_END = """
 import socket, sys
 for address in (sys.argv[3], sys.argv[2]):
-    print(socket.create_connection((address, 7827), timeout=20).recv(1), end=" ")
+    print(socket.create_connection((address, 7827), timeout=60).recv(1), end=" ")
 """
 
 
@@ -439,7 +439,7 @@ for _ in range(2):
 HEARS_LINES = """
 import socket, sys
 for _ in range(2):
-    s = socket.create_connection((sys.argv[1], 7828), timeout=20)
+    s = socket.create_connection((sys.argv[1], 7828), timeout=60)
     print(s.makefile().read(), end=" ")
 """
 
@@ -470,7 +470,7 @@ def served(family, address, to, *options):
     listener.bind((address, 0))
     listener.listen()
     s = made(family)
-    s.settimeout(20)
+    s.settimeout(60)
     s.connect((to, listener.getsockname()[1]))
     c, peer = listener.accept()
     c.sendall(b"x")
@@ -550,7 +550,7 @@ def test_addresses_stand_in_brackets(offloaded: Place) -> None:
     shows = [sys.executable, "-m", "offpath", "sockets", "ss", *pages]
 
     def rows() -> list[dict[str, str]]:
-        told = subprocess.run([*shows, "--json"], capture_output=True, timeout=30, check=True).stdout
+        told = subprocess.run([*shows, "--json"], capture_output=True, timeout=60, check=True).stdout
         made: list[dict[str, str]] = json.loads(told)
         return made
 
@@ -564,10 +564,10 @@ def test_addresses_stand_in_brackets(offloaded: Place) -> None:
             assert connection["remote"] == f"[{KERNEL_ADDRESS_6}]:{ECHO_PORT}"
             assert connection["local"].startswith(f"[{AGENT_ADDRESS_6}]:")
             assert listener["local"] == "[::]:7831"
-            table = subprocess.run(shows, capture_output=True, text=True, timeout=30, check=True).stdout
+            table = subprocess.run(shows, capture_output=True, text=True, timeout=60, check=True).stdout
             assert f"[{KERNEL_ADDRESS_6}]:{ECHO_PORT}" in table and "[::]:7831" in table
             say(holds)
-            assert holds.wait(20) == 0
+            assert holds.wait(60) == 0
 
 
 # ---- without an agent

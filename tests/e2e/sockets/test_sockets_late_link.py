@@ -83,7 +83,7 @@ def place(tmp_path: Path, pair: CardPair, served: AgentProcess) -> Place:
 
 TIMES_ECHOES = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7900), timeout=20)
+s = socket.create_connection((sys.argv[1], 7900), timeout=60)
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 for _ in range(50):
     began = time.monotonic()
@@ -102,13 +102,14 @@ def test_an_echo_waits_for_the_link_both_ways(tmp_path: Path, pair: CardPair, se
     seconds = [float(line) for line in ran.stdout.split()]
     assert len(seconds) == 50, ran.stderr
     assert min(seconds) >= 2 * DELAY_US * 1e-6
-    # Two link latencies in a row each way, at most; with time for a machine on which other tests run.
-    assert statistics.median(seconds) <= 4 * DELAY_US * 1e-6 + 0.02
+    # Two link latencies in a row each way, at most; with time for a machine on which other tests run. A link that added
+    # more would add it to every echo, and a machine without a free processor does so to many.
+    assert statistics.quantiles(seconds, n=10)[0] <= 4 * DELAY_US * 1e-6 + 0.02
 
 
 TAKES_ALL = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7901), timeout=20)
+s = socket.create_connection((sys.argv[1], 7901), timeout=60)
 began, left = time.monotonic(), int(sys.argv[2])
 while left > 0:
     got = len(s.recv(1 << 18))
@@ -150,7 +151,7 @@ NEEDED_BYTES = 256 << 10
 STREAMS = 8 << 20
 NEAR = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], 7902), timeout=30)
+s = socket.create_connection((sys.argv[1], 7902), timeout=60)
 left = int(sys.argv[2])
 if sys.argv[3] == "takes":
     while left > 0:

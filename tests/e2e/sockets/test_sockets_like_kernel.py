@@ -31,7 +31,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 TELLS_HOW_IT_ENDS = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7600), timeout=20)
+s = socket.create_connection((sys.argv[1], 7600), timeout=60)
 s.sendall(b"question")
 assert s.recv(1) == b"x"
 time.sleep(0.3)  # its acknowledgement may be late, and a server that is killed before it comes resets
@@ -51,7 +51,7 @@ def test_a_server_that_is_killed_resets_peers_whose_bytes_it_did_not_read(place:
         assert line_of(peer) == "answered"
         say(server)
         assert line_of(peer) == ends
-        assert peer.wait(timeout=20) == 0
+        assert peer.wait(timeout=60) == 0
 
 
 STOPS_READING = """
@@ -63,7 +63,7 @@ sys.stdin.readline()
 """
 SENDS_UNTIL_IT_FAILS = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], 7601), timeout=20)
+s = socket.create_connection((sys.argv[1], 7601), timeout=60)
 print("connected", flush=True)
 try:
     while True:
@@ -83,7 +83,7 @@ def test_a_peer_that_waits_for_room_is_reset_by_the_death_of_the_server(place: P
             peer.wait(timeout=2)
         os.kill(place.pid_of(server), signal.SIGKILL)
         assert line_of(peer) == "reset"
-        assert peer.wait(timeout=20) == 0
+        assert peer.wait(timeout=60) == 0
 
 
 # Fills the send buffer, and then prints how much it can write at each writable event.
@@ -117,7 +117,7 @@ for name, wait in waits.items():
 """
 READS_SLOWLY = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7602), timeout=20)
+s = socket.create_connection((sys.argv[1], 7602), timeout=60)
 time.sleep(0.5)
 while s.recv(4096):
     time.sleep(0.0002)
@@ -221,7 +221,7 @@ def test_bind_says_that_a_port_is_taken(place: Place, own: bool) -> None:
         assert [line_of(program) for _ in BINDS_PRINTS] == BINDS_PRINTS
         another = place.start(BINDS_ONCE, address)  # another program, while the first has it
         assert line_of(another) == "EADDRINUSE"
-        another.wait(timeout=20)
+        another.wait(timeout=60)
     finally:
         os.killpg(program.pid, signal.SIGKILL)
         program.wait()
@@ -242,7 +242,7 @@ while True:
 """
 SAYS_WHAT_IT_HEARS = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
 print(s.recv(5).decode())
 """
 
@@ -283,7 +283,7 @@ ASKS_OFTEN = """
 import socket, sys
 heard = set()
 for _ in range(100):
-    with socket.create_connection((sys.argv[1], 7609), timeout=20) as s:
+    with socket.create_connection((sys.argv[1], 7609), timeout=60) as s:
         heard.add(s.recv(1))
 print(len(heard))
 """
@@ -322,6 +322,7 @@ listener = socket.create_server((EVERYWHERE, 7611), family=FAMILY)
 print("ready", flush=True)
 c, _ = listener.accept()
 resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
+waited, worked = 0.0, 0.0
 for number in range(3):
     began, used = time.monotonic(), time.process_time()
     if number == 1:  # readiness is shown at the descriptor
@@ -329,12 +330,14 @@ for number in range(3):
         wait.register(c, select.POLLIN)
         assert wait.poll(20000)
     assert c.recv(1) == b"x"
-    assert time.process_time() - used < (time.monotonic() - began) / 2  # it slept
+    waited, worked = waited + time.monotonic() - began, worked + time.process_time() - used
+    if number == 2:
+        assert worked < waited / 4, (worked, waited)  # it slept, in each of the three
     c.sendall(b"y")
 """
 SENDS_NOW_AND_THEN = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7611), timeout=20)
+s = socket.create_connection((sys.argv[1], 7611), timeout=60)
 for _ in range(3):
     time.sleep(0.5)
     s.sendall(b"x")
@@ -370,7 +373,7 @@ uvloop.run(main())
 """
 ASKS_FOR_ECHOES = """
 import socket, sys
-made = [socket.create_connection((sys.argv[1], 7612), timeout=20) for _ in range(20)]
+made = [socket.create_connection((sys.argv[1], 7612), timeout=60) for _ in range(20)]
 for number, each in enumerate(made):
     each.sendall(b"%4d" % number)
 print(all(each.recv(4, socket.MSG_WAITALL) == b"%4d" % number for number, each in enumerate(made)))
@@ -433,7 +436,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 ASKS_THE_CONFINED = """
 import socket, sys, time
-s = socket.create_connection((sys.argv[1], 7613), timeout=20)
+s = socket.create_connection((sys.argv[1], 7613), timeout=60)
 for _ in range(3):
     time.sleep(0.1)
     s.sendall(b"ping")

@@ -27,7 +27,7 @@ SILENCE_S = 2  # limits.silence of the agent at the card, which the relay adopts
 # Connections end at once with the relay, whose socket closes, and with the agent at the card, whose machine closes its
 # connections; with the link after the silence. A busy machine may report it late, but not as late as the kernel's own
 # limits, which are minutes.
-ENDS_WITHIN_S = 10.0
+ENDS_WITHIN_S = 30.0
 
 
 class Machines(NamedTuple):
@@ -92,13 +92,13 @@ try:
 except OSError as error:
     print(type(error).__name__, time.monotonic())
 s.close()
-until = time.monotonic() + 10  # the library's thread closes its descriptors
+until = time.monotonic() + 30  # the library's thread closes its descriptors
 while descriptors() > before and time.monotonic() < until:
     time.sleep(0.01)
 print(descriptors() - before)
 """
 SILENT_SERVER = (
-    "import time; s = socket.create_server((EVERYWHERE, 8009), family=FAMILY); c = s.accept(); time.sleep(60)"
+    "import time; s = socket.create_server((EVERYWHERE, 8009), family=FAMILY); c = s.accept(); time.sleep(600)"
 )
 
 
@@ -135,7 +135,7 @@ def test_connections_end_with_either_agent_and_with_the_link(
             subprocess.run(pair.near_command("ip", "link", "set", "lo", "down"), check=True)
         else:
             getattr(machines, end).process.send_signal(signal.SIGKILL)
-        said, _ = program.communicate(timeout=20)
+        said, _ = program.communicate(timeout=60)
         error, at, more = said.split()
         assert error == "ConnectionResetError"
         assert float(at) - began < ENDS_WITHIN_S
@@ -152,9 +152,12 @@ def test_the_command_line_starts_a_relay_that_ends_with_the_program(
     tmp_path: Path, pair: NetworkPair, machines: Machines
 ) -> None:
     server = (
-        "s = socket.create_server((EVERYWHERE, 8010), family=FAMILY); c, _ = s.accept(); c.sendall(c.recv(9)[::-1])"
+        "s = socket.create_server((EVERYWHERE, 8010), family=FAMILY); print('listening', flush=True);"
+        "c, _ = s.accept(); c.sendall(c.recv(9)[::-1])"
     )
-    far = subprocess.Popen(pair.far_command(sys.executable, "-c", machines.family.prelude + server))
+    far = subprocess.Popen(pair.far_command(sys.executable, "-c", machines.family.prelude + server),
+                           stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert far.stdout is not None and far.stdout.readline() == "listening\n"
     client = (
         "import os, socket, sys; s = socket.create_connection((sys.argv[1], 8010)); s.sendall(b'over a li');"
         "print(s.recv(9), os.environ['OFFPATH_AGENT'])"
@@ -208,7 +211,7 @@ def test_nothing_is_read_from_a_program_that_rests(tmp_path: Path, pair: Network
             time.sleep(0.3)
             return operations() == before
 
-        assert until(rests, 30)
+        assert until(rests)
         assert operations()[0] > 0
     finally:
         program.kill()

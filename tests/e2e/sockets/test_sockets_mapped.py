@@ -62,7 +62,7 @@ for how in ("waits", "polls"):
 ASKS_TWICE = """
 import socket, sys
 for _ in range(2):
-    with socket.create_connection((sys.argv[1], 7620), timeout=20) as s:
+    with socket.create_connection((sys.argv[1], 7620), timeout=60) as s:
         s.sendall(b"hello")
         print(s.recv(5, socket.MSG_WAITALL).decode())
 """
@@ -78,7 +78,7 @@ def test_a_listener_for_both_families_has_peers_of_ipv4(place: Place) -> None:
         peer = "own" if place.address == KERNEL_ADDRESS else KERNEL_ADDRESS
         for _ in range(2):
             assert line_of(program) == f"accepted ::ffff:{KERNEL_ADDRESS} 4 ::ffff:own ::ffff:{peer} AF_INET6 10"
-        assert program.wait(20) == 0
+        assert program.wait(60) == 0
 
 
 CONNECTS = """
@@ -156,7 +156,7 @@ sys.stdin.readline()
 """
 SAYS_WHAT_IT_HEARS = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
 print(s.recv(5).decode())
 """
 
@@ -175,7 +175,7 @@ def test_ports_are_those_of_both_families(place: Place) -> None:
         ]
         assert place.peer(SAYS_WHAT_IT_HEARS, line_of(program)) == "hello"
         say(program)
-        assert program.wait(20) == 0
+        assert program.wait(60) == 0
 
 
 # The executed program finds a socket of the same family; so does a child.
@@ -197,7 +197,7 @@ c.recv(1)
 """
 HEARS_A_LINE = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], 7625), timeout=20)
+s = socket.create_connection((sys.argv[1], 7625), timeout=60)
 print(s.recv(100).decode())
 """
 

@@ -59,7 +59,7 @@ for each in threads: each.start()
 for each in threads: each.join()
 print(len(right), all(right))
 for _ in range(50):  # each is closed by the server
-    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as s:
         s.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n")
         while s.recv(1000):
             pass

@@ -102,7 +102,7 @@ c.close()
 """
 HELLO = """
 import socket, sys
-with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as s:
     s.sendall(b"hello")
     s.recv(1)
 """
@@ -119,7 +119,7 @@ def said(place: Place, program: str, port: str, peers_port: str = "") -> list[st
                 lines.append(line.strip().replace(place.address, "own"))
                 if lines[-1] == "ready":
                     place.peer(HELLO, peers_port)
-            assert started.wait(20) == 0, lines
+            assert started.wait(60) == 0, lines
     return lines
 
 
@@ -153,8 +153,12 @@ waits["edge"].register(s, select.EPOLLIN | select.EPOLLET)
 
 
 def there(count):
-    while len(s.recv(100, socket.MSG_PEEK | socket.MSG_DONTWAIT)) < count:
-        pass
+    while True:
+        try:
+            if len(s.recv(100, socket.MSG_PEEK | socket.MSG_DONTWAIT)) >= count:
+                return
+        except BlockingIOError:
+            time.sleep(0.01)
 
 
 def ready(limit):
@@ -162,7 +166,6 @@ def ready(limit):
 
 
 s.sendall(b"abc")
-time.sleep(0.3)
 there(3)
 print("3 of 7", ready(100))
 s.sendall(b"defg")
@@ -184,15 +187,16 @@ print("waits for 7", len(s.recv(100)))
 later(b"abc", b"de", b"fg")
 print("no more than is asked for", len(s.recv(5)), len(s.recv(2)))
 s.sendall(b"abc")
-time.sleep(0.3)
+there(3)
 print("at once", s.recv(100, socket.MSG_DONTWAIT), outcome(s.recv, 100, socket.MSG_DONTWAIT))
 s.settimeout(0.5)
 s.setblocking(True)
 s.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("ll", 0, 400000))
 s.sendall(b"abc")
+there(3)
 print("in time", s.recv(100))
 s.sendall(b"abc")
-time.sleep(0.3)
+there(3)
 s.shutdown(socket.SHUT_WR)
 print("the end", ready(20000), s.recv(100), s.recv(100))
 """

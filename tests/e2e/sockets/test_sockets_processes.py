@@ -66,7 +66,7 @@ for line in sys.stdin:
     answer = b"done"
     try:
         if what == "connect":
-            made.append(socket.create_connection((words[0], int(words[1])), timeout=20))
+            made.append(socket.create_connection((words[0], int(words[1])), timeout=60))
         elif what == "send":
             made[int(words[0])].sendall(words[1].encode() + b"\\n")
         elif what == "line":
@@ -153,6 +153,11 @@ while True:
 """
 
 
+def state_of(process: str) -> str:
+    """S: it sleeps. R: it runs, or no processor is free for it."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.mark.parametrize("waits", ["blocking", "epoll"])
 def test_children_accept_from_their_parents_listener(
     tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family, peer: Peer, waits: str
@@ -165,6 +170,7 @@ def test_children_accept_from_their_parents_listener(
             connections.setdefault(accepted_by, []).append(number)
             if waits == "epoll":  # it might take the next one too
                 time.sleep(0.2)  # until it waits again
+                assert until(lambda process=accepted_by: state_of(process) == "S")
                 os.kill(int(accepted_by), signal.SIGSTOP)
         assert len(connections) == 3, connections  # processes
         for process in connections:
@@ -226,7 +232,7 @@ def test_a_server_forks_for_every_request(
         for each in several:
             assert each.communicate(timeout=30)[0] == content
         for _ in range(20):
-            asked = subprocess.run([*curl, f"{url}/parent"], capture_output=True, timeout=30, check=False)
+            asked = subprocess.run([*curl, f"{url}/parent"], capture_output=True, timeout=60, check=False)
             assert asked.stdout == b"a child of it\n", asked
         assert server.poll() is None
 
@@ -434,7 +440,7 @@ def test_a_program_puts_what_it_likes_at_any_number(
                 assert peer.echoes(number, text)
             assert peer.ask("finish", number) == "done"
             assert peer.ask("line", number) == "the end"
-        assert server.wait(20) == 0
+        assert server.wait(60) == 0
 
 
 # Reads lines from a stream on each connection, and answers by another.
@@ -485,7 +491,7 @@ def test_streams_of_the_c_library(
         assert peer.ask("send", 0, "bye") == "done"
         assert peer.ask("line", 0) == "the last"
         assert peer.ask("line", 0) == "the end"
-        assert server.wait(20) == 0
+        assert server.wait(60) == 0
     finally:
         server.kill()
         server.wait()
@@ -560,7 +566,7 @@ def test_a_policy_file_says_which_ports(
     program = ["--", sys.executable, "-c", family.prelude + TWO_LISTENERS]
 
     def run(*options: str) -> str:
-        done = subprocess.run(pair.near_command(*command, *options, *program), capture_output=True, timeout=30,
+        done = subprocess.run(pair.near_command(*command, *options, *program), capture_output=True, timeout=60,
                               check=False)  # fmt: skip
         assert done.stdout == b"listening\n", done
         return done.stderr.decode()
@@ -568,7 +574,7 @@ def test_a_policy_file_says_which_ports(
     assert "1 offloaded, 1 left to the kernel (not named by --listen or --connect)" in run()
     assert "2 offloaded" in run("--listen", "7204,7205")
     policy.write_text("[sockets]\nlisten = [0]\n")
-    wrong = subprocess.run([*command, *program], capture_output=True, timeout=30, check=False)
+    wrong = subprocess.run([*command, *program], capture_output=True, timeout=60, check=False)
     assert wrong.returncode == 1
     assert b"policy.toml:2: sockets.listen: 0 is not a port" in wrong.stderr.replace(b"\n", b"")
 

@@ -48,10 +48,10 @@ sys.stdin.readline()
 CLIENT = """
 import hashlib, os, socket, sys
 address, moved, idle = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-kept = [socket.create_connection((address, 7610), timeout=30) for _ in range(idle)]
+kept = [socket.create_connection((address, 7610), timeout=60) for _ in range(idle)]
 for each in kept:
     assert each.recv(1) == b"x"
-c = socket.create_connection((address, 7610), timeout=30)
+c = socket.create_connection((address, 7610), timeout=60)
 bytes_ = os.urandom(moved)
 print(hashlib.sha256(bytes_).hexdigest(), flush=True)
 sys.stdin.readline()

@@ -227,7 +227,7 @@ def test_signals_interrupt_what_waits(tmp_path: Path, pair: NetworkPair, served:
             assert program.stdout is not None
             for line in program.stdout:
                 if line == b"connect\n":
-                    hello = f"import socket; socket.create_connection(('{family.agent}', 7104), 5)"
+                    hello = f"import socket; socket.create_connection(('{family.agent}', 7104), 60)"
                     fetch(pair.far_command(sys.executable, "-c", hello))
                 else:
                     said.append(line.decode().strip())

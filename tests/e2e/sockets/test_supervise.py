@@ -231,7 +231,7 @@ def test_java_supervised(supervised: Place, tmp_path: Path) -> None:
 
 HOLDS = """
 import socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
 s.sendall(b"hello")
 print(s.recv(5).decode(), flush=True)
 try:
@@ -249,7 +249,7 @@ def test_a_server_that_is_killed_takes_its_connections_along(supervised: Place, 
             assert line_of(peer) == "hello"
             os.kill(supervised.pid_of(server), signal.SIGKILL)
             assert line_of(peer) == "b''"  # as the kernel's: everything was read
-        assert server.wait(20) == -signal.SIGKILL  # the supervisor ends as its program did
+        assert server.wait(60) == -signal.SIGKILL  # the supervisor ends as its program did
 
 
 # The program's own end of its connection: it prints how reading ends, and the kind of new sockets.
@@ -334,7 +334,7 @@ def test_signals_reach_the_program(supervised: Place) -> None:
     )
     with supervised.running(program) as running:
         os.kill(running.pid, signal.SIGTERM)
-        assert running.wait(20) == 5
+        assert running.wait(60) == 5
 
 
 def test_the_program_keeps_its_ignored_signals(tmp_path: Path) -> None:
