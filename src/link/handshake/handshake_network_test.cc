@@ -280,8 +280,8 @@ TEST_F(Tls, PlainAndEncryptedDoNotMeet) {
     agent.address = agent_encrypts ? encrypted : plain;
     TestAgent::Arrival arrival;
     std::thread serving([&] { arrival = agent.serve(); });
-    const auto connected = connect(agent_encrypts ? plain : encrypted,
-                                   {.key_file = shared_key, .tls_ca_file = certificate}, soon());
+    const auto connected =
+        connect(agent_encrypts ? plain : encrypted, {.key_file = shared_key, .tls_ca_file = certificate}, soon());
     serving.join();
     EXPECT_FALSE(connected);
     EXPECT_FALSE(arrival.link);

@@ -99,8 +99,7 @@ class VerbsLink : public testing::Test {
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(connection.pair.get(), &request, &bad) != 0) return IBV_WC_LOC_QP_OP_ERR;
     ibv_wc completion{};
-    for (const TimeNs deadline = soon();
-         ibv_poll_cq(connection.queue.get(), 1, &completion) == 0;)
+    for (const TimeNs deadline = soon(); ibv_poll_cq(connection.queue.get(), 1, &completion) == 0;)
       if (monotonic_ns() > deadline) return IBV_WC_RESP_TIMEOUT_ERR;
     if (completion.status != IBV_WC_SUCCESS && what.opcode == IBV_WR_RDMA_READ) {
       EXPECT_TRUE(std::ranges::all_of(local, [](std::byte b) { return b == std::byte{0xEE}; }))
