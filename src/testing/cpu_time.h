@@ -1,5 +1,5 @@
 // For tests that compare what two amounts of work cost: in time of this thread's processor, which does not pass while
-// other threads of the machine run.
+// other threads of the machine run. Read this first in src/testing, then sanitized.h; the rest is by folder.
 #pragma once
 
 #include <algorithm>

@@ -35,8 +35,8 @@ constexpr ConfigKey keys_of_source[] = {
      "A program and its arguments, whose output is read if it exits successfully. It runs without a shell."},
     {"source.pattern", ConfigType::text, "{}",
      "The numbers of a line: {} stands for a number, * for a word, a blank for any blanks, and \\\\ before a character "
-     "for that character. It matches from the start of a line; in logs, anywhere in a line. Without {}, matching lines "
-     "of a log are counted."},
+     "for that character. It matches from the start of a line; in logs, anywhere. Without {}, matching lines of a "
+     "log are counted."},
     {"source.fields", ConfigType::texts, "", "Names of the pattern's numbers, in their order."},
     {"source.label", ConfigType::text, "of",
      "With * in source.file, the label that distinguishes the matching files: its value is the text that * matched."},

@@ -42,8 +42,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "With agent.cores, the cores that the loops run on, such as 2 or 4-7, one for each loop. Empty: any."},
     {"agent.spill_directory", ConfigType::text, "",
      "Absolute path for objects of pools with spill ([guides/pools.md](../guides/pools.md)); created if its parent "
-     "exists. It has to belong to the agent's user and be closed to others (chmod 700). {index} stands for "
-     "group.index. Empty: such pools are refused."},
+     "exists. Owned by the agent's user, closed to others (chmod 700). {index} stands for group.index. "
+     "Empty: such pools are refused."},
     {"agent.profile", ConfigType::text, "none",
      "Slows this agent down to the speed of a device, for experiments: none, or bluefield2 (its link's bandwidth and "
      "latency, and a cgroup limit for the processor)."},
@@ -56,9 +56,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "at regular intervals is expected to post, so that the post does not have to wake it. 0: none.",
      0, 50},
     {"loop.batch", ConfigType::boolean, "true",
-     "true: the loop runs under SCHED_BATCH, so it never preempts a program that wakes it on the same core, but runs "
-     "there when the program waits or has used its time slice. false: the system's usual policy, under which the loop "
-     "may preempt the program."},
+     "true: the loop runs under SCHED_BATCH. It never preempts a program that wakes it on the same core, and runs "
+     "when the program waits or has used its time slice. false: the system's usual policy: the loop may preempt "
+     "the program."},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before other channels get their turn.", 4096, 1 << 30},
     {"loop.asked_slice", ConfigType::bytes, "2MiB",
@@ -130,9 +130,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "lane may use 256MiB of it at most. Each lane may use 1MiB even if the rest is used up.",
      mebibyte, tebibyte},
     {"task.user_plugins", ConfigType::text, "off",
-     "own: a program may name a shared object, whose functions run in workers under the program's user "
-     "([guides/tasks.md](../guides/tasks.md)). The program has to be connected by a Unix socket; for users other than "
-     "the agent's, the agent has to be started as root. off: programs cannot name any."},
+     "own: a program may name a shared object, whose functions run in workers as its user "
+     "([guides/tasks.md](../guides/tasks.md)). It needs a Unix socket, and users other than the agent's need an agent "
+     "of root. off: programs cannot name any."},
     {"task.user_plugins_max", ConfigType::integer, "4", "Such shared objects that one user may have at a time.", 1,
      256},
     {"task.user_workers", ConfigType::integer, "2", "Processes that run the functions of each such shared object.", 1,
@@ -200,9 +200,9 @@ constexpr ConfigKey keys_of_agent[] = {
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
      "Directory of the cgroups of cpu and io actuators; with cgroup version 1, the directory of one controller."},
     {"actuators.former", ConfigType::text, "",
-     "Directory for the values that limits had before actuators set them: if the process that restores them "
-     "(offpath-keeper) is killed, the agent's next start does. It belongs to the agent's user and is created if its "
-     "parent exists. Agents that share it never set the same limit. Empty: actuators, beside agent.listen's socket."},
+     "Directory for the limits before actuators set them. If offpath-keeper, which restores them, is killed, the "
+     "agent's next start does it. Agents that share the directory never set the same limit. Empty: "
+     "actuators, beside agent.listen's socket."},
     {"alarms.hook", ConfigType::texts, "",
      "A program and its arguments, run for each alarm ([[alarm]]) that is raised or cleared. The OFFPATH_ALARM_* "
      "variables of its environment describe the alarm. It runs without a shell."},
@@ -228,8 +228,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "programs in place; otherwise they copy through shared memory. Other capabilities are given up, except those for "
      "plugin.user."},
     {"security.sandbox", ConfigType::text, "on",
-     "on: the kernel refuses system calls that the agent, its workers and their children do not need, and workers get "
-     "namespaces ([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). log: such calls are only logged. "
+     "on: the kernel refuses system calls that the agent, its workers and their children do not need; workers get "
+     "namespaces ([operate/threat-model.md](../operate/threat-model.md#the-sandbox)). log: such calls are only "
+     "logged. "
      "off: no sandbox."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Never read a program's memory directly, even if that is permitted; programs copy through shared memory."},
@@ -258,9 +259,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "What programs may choose for their connections by TCP_CONGESTION, beside tcp.congestion. Programs of root and of "
      "the agent's user may choose any."},
     {"tcp.ecn", ConfigType::text, "classic",
-     "Explicit congestion notification (ECN). classic: connections with dctcp request ECN as in RFC 3168, and every "
-     "peer that requests it gets it. accurate: all connections also request accurate ECN (RFC 9768), and peers that "
-     "request it get it; not with tcp.slow_path = host."},
+     "Explicit congestion notification. classic: connections with dctcp request it as in RFC 3168, and peers that "
+     "request it get it. accurate: all connections also request accurate ECN (RFC 9768), and peers get it; not "
+     "with tcp.slow_path = host."},
     {"tcp.cores", ConfigType::integer, "1",
      "Loops for connections, each on a core; the first is the agent's own. Addresses and ports decide which loop has a "
      "connection. More than 1 needs an interface of the kernel, or a DPDK device with as many queues.",
@@ -271,9 +272,9 @@ constexpr ConfigKey keys_of_agent[] = {
     {"tcp.flows_max", ConfigType::integer, "65536",
      "Connections of all programs together, including those that are closing.", 16, 1 << 22},
     {"tcp.orphans_max", ConfigType::integer, "8192",
-     "The part of tcp.flows_max for orphans: closed connections whose peers have not acknowledged everything. Beyond "
-     "it, the oldest orphan of the user with the most orphans is reset; beyond three quarters of a program's "
-     "connections, the program's oldest one.",
+     "The part of tcp.flows_max for orphans: closed connections with unacknowledged data. Beyond it, the oldest "
+     "orphan of the user with the most is reset; beyond three quarters of a program's connections, the program's "
+     "oldest one.",
      16, 1 << 22},
     {"tcp.orphan_time", ConfigType::duration, "60s",
      "How long an orphan waits for its peer to acknowledge another segment before it is reset.", second_ns,

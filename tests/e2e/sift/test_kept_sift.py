@@ -153,7 +153,7 @@ def run_with_kills(
 ) -> None:
     """Ranks put through the first three members. Each victim is started again before the next one is killed."""
     names = list(names)
-    # Who is killed comes back before anybody takes it for dead; nobody else is to be taken for dead.
+    # A killed member comes back before others take it for dead, and none of the others is taken for dead.
     arguments = {name: [*words, "--set", "group.dead_after=6s"]
                  for name, words in members_of(tmp_path, names, spill).items()}  # fmt: skip
     with new_group(tmp_path, "local") as group:
