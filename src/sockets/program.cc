@@ -266,6 +266,7 @@ void Program::confine() noexcept {
     if (const int own = own_[handle].signal.load(); own >= 0)
       kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
   connections_->write_wakes();
+  area().keep_pages();
   main_thread_.begin();
   wake_thread();
 }
