@@ -18,6 +18,7 @@
 #include <new>
 #include <thread>
 
+#include "base/sleep_flag.h"
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
 #include "sockets/left_to_kernel.h"
@@ -153,8 +154,12 @@ void Program::begin_blocking(Socket& socket) {
   if (!blocks_.load() && !blocks_.exchange(true)) wake_thread();
 }
 
+// The area's word is read without its lock, so there is a fence between each side's store and its look at the other's
+// (base/sleep_flag.h): here and in rest().
 void Program::note_unsettled() {
-  if (area().is_unsettled() && !settles_.load() && !settles_.exchange(true)) wake_thread();
+  if (!area().is_unsettled()) return;
+  fence_before_look();
+  if (!settles_.load() && !settles_.exchange(true)) wake_thread();
 }
 
 void Program::forget_wakes() {
@@ -214,6 +219,7 @@ void Program::rest() {
   blocks_.store(false);
   if (blocked_.load() > 0) blocks_.store(true);
   settles_.store(false);
+  fence_before_look();
   if (area().is_unsettled()) settles_.store(true);
   const bool listens = listeners_.load() > 0 || area().is_giving_back() || settles_.load();
   const bool looks = listens || blocks_.load();
