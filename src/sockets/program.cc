@@ -199,6 +199,7 @@ void Program::listen_for(Socket& socket) {
 }
 
 void Program::listen_to_agent() {
+  own_thread_.store(pthread_self());
   pthread_setname_np(pthread_self(), "offpath-sockets");
   while (!lost()) rest();
 }
@@ -216,6 +217,7 @@ void Program::give_back() {
 
 void Program::rest() {
   if (may_give_back_.load()) give_back();
+  if (owes_ends_.exchange(false)) show_all();
   blocks_.store(false);
   if (blocked_.load() > 0) blocks_.store(true);
   settles_.store(false);
@@ -277,6 +279,13 @@ void Program::confine() noexcept {
   wake_thread();
 }
 
+bool Program::leaves_ends_to_own_thread() noexcept {
+  if (!confined() || pthread_equal(pthread_self(), own_thread_.load()) != 0) return false;
+  owes_ends_.store(true);
+  wake_thread();
+  return true;
+}
+
 // As the kernel ends a process whose only thread a filter kills.
 void Program::end_with_main_thread() noexcept {
   sigset_t one;
@@ -290,7 +299,7 @@ void Program::end_with_main_thread() noexcept {
 void Program::lose(const Failure& why) {
   say("every connection is lost", why);
   lost_ = true;
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) show_if_used(sockets_[handle]);
+  show_all();
   told();
 }
 
@@ -352,6 +361,10 @@ void Program::show_if_used(Socket& socket) {
   socket.own().showings.fetch_add(1);
   if (const Use use = Use::of(socket)) show(*use);
   socket.own().showings.fetch_sub(1);
+}
+
+void Program::show_all() {
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) show_if_used(sockets_[handle]);
 }
 
 void Program::show_changed() {
