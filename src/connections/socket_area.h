@@ -141,6 +141,8 @@ class SocketArea {
   // Gives pages of rings back to the machine: of closed connections, and of those whose streams stand still. Such flows
   // also get their first rings again. Call it about once a second when idle. False: nothing to do until has_memory().
   bool give_back(TimeNs now);
+  // From now on this process gives no pages back: a seccomp filter may kill it for madvise. Any thread.
+  void keep_pages() noexcept { flow_rings_.keep_pages(); }
   // Without the lock: whether commands or accept slots wait until the agent has taken or told something: somebody has
   // to take its events in.
   [[nodiscard]] bool is_unsettled() const noexcept { return records_.shared().is_unsettled(); }

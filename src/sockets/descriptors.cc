@@ -1,10 +1,14 @@
 #include "sockets/descriptors.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
 
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
@@ -79,27 +83,40 @@ Use Descriptors::find(std::atomic_ref<Socket*> place) noexcept {
   }
 }
 
-// The last user of a socket ends it, which close() has to do before it returns: a port is free afterwards. So it waits
-// for a thread that shows the socket, which was preempted then. Not for ever: close() may be in a signal handler there.
-static void await_showings(Socket& socket) noexcept {
-  for (int turns = 0; socket.own().showings.load() != 0 && turns < 1000; ++turns) ::sched_yield();
+// Another thread goes on meanwhile. A filter of the program's may kill it for sched_yield.
+static void give_way() noexcept {
+  if (!program().confined()) return static_cast<void>(::sched_yield());
+  const timespec moment{0, 10 * microsecond_ns};
+  static_cast<void>(
+      kernel::ppoll(static_cast<pollfd*>(nullptr), nfds_t{0}, &moment, static_cast<const sigset_t*>(nullptr)));
+}
+
+// The last user of a socket ends it, which must have happened when close() returns: a port is free afterwards. That
+// user may be a thread that shows the socket and was preempted then, so close() lets go first and then waits for it.
+// Not for ever: close() may be in a signal handler there.
+void Descriptors::let_go(Use use) noexcept {
+  Socket* const socket = use.socket_;
+  if (socket == nullptr) return;
+  constexpr int turns_max = 1000;
+  const int before = errno;
+  use = Use();
+  const OwnPart& own = socket->own();
+  for (int turns = 0; own.descriptors.load() == 0 && own.showings.load() != 0 && turns < turns_max; ++turns) give_way();
+  errno = before;
 }
 
 // Epoll reports a socket no longer once its last descriptor is closed, even while a call of another thread uses it.
 Use Descriptors::exchange(int fd, Use use) noexcept {
   if (use) use->own().descriptors.fetch_add(1);
   use.socket_ = at(fd).exchange(use.socket_);
-  if (use && use->own().descriptors.fetch_sub(1) == 1) {
-    epoll_sets().forget(*use);
-    await_showings(*use);
-  }
+  if (use && use->own().descriptors.fetch_sub(1) == 1) epoll_sets().forget(*use);
   return use;
 }
 
 void Descriptors::put(int fd, Use use) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return;
   reach(fd);
-  static_cast<void>(exchange(fd, std::move(use)));
+  let_go(exchange(fd, std::move(use)));
   if (port(fd).load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
 }
 
@@ -114,6 +131,7 @@ void Descriptors::keep_port(int fd, Use kept) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return;
   reach(fd);
   kept.socket_ = port(fd).exchange(kept.socket_);
+  let_go(std::move(kept));
 }
 
 Use Descriptors::port_of(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(port(fd)) : Use(); }

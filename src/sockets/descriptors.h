@@ -43,8 +43,10 @@ class Descriptors {
     for (int end = this->end(); end <= fd && !end_.compare_exchange_weak(end, fd + 1, std::memory_order_relaxed);) {
     }
   }
-  void put(int fd, Use use) noexcept;  // `fd` is open; the socket that it named before is dropped
-  [[nodiscard]] Use remove(int fd) noexcept;
+  void put(int fd, Use use) noexcept;         // `fd` is open; the socket that it named before is dropped
+  [[nodiscard]] Use remove(int fd) noexcept;  // let_go() follows
+  // If that was the socket's last descriptor, and no call uses it, the socket has ended afterwards.
+  static void let_go(Use use) noexcept;
   // A kernel socket that the program bound to this address, which is the agent's own, and port.
   void note_bound(int fd, const SocketArea::Endpoint& name) noexcept;
   [[nodiscard]] std::optional<SocketArea::Endpoint> bound(int fd) const noexcept;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <utility>
 
 #include "sockets/calls.h"
 #include "sockets/epoll_sets.h"
@@ -24,7 +25,7 @@ int also_at(int made, int fd) {
   Use use = descriptors().find(fd);
   if (!use || program().vforked()) {
     if (program().vforked()) return made;
-    if (descriptors().find(made)) static_cast<void>(descriptors().remove(made));
+    if (descriptors().find(made)) Descriptors::let_go(descriptors().remove(made));
     descriptors().copy_notes(made, fd);
     return made;
   }
@@ -48,7 +49,7 @@ int put_at(int to, const Put& put) {
 
 void forget(unsigned from, unsigned to) {
   for (unsigned fd = from; fd <= to && fd < static_cast<unsigned>(descriptors().end()); ++fd) {
-    static_cast<void>(descriptors().remove(static_cast<int>(fd)));
+    Descriptors::let_go(descriptors().remove(static_cast<int>(fd)));
     epoll_sets().close(static_cast<int>(fd));
   }
 }
@@ -63,9 +64,12 @@ OFP_CALL int close(int fd) {
   if (own_descriptors().has(fd) && !own_descriptors().lets_go(fd)) return failed(EBADF);
   Use use = descriptors().find(fd);
   if (use && program().vforked()) return kernel::close(fd);
-  const Use last = descriptors().remove(fd);
+  Use last = descriptors().remove(fd);
   epoll_sets().close(fd);
-  return kernel::close(fd);
+  const int done = kernel::close(fd);
+  use = Use();
+  Descriptors::let_go(std::move(last));
+  return done;
 }
 
 OFP_CALL int close_range(unsigned from, unsigned to, int flags) noexcept {

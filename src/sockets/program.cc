@@ -18,6 +18,7 @@
 #include <new>
 #include <thread>
 
+#include "base/sleep_flag.h"
 #include "sockets/epoll_sets.h"
 #include "sockets/kernel.h"
 #include "sockets/left_to_kernel.h"
@@ -153,8 +154,12 @@ void Program::begin_blocking(Socket& socket) {
   if (!blocks_.load() && !blocks_.exchange(true)) wake_thread();
 }
 
+// The area's word is read without its lock, so there is a fence between each side's store and its look at the other's
+// (base/sleep_flag.h): here and in rest().
 void Program::note_unsettled() {
-  if (area().is_unsettled() && !settles_.load() && !settles_.exchange(true)) wake_thread();
+  if (!area().is_unsettled()) return;
+  fence_before_look();
+  if (!settles_.load() && !settles_.exchange(true)) wake_thread();
 }
 
 void Program::forget_wakes() {
@@ -194,6 +199,7 @@ void Program::listen_for(Socket& socket) {
 }
 
 void Program::listen_to_agent() {
+  own_thread_.store(pthread_self());
   pthread_setname_np(pthread_self(), "offpath-sockets");
   while (!lost()) rest();
 }
@@ -211,9 +217,11 @@ void Program::give_back() {
 
 void Program::rest() {
   if (may_give_back_.load()) give_back();
+  if (owes_ends_.exchange(false)) show_all();
   blocks_.store(false);
   if (blocked_.load() > 0) blocks_.store(true);
   settles_.store(false);
+  fence_before_look();
   if (area().is_unsettled()) settles_.store(true);
   const bool listens = listeners_.load() > 0 || area().is_giving_back() || settles_.load();
   const bool looks = listens || blocks_.load();
@@ -266,8 +274,16 @@ void Program::confine() noexcept {
     if (const int own = own_[handle].signal.load(); own >= 0)
       kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
   connections_->write_wakes();
+  area().keep_pages();
   main_thread_.begin();
   wake_thread();
+}
+
+bool Program::leaves_ends_to_own_thread() noexcept {
+  if (!confined() || pthread_equal(pthread_self(), own_thread_.load()) != 0) return false;
+  owes_ends_.store(true);
+  wake_thread();
+  return true;
 }
 
 // As the kernel ends a process whose only thread a filter kills.
@@ -283,7 +299,7 @@ void Program::end_with_main_thread() noexcept {
 void Program::lose(const Failure& why) {
   say("every connection is lost", why);
   lost_ = true;
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) show_if_used(sockets_[handle]);
+  show_all();
   told();
 }
 
@@ -345,6 +361,10 @@ void Program::show_if_used(Socket& socket) {
   socket.own().showings.fetch_add(1);
   if (const Use use = Use::of(socket)) show(*use);
   socket.own().showings.fetch_sub(1);
+}
+
+void Program::show_all() {
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) show_if_used(sockets_[handle]);
 }
 
 void Program::show_changed() {

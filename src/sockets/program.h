@@ -103,6 +103,8 @@ class Program {
   // own descriptors need no other calls afterwards.
   void confine() noexcept;
   [[nodiscard]] bool confined() const noexcept { return confined_.load(std::memory_order_relaxed); }
+  // True: a filter may kill this thread for calls that show the end of a stream, so the library's own thread makes them.
+  [[nodiscard]] bool leaves_ends_to_own_thread() noexcept;
 
   // From now on events of this socket are taken in even while no call waits.
   void listen_for(Socket& socket);
@@ -135,6 +137,7 @@ class Program {
   };
   void add_listeners(int count);
   void show_if_used(Socket& socket);
+  void show_all();
   void wake_thread();
   void give_back();
   void keep_others_asleep();
@@ -164,6 +167,8 @@ class Program {
   // As the library's thread has seen it last: threads do; commands or accept slots wait for the agent.
   std::atomic<bool> blocks_ = false, settles_ = false;
   std::atomic<bool> may_give_back_ = false;
+  std::atomic<bool> owes_ends_ = false;  // that threads with a filter could not show
+  std::atomic<pthread_t> own_thread_ = 0;
   TimeNs gave_back_at_ = 0;  // of the library's own thread
   Fd changes_;               // an eventfd: listeners_ or may_give_back_ has changed
   std::mutex telling_;

@@ -134,6 +134,8 @@ void Socket::show_locked(const SocketArea::Look& look) {
     }
     full_ = false;
   }
+  const bool ends = (look.finished && !finished_) || (look.closed && !closed_);
+  if (ends && program().leaves_ends_to_own_thread()) return;
   if (look.finished && !finished_) {
     kernel::shutdown(signal_end, static_cast<int>(SHUT_WR));
     finished_ = true;

@@ -359,6 +359,34 @@ TEST_F(Threads, ManyThreadsWaitForSocketsOfTheirOwn) {
   EXPECT_EQ(bytes_got.load(), threads * rounds);
 }
 
+// The other thread is like one that shows changes of the socket whenever it gets the processor.
+TEST_F(Threads, ASocketHasEndedWhenItsCloseReturnsAlthoughAnotherThreadShowsIt) {
+  constexpr int rounds = 50;
+  std::atomic<Socket*> shown = nullptr;
+  std::atomic<bool> over = false;
+  std::thread shows([&] {
+    while (!over) {
+      Socket* const socket = shown;
+      if (socket == nullptr) continue;
+      socket->own().showings.fetch_add(1);
+      if (const Use use = Use::of(*socket)) std::this_thread::yield();
+      socket->own().showings.fetch_sub(1);
+    }
+  });
+  int late = 0;
+  for (int round = 0; round < rounds; ++round) {
+    Handle handle = 0;
+    const int fd = connected(handle);
+    shown = &program().socket(handle);
+    EXPECT_EQ(::close(fd), 0);
+    late += program().own(handle).users.load() != 0 ? 1 : 0;
+    shown = nullptr;
+  }
+  over = true;
+  shows.join();
+  EXPECT_EQ(late, 0);
+}
+
 // The one of several sockets that a call has found to be readable.
 template <std::size_t count>
 int await_readable(int way, const std::array<int, count>& fds, int set) {

@@ -188,7 +188,7 @@ void FlowRings::recount() noexcept {
 }
 
 void FlowRings::remove_pages(MutableBytes ring) const noexcept {
-  if (commands_.keeps_pages()) return;
+  if (commands_.keeps_pages() || keeps_pages_.load(std::memory_order_relaxed)) return;
   const auto first = align_up(reinterpret_cast<std::uintptr_t>(ring.data()), page_bytes),
              end = (reinterpret_cast<std::uintptr_t>(ring.data()) + ring.size()) / page_bytes * page_bytes;
   const int before = errno;

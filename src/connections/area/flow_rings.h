@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #include "connections/area/memory_holders.h"
 #include "connections/area/ring_pool.h"
@@ -74,6 +75,8 @@ class FlowRings {
   }
   [[nodiscard]] bool is_pool_short() const noexcept { return pool_.free_bytes() < pool_.bytes() / 4; }
   void remove_pages(MutableBytes ring) const noexcept;
+  // From now on this process removes none; rings that are given back keep theirs. Any thread.
+  void keep_pages() noexcept { keeps_pages_.store(true, std::memory_order_relaxed); }
   // After the death of a process under the lock: recomputes which memory the rings have. A command that was not posted
   // is ignored.
   void recount() noexcept;
@@ -94,6 +97,7 @@ class FlowRings {
   AreaRings& commands_;
   MemoryHolders& holders_;
   RingPool pool_;
+  std::atomic<bool> keeps_pages_ = false;
 };
 
 }  // namespace offpath::channel

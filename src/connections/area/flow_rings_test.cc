@@ -82,6 +82,23 @@ TEST_F(FlowRingsTest, ARefusalGivesTheMemoryBack) {
   EXPECT_FALSE(parts.rings.uses_pool());
 }
 
+// A seccomp filter may kill a process for madvise.
+TEST_F(FlowRingsTest, AProcessMayKeepThePagesOfRingsThatItGivesBack) {
+  for (const bool keeps : {false, true}) {
+    if (keeps) parts.rings.keep_pages();
+    tell(Way::out, tcp_ring::advised);
+    ASSERT_TRUE(parts.rings.ask(flow));
+    const auto asked = parts.posted(TcpCommandKind::replace);
+    ASSERT_EQ(asked.size(), 1u);
+    std::byte& used = parts.memory.bytes()[asked[0].receive_at];
+    used = std::byte{1};
+    tell(Way::out, tcp_ring::refused);
+    EXPECT_EQ(used, keeps ? std::byte{1} : std::byte{0});
+  }
+  parts.rings.note_unused_pool();
+  EXPECT_FALSE(parts.rings.uses_pool());
+}
+
 TEST_F(FlowRingsTest, AnEmptyLargerRingMayBeLeft) {
   EXPECT_FALSE(parts.rings.may_leave(flow, Way::out)) << "it is the first one";
   tell(Way::out, tcp_ring::advised);

@@ -144,6 +144,10 @@ Status AreaMirror::on_look(TimeNs now) {
   if (line.commands < sure || line.commands - word(area_word::commands_taken) > layout_.command_slots)
     return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", line.commands,
                 layout_.command_slots, word(area_word::commands_taken));
+  // TcpService would write further events over those that are still to be written to the program.
+  if (line.events_taken > events_pushed_)
+    return fail(Error::protocol, "events: {} were taken, but only {} were written to the program", line.events_taken,
+                events_pushed_);
   set_word(area_word::events_taken, line.events_taken);
   // Commands with the payload that is read for them: the first bytes of a long one are sent while the rest is read.
   std::vector<Batch> parts(1);

@@ -417,6 +417,20 @@ TEST_F(Linked, APositionBeyondTheRingEndsTheProgram) {
   EXPECT_EQ(linked.status().error().code, Error::protocol);
 }
 
+TEST_F(Linked, EventsThatWereNotWrittenToTheProgramCannotBeTaken) {
+  connect();
+  rest();
+  linked.word(wire::tcp_word::events_taken) = linked.word(wire::tcp_word::events);
+  linked.mirror().look(world.now);
+  rest();
+  ASSERT_TRUE(linked.status());
+  ++linked.word(wire::tcp_word::events_taken);
+  linked.mirror().look(world.now);
+  world.run_until([&] { return !linked.status(); }, millisecond_ns);
+  ASSERT_FALSE(linked.status());
+  EXPECT_EQ(linked.status().error().code, Error::protocol);
+}
+
 // As a program can have it that does not take its events: they are merged, and the stream goes on as it allows more.
 TEST(AreaMirrorAlone, PushesNoMoreThanTheRingHasRoomForInOneEvent) {
   TestProgram program({4, 4096, 4096});
