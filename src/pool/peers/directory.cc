@@ -130,10 +130,11 @@ bool Directory::is_elsewhere(const Definition& definition) const noexcept {
 
 std::vector<std::string> Directory::members_now(const PoolName& name) const {
   if (name.policy != Policy::local) return members_of(name.options, alive_);
+  if (is_own(name)) return {self_};
   std::vector<std::string> living;
   for (const std::string& core : cores_)
     if (is_alive(core)) living.push_back(core);
-  return cores_.size() <= 1 ? std::vector{self_} : living;
+  return living;
 }
 
 std::vector<std::string> Directory::others_of(const Definition& definition) const {
@@ -144,7 +145,8 @@ std::vector<std::string> Directory::others_of(const Definition& definition) cons
 }
 
 Status Directory::may_be_named(std::string_view text) const {
-  if (!text.starts_with("local:") || cores_.size() > 1) return {};
+  const bool is_shared = cores_.size() > 1 && !is_reserved(text.substr(0, text.find('?')));
+  if (!text.starts_with("local:") || is_shared) return {};
   return fail(Error::denied, "pool \"{}\" is local to its agent: other members cannot use it", brief(text));
 }
 
