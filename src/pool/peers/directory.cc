@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "group/core_name.h"
+#include "pool/directory/glob.h"
 #include "pool/directory/placement.h"
 
 namespace offpath::pool {
@@ -129,8 +130,17 @@ bool Directory::is_elsewhere(const Definition& definition) const noexcept {
 }
 
 std::vector<std::string> Directory::members_now(const PoolName& name) const {
-  if (name.policy != Policy::local) return members_of(name.options, alive_);
   if (is_own(name)) return {self_};
+  if (name.policy != Policy::local) {
+    std::vector<std::string> members = members_of(name.options, alive_);
+    // A service finds its rows by the names of all members. Cores that an agent has besides are not among them.
+    if (is_reserved(name.name))
+      std::erase_if(members, [&](const std::string& member) {
+        return std::ranges::none_of(name.options.members,
+                                    [&](const std::string& pattern) { return glob_matches(pattern, member); });
+      });
+    return members;
+  }
   std::vector<std::string> living;
   for (const std::string& core : cores_)
     if (is_alive(core)) living.push_back(core);

@@ -123,6 +123,19 @@ TEST_F(PoolDirectory, ALocalPoolOfAServiceStaysOnItsCore) {
   EXPECT_EQ(pool->members, std::vector<std::string>{"a"});
 }
 
+// It was made when these agents had one core each.
+TEST_F(PoolDirectory, APoolOfAServiceLiesOnTheMembersThatItNamesAndNotOnTheirCores) {
+  directory_.change_members({"a", "a+1", "b", "b+1"}, 0);
+  ASSERT_TRUE(define("hash:/t.kept-1234?members=a,b&replicas=2"));
+  ASSERT_TRUE(define("hash:/p?members=a,b"));
+  const Definition* const kept = directory_.known("hash:/t.kept-1234");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->members, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(directory_.known("hash:/p")->members, (std::vector<std::string>{"a", "a+1", "b", "b+1"}));
+  directory_.change_members({"a", "a+1", "b+1"}, 0);
+  EXPECT_EQ(kept->members, std::vector<std::string>{"a"});
+}
+
 TEST_F(PoolDirectory, ALocalPoolOfAnAgentWithOneCoreIsNamedByNobodyElse) {
   ASSERT_TRUE(define("local:/p"));
   const Definition* const pool = directory_.known("local:/p");
