@@ -29,6 +29,21 @@ Status check(const ExchangeOptions& options) {
   return {};
 }
 
+// Where no groups are below the root, each grant travels directly.
+std::string warning_of_grants(const ExchangeOptions& options, const Topology& topology) {
+  constexpr TimeNs intervals_min = 5;
+  const TimeNs least = intervals_min * options.interval_ns;
+  const bool has_groups = std::ranges::any_of(topology.order(), [&](MemberIndex member) {
+    const NodeIndex leaf = topology.leaf(member);
+    return leaf != topology.root() && topology.node(leaf).parent != topology.root();
+  });
+  if (!options.grants || !has_groups || std::min(options.grants->lease_ns, options.grants->ttl_ns) >= least) return {};
+  return fmt::format(
+      "exchange {}: grants of a member that leads no group of the tree travel one round longer, and may lapse: set "
+      "exchange.grant_ttl and exchange.grant_lease to {:g} ms (five intervals) or more",
+      options.name, static_cast<double>(least) / millisecond_ns);
+}
+
 namespace {
 
 constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // older records are useless, and numbers stay small

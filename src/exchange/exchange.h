@@ -53,6 +53,9 @@ struct ExchangeOptions {
 
 // Returns the first error in them, if any.
 [[nodiscard]] Status check(const ExchangeOptions& options);
+// A warning if grants may lapse although all members are there, because of times that are short for this tree. Empty:
+// they do not.
+[[nodiscard]] std::string warning_of_grants(const ExchangeOptions& options, const Topology& topology);
 
 struct ViewEntry {
   MemberIndex member;

@@ -153,6 +153,8 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     one.interval_held_ns = 0;
     log(LogLevel::info, "exchange {}: {} members, {}", one.settings.options.name, places.size(),
         shape_text(one.settings.shape));
+    if (const std::string warning = warning_of_grants(one.settings.options, one.exchange->topology()); !warning.empty())
+      log(LogLevel::warning, "{}", warning);
   }
   for (MemberIndex i = 0; i < one.places.size(); ++i) {
     if (i == one.exchange->self()) continue;

@@ -367,6 +367,24 @@ TEST(Exchange, OptionsThatCannotWorkAreNamed) {
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.reductions.resize(1); }), HasSubstr("schema"));
 }
 
+TEST(Exchange, GrantsWhoseTimesAreShortForTheirTreeAreWarnedOf) {
+  const auto warning = [](TimeNs ttl_ns, TimeNs lease_ns, std::string_view tree, std::size_t members) {
+    ExchangeOptions with = options();
+    with.grants = GrantOptions{100, lease_ns, ttl_ns};
+    std::vector<Place> places;
+    for (std::size_t i = 0; i < members; ++i) places.push_back({fmt::format("m{}", i)});
+    return warning_of_grants(with, *Topology::make(shape(tree), places));
+  };
+  EXPECT_EQ(warning(50 * millisecond_ns, 50 * millisecond_ns, "grouped_allgather(2)", 4), "");
+  EXPECT_THAT(warning(50 * millisecond_ns, 49 * millisecond_ns, "grouped_allgather(2)", 4), HasSubstr("to 50 ms"));
+  EXPECT_THAT(warning(49 * millisecond_ns, second_ns, "hybrid(2, 3)", 9), HasSubstr("exchange.grant_ttl"));
+  EXPECT_EQ(warning(30 * millisecond_ns, 30 * millisecond_ns, "allgather", 4), "") << "all lead";
+  EXPECT_EQ(warning(30 * millisecond_ns, 30 * millisecond_ns, "grouped_allgather(2)", 1), "");
+  ExchangeOptions without = options();
+  without.interval_ns = second_ns;
+  EXPECT_EQ(warning_of_grants(without, *Topology::make(shape("hybrid(2, 3)"), std::vector<Place>(1, {"m"}))), "");
+}
+
 TimeNs slept_ns = 0;
 
 // The agent of member "a", and its programs.

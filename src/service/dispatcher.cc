@@ -65,7 +65,7 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
                              end->traits().name == "local"};
   for (Service* each : services()) each->on_opened(opened);
   polled_.reserve(members_.size() + 1);
-  Member& member = members_.emplace(number, Member{std::move(end), client}).first->second;
+  Member& member = members_.emplace(number, Member{std::move(end), client, now}).first->second;
   polled_.push_back(&member);
   const AgentEnd& added = *member.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid,
@@ -189,7 +189,9 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 
 bool Dispatcher::rest(std::size_t place, TimeNs now) {
   AgentEnd& end = *polled_[place]->end;
-  if (now - end.idle_since() < channel_options_.idle_before_rest_ns || !end.rest(now)) return false;
+  // A program that has just opened its channel is about to use it.
+  const TimeNs idle_since = std::max(end.idle_since(), polled_[place]->opened_at);
+  if (now - idle_since < channel_options_.idle_before_rest_ns || !end.rest(now)) return false;
   if (const TimeNs look_out = end.next_look_out(); look_out != never) look_outs_.emplace(look_out, end.number());
   polled_.erase(polled_.begin() + static_cast<std::ptrdiff_t>(place));
   return true;

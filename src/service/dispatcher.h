@@ -147,6 +147,7 @@ class Dispatcher : public channel::AgentEvents {
   struct Member {
     std::unique_ptr<channel::AgentEnd> end;
     Client client;
+    TimeNs opened_at;
     Queue<Timed> timed{};  // ordered by ticket
   };
   [[nodiscard]] std::span<Service* const> services() const noexcept { return {in_turn_.data(), count_}; }

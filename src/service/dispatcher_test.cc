@@ -517,6 +517,22 @@ TEST_F(RestTest, AChannelWhoseDescriptorsNobodyWatchesIsPolled) {
   EXPECT_EQ(program.polls, before + 1);
 }
 
+TEST_F(RestTest, ANewChannelIsPolledBeforeItsFirstPost) {
+  Program program;
+  dispatcher_.find(connect(program))->may_rest();
+  const auto polls = [&] {
+    const std::uint64_t before = program.polls;
+    round();
+    return program.polls - before;
+  };
+  round();
+  EXPECT_EQ(polls(), 1u);
+  pass(90 * millisecond_ns);
+  EXPECT_EQ(polls(), 1u);
+  pass(100 * millisecond_ns);
+  EXPECT_EQ(polls(), 0u);
+}
+
 TEST_F(RestTest, AProgramThatWakesTheAgentIsServedInTheSameRound) {
   Program& program = *programs_[resting];
   told_.clear();

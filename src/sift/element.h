@@ -102,6 +102,7 @@ struct Element {
   bool due = false;              // to be split as soon as there is room for the parts
   bool age_timer = false;
   std::uint32_t failures = 0;  // failed jobs in a row
+  bool rests = false;          // after the last one
 
   std::map<std::string, SourceHistory, std::less<>> sources;
   std::map<std::pair<Source, std::uint64_t>, std::uint64_t> arriving;  // (source, sequence) -> arrival

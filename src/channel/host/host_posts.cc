@@ -27,6 +27,7 @@ Result<std::uint64_t> HostPosts::post_data(Lock& lock, EntryKind kind, std::uint
   OFP_TRY(life_.usable());
   HostStreams::Stream& state = streams_[stream];
   if (!state.open) return fail(Error::closed, "the stream is closed");
+  const std::uint64_t closings = state.closings;
   while (true) {
     if (!state.covers(charge)) [[unlikely]] {
       streams_.look_at_credit(stream);
@@ -34,7 +35,9 @@ Result<std::uint64_t> HostPosts::post_data(Lock& lock, EntryKind kind, std::uint
     }
     if (requests_.fits(payload.size())) [[likely]]
       break;
-    OFP_TRY(waits_.for_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
+    OFP_TRY(waits_.for_room(lock, payload.size(), deadline));
+    // Meanwhile another thread may have spent the credit, or closed the stream; then the number may be another one's.
+    if (state.closings != closings) return fail(Error::closed, "the stream is closed");
   }
   // Checked under the lock, so that no memory can be withdrawn before the post.
   for (const RangeName& use : uses) OFP_TRY(memory_.check_announced(use));

@@ -73,6 +73,29 @@ TEST_F(HostPostsTest, LookAtTheCreditAgainAfterAWaitForRoom) {
   EXPECT_EQ(waits.sleeps(), 2u);
 }
 
+// The number is that of another stream by now, whose pool is not meant.
+TEST_F(HostPostsTest, OfAStreamThatWasClosedWhileTheyWaitedFail) {
+  const auto reopen = [this] {
+    streams.close(1);
+    streams[1].open = true;
+    (void)take_requests();
+    set_credit(1, 5000);
+  };
+  link.on_wait = [&](TimeNs) {
+    EXPECT_EQ(streams[1].credit_waiters, 1u);
+    reopen();
+  };
+  EXPECT_EQ(send(1001, {}, never).error().code, Error::closed);
+  EXPECT_EQ(streams[1].charged, 0u);
+  EXPECT_EQ(streams[1].credit_waiters, 0u);
+  fill_ring();
+  link.on_wait = [&](TimeNs) { reopen(); };
+  EXPECT_EQ(send(1, {}, never).error().code, Error::closed);
+  EXPECT_EQ(streams[1].charged, 0u);
+  EXPECT_TRUE(take_requests().empty());
+  EXPECT_TRUE(send(1));
+}
+
 TEST_F(HostPostsTest, OfMemoryThatIsNotAnnouncedFail) {
   const RangeName used = range();
   memory.remove(used.region);

@@ -11,7 +11,7 @@ Result<std::uint32_t> HostStreams::open() {
   const auto unused = std::ranges::find_if(streams_, [](const Stream& stream) { return !stream.open; });
   if (unused == streams_.end())
     return fail(Error::too_large, "{} streams are open, which is the limit of this channel", streams_.size());
-  *unused = {.open = true};
+  *unused = {.open = true, .closings = unused->closings};
   return static_cast<std::uint32_t>(unused - streams_.begin());
 }
 

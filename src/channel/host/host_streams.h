@@ -21,6 +21,7 @@ class HostStreams {
     std::uint64_t credit_asked = 0;  // 0: none, or given up
     std::uint64_t last_ticket = 0;   // of its newest data request
     unsigned credit_waiters = 0;     // threads
+    std::uint64_t closings = 0;      // of streams of this number: a thread that waited sees that its stream is gone
 
     // By the last look.
     [[nodiscard]] bool covers(std::uint64_t charge) const noexcept { return charged + charge <= credit_seen; }
@@ -35,7 +36,7 @@ class HostStreams {
 
   // Takes the next free number. It stays taken until close().
   [[nodiscard]] Result<std::uint32_t> open();
-  void close(std::uint32_t stream) noexcept { streams_[stream] = {}; }
+  void close(std::uint32_t stream) noexcept { streams_[stream] = {.closings = streams_[stream].closings + 1}; }
   [[nodiscard]] Stream& operator[](std::uint32_t stream) noexcept { return streams_[stream]; }
   [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(streams_.size()); }
 

@@ -106,8 +106,10 @@ Status HostWaits::for_credit(Lock& lock, std::uint32_t stream, std::uint64_t cha
     wakes_.ask(stream, WakeWord::credit, wanted);
     OFP_TRY(take_in_replies());
     if (words_.credit(stream) >= wanted) return {};
+    const std::uint64_t closings = streams_[stream].closings;
     ++streams_[stream].credit_waiters;
     const Status slept = sleep(lock, deadline);
+    if (streams_[stream].closings != closings) return fail(Error::closed, "the stream is closed");
     --streams_[stream].credit_waiters;
     OFP_TRY(slept);
   }

@@ -45,7 +45,7 @@ class HostWaits {
   [[nodiscard]] Status for_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
   // The same, but the next reply or the deadline end it as well, without a failure.
   [[nodiscard]] Status for_room_or_reply(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
-  // Until the stream has the credit for so much more. It is asked for.
+  // Until the stream has the credit for so much more. It is asked for. Error::closed: another thread closed the stream.
   [[nodiscard]] Status for_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   // Returns the ticket's failure if it failed.
   [[nodiscard]] Status for_progress(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress,

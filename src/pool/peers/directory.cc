@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "group/core_name.h"
+#include "pool/directory/glob.h"
 #include "pool/directory/placement.h"
 
 namespace offpath::pool {
@@ -129,11 +130,21 @@ bool Directory::is_elsewhere(const Definition& definition) const noexcept {
 }
 
 std::vector<std::string> Directory::members_now(const PoolName& name) const {
-  if (name.policy != Policy::local) return members_of(name.options, alive_);
+  if (is_own(name)) return {self_};
+  if (name.policy != Policy::local) {
+    std::vector<std::string> members = members_of(name.options, alive_);
+    // A service finds its rows by the names of all members. Cores that an agent has besides are not among them.
+    if (is_reserved(name.name))
+      std::erase_if(members, [&](const std::string& member) {
+        return std::ranges::none_of(name.options.members,
+                                    [&](const std::string& pattern) { return glob_matches(pattern, member); });
+      });
+    return members;
+  }
   std::vector<std::string> living;
   for (const std::string& core : cores_)
     if (is_alive(core)) living.push_back(core);
-  return cores_.size() <= 1 ? std::vector{self_} : living;
+  return living;
 }
 
 std::vector<std::string> Directory::others_of(const Definition& definition) const {
@@ -144,7 +155,8 @@ std::vector<std::string> Directory::others_of(const Definition& definition) cons
 }
 
 Status Directory::may_be_named(std::string_view text) const {
-  if (!text.starts_with("local:") || cores_.size() > 1) return {};
+  const bool is_shared = cores_.size() > 1 && !is_reserved(text.substr(0, text.find('?')));
+  if (!text.starts_with("local:") || is_shared) return {};
   return fail(Error::denied, "pool \"{}\" is local to its agent: other members cannot use it", brief(text));
 }
 

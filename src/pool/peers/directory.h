@@ -104,10 +104,9 @@ class Directory {
                                                      Access access, TimeNs now, Effects& effects);
 
   // ---- owners of rows
-  // A pool of this process alone: no other member is told of it, or has rows of it.
-  [[nodiscard]] bool is_own(const Definition& definition) const noexcept {
-    return definition.name.policy == Policy::local && cores_.size() <= 1;
-  }
+  // A pool of this process alone: no other member is told of it, or has rows of it. On an agent of several cores these
+  // are the local pools of its services, each of which looks for its objects on its own core's disk.
+  [[nodiscard]] bool is_own(const Definition& definition) const noexcept { return is_own(definition.name); }
   // The members that may have rows of the pool, this one not among them.
   [[nodiscard]] std::vector<std::string> others_of(const Definition& definition) const;
   // Checks a name that another member gave. Error::denied: the pool is this process's alone.
@@ -125,6 +124,9 @@ class Directory {
   [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
 
  private:
+  [[nodiscard]] bool is_own(const PoolName& name) const noexcept {
+    return name.policy == Policy::local && (cores_.size() <= 1 || is_reserved(name.name));
+  }
   [[nodiscard]] std::vector<std::string> members_now(const PoolName& name) const;
   [[nodiscard]] Status make_room(uid_t user, TimeNs now);
   void note_losses(Definition& definition, const std::vector<std::string>& before) const;

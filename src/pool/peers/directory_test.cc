@@ -104,6 +104,38 @@ TEST_F(PoolDirectory, ALocalPoolLiesOnTheCoresOfItsAgentAndOnNoOtherMember) {
   EXPECT_EQ(directory_.others_of(*directory_.known("hash:/p")), (std::vector<std::string>{"b", "b+1"}));
 }
 
+TEST_F(PoolDirectory, ALocalPoolOfAServiceStaysOnItsCore) {
+  directory_.set_self("a");
+  directory_.set_cores({"a", "a+1"});
+  directory_.change_members({"a", "a+1", "b"}, 0);
+  ASSERT_TRUE(define("local:/t.kept-1234?spill=off"));
+  const Definition* const pool = directory_.known("local:/t.kept-1234");
+  ASSERT_NE(pool, nullptr);
+  EXPECT_TRUE(directory_.is_own(*pool));
+  EXPECT_FALSE(directory_.is_elsewhere(*pool));
+  for (const char* const row : {"a", "a+1", "b", "other"})
+    EXPECT_EQ(Directory::owners(*pool, row), std::vector<std::string>{"a"}) << row;
+  EXPECT_TRUE(directory_.others_of(*pool).empty());
+  EXPECT_TRUE(listener_.made.empty()) << "no other core is told";
+  EXPECT_EQ(directory_.may_be_named("local:/t.kept-1234?spill=off").error().code, Error::denied);
+  directory_.change_members({"a", "b"}, 0);
+  directory_.change_members({"a", "a+1", "b"}, 0);
+  EXPECT_EQ(pool->members, std::vector<std::string>{"a"});
+}
+
+// It was made when these agents had one core each.
+TEST_F(PoolDirectory, APoolOfAServiceLiesOnTheMembersThatItNamesAndNotOnTheirCores) {
+  directory_.change_members({"a", "a+1", "b", "b+1"}, 0);
+  ASSERT_TRUE(define("hash:/t.kept-1234?members=a,b&replicas=2"));
+  ASSERT_TRUE(define("hash:/p?members=a,b"));
+  const Definition* const kept = directory_.known("hash:/t.kept-1234");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->members, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(directory_.known("hash:/p")->members, (std::vector<std::string>{"a", "a+1", "b", "b+1"}));
+  directory_.change_members({"a", "a+1", "b+1"}, 0);
+  EXPECT_EQ(kept->members, std::vector<std::string>{"a"});
+}
+
 TEST_F(PoolDirectory, ALocalPoolOfAnAgentWithOneCoreIsNamedByNobodyElse) {
   ASSERT_TRUE(define("local:/p"));
   const Definition* const pool = directory_.known("local:/p");

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "frame/parse.h"
+#include "group/core_name.h"
 #include "pool/query/query_answer.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
@@ -194,7 +195,7 @@ void QueryService::on_part_begun(Answer& answer, Part& part, Result<QueryMembers
     all_begun(answer, now, effects);
 }
 
-// If as many members as there are copies are gone, rows are lost.
+// If as many agents as there are copies are gone, rows are lost: no agent's cores have two copies of a row.
 void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   auto over = members_of(answer.pool, spread.query.part);
@@ -204,7 +205,7 @@ void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   std::vector<std::string> gone;
   for (const std::string& member : spread.members_at_first)
     if (std::ranges::find(spread.over.members, member) == spread.over.members.end()) gone.push_back(member);
-  if (gone.size() >= spread.over.replicas && !spread.query.without_lost)
+  if (group::agents_among(gone) >= spread.over.replicas && !spread.query.without_lost)
     return fail_answer(
         answer,
         {Error::peer_lost,

@@ -390,6 +390,23 @@ TEST_F(QuerySpreadTest, WithCopiesTheRestAnswersAndAfterAWhileItIsGivenUp) {
   EXPECT_EQ(failure(), "member a knows of others");
 }
 
+TEST_F(QuerySpreadTest, CoresOfOneAgentThatAreLostCountOnce) {
+  const Failure changing{Error::would_block, "member c knows of others"};
+  members_.replicas = 2;
+  members_.members = {"a", "a+1", "b", "c"};
+  begin({}, -1, "hash:/p");
+  run_jobs();
+  tell("c", EntryKind::peer_query, tl::unexpected(changing));
+  members_.members = {"b", "c"};
+  members_.view = 2;
+  members_.asked.clear();
+  service_.on_time(limits().retry_ns, effects_);
+  EXPECT_EQ(members_.asked.size(), 1u) << "the other copies are there";
+  tell("c", EntryKind::peer_query, tl::unexpected(changing), limits().settle_ns);
+  run_jobs();
+  EXPECT_EQ(failure(), "member c knows of others");
+}
+
 TEST_F(QuerySpreadTest, WhileRowsMoveItIsRetriedUntilItsTimeIsOverAndSaysWhy) {
   const Failure moving{Error::would_block, "member a has rows that move"};
   const TimeNs deadline = 8 * limits().settle_ns;

@@ -21,9 +21,8 @@ void DueElements::consider(Element& element, TimeNs now) {
   timers_.emplace(old, Timer{element.id});
 }
 
-void DueElements::set_due(Element& element, bool has_rested) {
-  if (element.due || element.batch != nullptr || merges_.hold_back(element)) return;
-  if (element.failures > 0 && !has_rested) return;
+void DueElements::set_due(Element& element) {
+  if (element.due || element.batch != nullptr || element.rests || merges_.hold_back(element)) return;
   element.due = true;
   stages_[element.id.stage - 1].due.push_back(element.id);
 }
@@ -35,7 +34,7 @@ bool DueElements::relieve(std::uint32_t number) {
   const Elements::Map& all = elements_.all();
   for (auto each = all.lower_bound({number, 0}); each != all.end() && each->first.stage == number; ++each) {
     Element& element = *each->second;
-    if (element.bytes > 0 && element.failures == 0 && element.replays.empty() && !merges_.hold_back(element) &&
+    if (element.bytes > 0 && !element.rests && element.replays.empty() && !merges_.hold_back(element) &&
         (largest == nullptr || element.bytes > largest->bytes))
       largest = &element;
   }
@@ -51,6 +50,7 @@ void DueElements::pop_first(std::uint32_t stage) {
 }
 
 void DueElements::rest(Element& element, TimeNs now) {
+  element.rests = true;
   timers_.emplace(options_.retry_at(element.failures++, now), Timer{element.id, true});
 }
 
@@ -59,10 +59,12 @@ Element* DueElements::take_timer(TimeNs now) {
   const Timer timer = timers_.begin()->second;
   timers_.erase(timers_.begin());
   Element& element = elements_[timer.element];
-  if (!timer.rests)
+  if (!timer.rests) {
     element.age_timer = false;
-  else if (element.batch == nullptr && element.failures > 0)
-    set_due(element, true);
+    return &element;
+  }
+  element.rests = false;
+  set_due(element);  // unless merges hold it back: then their end makes it due
   return &element;
 }
 

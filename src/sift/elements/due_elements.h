@@ -53,7 +53,7 @@ class DueElements {
     bool rests = false;  // otherwise its oldest piece is old
   };
 
-  void set_due(Element& element, bool has_rested = false);
+  void set_due(Element& element);
 
   const SiftOptions& options_;
   StageBudgets& budgets_;

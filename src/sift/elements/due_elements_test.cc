@@ -63,6 +63,27 @@ TEST(DueElements, AnElementWhoseSplitFailedRestsThoughItHasEnoughBytes) {
   EXPECT_FALSE(element.due);
 }
 
+TEST(DueElements, AnElementThatIsHeldBackWhenItsRestEndsIsDueAfterTheMerge) {
+  SiftParts parts("sift:/t?key=id&fanout=2&threshold=4KiB&budget=1MiB");
+  Element& element = parts.elements[{2, 1}];
+  Piece piece{parts.frame(0, 10, 0), {}, {{0, 10}}};
+  piece.view = parts.form.tracks->rows->view({piece.frame->buffer.data(), piece.frame->bytes}).value();
+  while (!element.tracks.are_many(parts.track_memory.run_bytes_max()))
+    element.tracks.add(TrackRun::sort(parts.form.tracks->rows, {piece}, parts.memory).value());
+  parts.give(element, 1000);
+  parts.due.rest(element, 100);
+  element.merge_waits = true;
+  const TimeNs again = parts.due.next_deadline();
+  EXPECT_EQ(parts.due.take_timer(again), &element);
+  parts.due.consider(element, again);
+  EXPECT_TRUE(parts.due.empty(2)) << "its merge comes first";
+  EXPECT_FALSE(parts.due.relieve(2));
+  element.merge_waits = false;
+  parts.due.consider(element, again);
+  ASSERT_FALSE(parts.due.empty(2));
+  EXPECT_EQ(&parts.due.first(2), &element);
+}
+
 TEST(DueElements, OfElementsBelowTheThresholdTheLargestRelievesItsStage) {
   SiftParts parts("sift:/t?key=id&stages=2&fanout=2&threshold=1MiB&budget=1MiB");
   Element &small = parts.elements[{2, 0}], &large = parts.elements[{2, 1}];

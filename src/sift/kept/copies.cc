@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "group/core_name.h"
 #include "pool/directory/placement.h"
 #include "service/buffer_cache.h"
 #include "sift/kept/journal.h"
@@ -36,12 +37,13 @@ std::string kept_row(const std::string& self, std::uint32_t replicas, std::span<
   if (replicas == 1) return self;
   const auto at = std::ranges::find(members, self);
   const std::string& next = std::next(at) == members.end() ? members.front() : *std::next(at);
+  const bool may_be_second = members.size() <= members_of_ring_max && group::agent_of(next) != group::agent_of(self);
   std::string first_here = self;
   for (std::uint32_t salt = 0; salt < salts_max; ++salt) {
     std::string row = fmt::format("{}#{:x}", self, salt);
     const std::vector<std::string> owners = pool::owners_of(pool::Policy::hash, 2, row, members);
     if (owners.front() != self) continue;
-    if (owners.size() < 2 || owners[1] == next || members.size() > members_of_ring_max) return row;
+    if (owners.size() < 2 || owners[1] == next || !may_be_second) return row;
     if (first_here == self) first_here = std::move(row);
   }
   return first_here;

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
+#include "group/core_name.h"
 #include "pool/directory/placement.h"
 #include "sift/kept/journal.h"
+#include "testing/cpu_time.h"
 
 namespace offpath::sift {
 namespace {
@@ -33,6 +36,27 @@ TEST(SiftCopies, RowsLieAtTheirMemberFirstAndAreSpreadEvenly) {
     }
     EXPECT_EQ(second.size(), members) << "each has the copies of one";
   }
+}
+
+// On the event loop, for each of up to 16 members. The member after one of several cores is a core of the same agent,
+// which never has a copy of its row.
+TEST(SiftCopies, RowsOfCoresAreFoundAsFastAsThoseOfAgents) {
+  std::vector<std::string> cores;
+  for (const char* const agent : {"dpu0", "dpu1"})
+    for (unsigned core = 0; core < 8; ++core) cores.push_back(group::core_name(agent, core));
+  std::ranges::sort(cores);
+  for (const std::string& self : cores) {
+    const auto owners = pool::owners_of(pool::Policy::hash, 2, kept_row(self, 2, cores), cores);
+    ASSERT_EQ(owners.size(), 2u);
+    EXPECT_EQ(owners[0], self);
+    EXPECT_NE(group::agent_of(owners[1]), group::agent_of(self));
+  }
+  const auto cpu_ns = [](const std::vector<std::string>& members) {
+    return least_cpu_ns([&] {
+      for (const std::string& self : members) (void)kept_row(self, 2, members);
+    });
+  };
+  EXPECT_LT(cpu_ns(cores), 10 * cpu_ns(names(cores.size())));
 }
 
 TEST(SiftCopies, ThereIsABudgetForEachStageOfEachRow) {

@@ -21,10 +21,13 @@ constexpr const char* passing = "sift:/t?key=id&spill=on&members=a";
 // An agent with one pool, which is kept on this disk.
 class Agent {
  public:
-  explicit Agent(const std::shared_ptr<pool::MemoryStore>& disk, std::uint64_t process, const char* name = text)
+  explicit Agent(const std::shared_ptr<pool::MemoryStore>& disk, std::uint64_t process, const char* name = text,
+                 const std::vector<std::string>& cores = {})
       : pools(options(disk), buffers, [](std::uint64_t) { return true; }) {
     pools.set_self("a", process);
+    pools.set_cores(cores);
     EXPECT_TRUE(pools.recover(now, effects));
+    if (!cores.empty()) pools.on_members(cores, {}, now, effects);
     store = std::make_unique<KeptStore>(
         KeptStore::Options{.name = "sift:/t",
                            .text = name,
@@ -120,6 +123,28 @@ TEST(KeptStore, TheNextLifeFindsWhatIsKeptAndNotForgotten) {
   after.run_for(second_ns);
   EXPECT_THAT(after.read, ::testing::UnorderedElementsAre(Pair(7, 200), Pair(8, 0)));
   EXPECT_TRUE(after.store->is_idle());
+}
+
+// By its hash, each of two cores' rows would lie on the other one.
+TEST(KeptStore, ACoreOfAnAgentKeepsItsObjectsItself) {
+  const std::vector<std::string> cores = {"a", "a+1"};
+  const auto disk = std::make_shared<pool::MemoryStore>();
+  {
+    Agent before(disk, 11, text, cores);
+    ASSERT_TRUE(before.store->open(before.now, before.effects));
+    before.store->begin(before.now);
+    before.run_for(second_ns);
+    before.store->keep({1, "one", before.object(5000)}, before.now, before.effects);
+    before.run_for(second_ns);
+    EXPECT_THAT(before.kept, ElementsAre(Pair(1, true)));
+    before.store->spill({2, "one", before.object(5000)}, before.now, before.effects);
+    EXPECT_THAT(before.spilled, ElementsAre(Pair(2, true)));
+  }
+  Agent after(disk, 12, text, cores);
+  ASSERT_TRUE(after.store->open(after.now, after.effects));
+  after.store->begin(after.now);
+  after.run_for(second_ns);
+  EXPECT_THAT(after.found, ElementsAre(Pair(11, 1)));
 }
 
 TEST(KeptStore, AfterADropNothingIsFound) {

@@ -188,23 +188,56 @@ def test_a_pool_of_all_cores_is_written_to_one_file(two: AgentProcess, tmp_path:
         assert stream.read_all().num_rows == 800
 
 
+ATOMS, STEPS = 2000, 6
+
+
+def send_particles(sessions: list[offpath.Session], pool: str) -> None:
+    """A rank on each core."""
+    streams = [session.stream("particles", SCHEMA, rows_max=ATOMS, pool=pool, ranks=2, rank=rank)
+               for rank, session in enumerate(sessions)]  # fmt: skip
+    for step in range(STEPS):
+        for rank, ids in enumerate(np.array_split(np.random.default_rng(step).permutation(ATOMS), 2)):
+            sent = streams[rank].send({"id": ids, "x": ids + step / 1024}, key=(f"step{step}", f"rank{rank}"),
+                                      snapshot=True)  # fmt: skip
+            sent.wait_stored(PATIENCE_S)
+
+
+def assert_all_tracks(session: offpath.Session) -> None:
+    tracks = session.tracks("sift:/tracks")
+    tracks.flush(PATIENCE_S)
+    found = tracks.table(timeout=PATIENCE_S)
+    assert np.array_equal(found["id"].to_numpy(), np.repeat(np.arange(ATOMS), STEPS))
+    assert np.array_equal(found["step"].to_numpy(), np.tile(np.arange(STEPS), ATOMS))
+
+
 def test_particles_of_all_cores_become_one_set_of_tracks(two: AgentProcess) -> None:
-    atoms, steps = 2000, 6
     with contextlib.ExitStack() as stack:
         sessions = of_each_core(two, stack)
-        streams = [session.stream("particles", SCHEMA, rows_max=atoms, pool="sift:/tracks?key=id&age=200ms",
-                                  ranks=2, rank=rank) for rank, session in enumerate(sessions)]  # fmt: skip
-        for step in range(steps):
-            for rank, ids in enumerate(np.array_split(np.random.default_rng(step).permutation(atoms), 2)):
-                sent = streams[rank].send({"id": ids, "x": ids + step / 1024}, key=(f"step{step}", f"rank{rank}"),
-                                          snapshot=True)  # fmt: skip
-                sent.wait_stored(PATIENCE_S)
+        send_particles(sessions, "sift:/tracks?key=id&age=200ms")
         for session in sessions:
-            tracks = session.tracks("sift:/tracks")
-            tracks.flush(PATIENCE_S)
-            found = tracks.table(timeout=PATIENCE_S)
-            assert np.array_equal(found["id"].to_numpy(), np.repeat(np.arange(atoms), steps))
-            assert np.array_equal(found["step"].to_numpy(), np.tile(np.arange(steps), atoms))
+            assert_all_tracks(session)
+
+
+def test_tracks_on_the_disks_of_cores_survive_a_core_and_the_agent(tmp_path: Path) -> None:
+    def assert_back(session: offpath.Session, running: AgentProcess) -> None:
+        def is_back() -> bool:
+            with contextlib.suppress(offpath.Error):
+                session.tracks("sift:/tracks").flush(PATIENCE_S)
+                return True
+            return False
+
+        assert until(is_back, PATIENCE_S), running.log()
+        assert_all_tracks(session)
+
+    spill = ["--spill", str(tmp_path / "spill")]
+    with cores(tmp_path, 2, *spill) as running, contextlib.ExitStack() as stack:
+        first, second = of_each_core(running, stack)
+        send_particles([first, second], "sift:/tracks?key=id&age=200ms&spill=durable")
+        assert_all_tracks(first)
+        os.kill(running.status()["cores"][1]["pid"], signal.SIGKILL)
+        assert_back(first, running)
+    with cores(tmp_path, 2, *spill) as running, connect(running) as session:
+        assert_back(session, running)
 
 
 @needs_built(PLUGIN)
