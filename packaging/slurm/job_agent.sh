@@ -1,5 +1,5 @@
-# Sourced by the others: the names of one job's files and unit on one node, and the place of its agent. shellcheck
-# shell=sh
+# Sourced by the others: the names of one job's files and unit on one node, and the place of its agent.
+# shellcheck shell=sh
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

@@ -43,7 +43,7 @@ def read_pool(
     tls_ca_file: str | None = None,
 ) -> DataFrame:
     """The objects of a pool as a dataframe of Spark with a partition for each member's part. Agents read the named
-    columns, compute the filter (as of ``offpath query``), and send the chosen rows.
+    columns, compute the filter (as of ``offpath pool query``), and send the chosen rows.
 
     ``flight``: the Flight address of any member; ``token_file``, ``tls_ca_file``: files that every node has.
 

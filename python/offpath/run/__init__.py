@@ -29,7 +29,8 @@ def run_command(
     steps: Annotated[int, typer.Option(help="Time steps of the simulation.")] = 100,
     every: Annotated[int, typer.Option(help="Hand the arrays over every so many steps.")] = 5,
     agent: Annotated[
-        str | None, typer.Option(help="HOST:PORT or unix:PATH of an agent; without it one is started.")
+        str | None,
+        typer.Option(help="HOST:PORT, unix:PATH or tls:HOST:PORT … of an agent; without it one is started."),
     ] = None,
     agents: Annotated[int, typer.Option(help="Agents started for this run, a group; ranks use them in turn.")] = 1,
     snapshot: Annotated[

@@ -214,8 +214,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "The key shared with programs that connect by tcp, tls, verbs or doca: a file of 16 to 4096 bytes, readable by "
      "its owner alone. Needed for such addresses. Read again on SIGHUP, as are the next three."},
     {"security.old_key_files", ConfigType::texts, "",
-     "Keys that are accepted besides key_file while programs change over to it (docs/operate/threat-model.md). The log"
-     " names each program that knows only an old key."},
+     "Keys that are accepted besides key_file while programs change over to it "
+     "([operate/threat-model.md](../operate/threat-model.md#changing-a-key)). The log names each program that knows "
+     "only an old key."},
     {"security.tls_certificate", ConfigType::text, "",
      "PEM file with the agent's certificate chain, for tls addresses."},
     {"security.tls_key", ConfigType::text, "",
