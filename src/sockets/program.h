@@ -103,7 +103,7 @@ class Program {
   // own descriptors need no other calls afterwards.
   void confine() noexcept;
   [[nodiscard]] bool confined() const noexcept { return confined_.load(std::memory_order_relaxed); }
-  // True: a filter may kill this thread for calls that show the end of a stream, so the library's own thread makes them.
+  // True: a filter may kill this thread for calls that show the end of a stream; the library's own thread makes them.
   [[nodiscard]] bool leaves_ends_to_own_thread() noexcept;
 
   // From now on events of this socket are taken in even while no call waits.
