@@ -83,25 +83,28 @@ Use Descriptors::find(std::atomic_ref<Socket*> place) noexcept {
   }
 }
 
-// Another thread goes on meanwhile. A filter of the program's may kill it for sched_yield.
-static void give_way() noexcept {
-  if (!program().confined()) return static_cast<void>(::sched_yield());
-  const timespec moment{0, 10 * microsecond_ns};
+// Another thread goes on meanwhile. It may wait for a processor of its own, so turns at this one are not enough. A
+// filter of the program's may kill it for sched_yield.
+static void give_way(int turn) noexcept {
+  constexpr int yields = 100;
+  if (turn < yields && !program().confined()) return static_cast<void>(::sched_yield());
+  const timespec moment{0, 50 * microsecond_ns};
   static_cast<void>(
       kernel::ppoll(static_cast<pollfd*>(nullptr), nfds_t{0}, &moment, static_cast<const sigset_t*>(nullptr)));
 }
 
 // The last user of a socket ends it, which must have happened when close() returns: a port is free afterwards. That
 // user may be a thread that shows the socket and was preempted then, so close() lets go first and then waits for it.
-// Not for ever: close() may be in a signal handler there.
+// Not for ever, but for about 200 ms: close() may be in a signal handler there.
 void Descriptors::let_go(Use use) noexcept {
   Socket* const socket = use.socket_;
   if (socket == nullptr) return;
-  constexpr int turns_max = 1000;
+  constexpr int turns_max = 2000;
   const int before = errno;
   use = Use();
   const OwnPart& own = socket->own();
-  for (int turns = 0; own.descriptors.load() == 0 && own.showings.load() != 0 && turns < turns_max; ++turns) give_way();
+  for (int turn = 0; own.descriptors.load() == 0 && own.showings.load() != 0 && turn < turns_max; ++turn)
+    give_way(turn);
   errno = before;
 }
 
