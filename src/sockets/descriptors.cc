@@ -102,8 +102,8 @@ void Descriptors::let_go(Use use) noexcept {
   constexpr int turns_max = 2000;
   const int before = errno;
   use = Use();
-  const OwnPart& own = socket->own();
-  for (int turn = 0; own.descriptors.load() == 0 && own.showings.load() != 0 && turn < turns_max; ++turn)
+  const OwnPart& part = socket->own();
+  for (int turn = 0; part.descriptors.load() == 0 && part.showings.load() != 0 && turn < turns_max; ++turn)
     give_way(turn);
   errno = before;
 }
