@@ -43,7 +43,7 @@ FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
 UNITS_BUILD_WITHIN_S = 30 * 60
 # Tests under the sanitizers that would begin later than this, counted from `./dev test`, are skipped with a message, so
 # that a very slow machine has a result within 90 minutes. --long waits for all of them.
-BEGIN_WITHIN_S = {"asan": 60 * 60, "fuzz": 65 * 60, "tsan": 70 * 60, "units": 75 * 60}
+BEGIN_WITHIN_S = {"asan": 50 * 60, "fuzz": 65 * 60, "tsan": 70 * 60, "units": 75 * 60}
 CTEST_EXIT_FAILED, PYTEST_EXIT_FAILED, PYTEST_EXIT_NO_TESTS = 8, 1, 5
 BUILD_EVERYTHING = ("whole", "release")
 AGAIN_MAX = 10  # more failed tests than these are not a matter of load
