@@ -311,7 +311,7 @@ function(offpath_fuzzer name)
   math(EXPR timeout "${OFFPATH_FUZZ_SECONDS} + 300") # and the corpora, which are not counted
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${OFFPATH_FUZZ_SECONDS} -seed=${OFFPATH_FUZZ_SEED}
     -max_len=${arg_MAX_BYTES}
-           -timeout=60 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
+           -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/crash- ${corpora})
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout} ENVIRONMENT "${offpath_sanitizer_environment}")
   add_dependencies(fuzzers ${name})
 endfunction()

@@ -477,12 +477,6 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
   auto threads = StreamThreads::create();
   ASSERT_TRUE(threads);
   const HostOptions options{.name = "simulation", .key_file = key, .stream_threads = *threads};
-  // One that was begun while others waited for a core ends when it has had nothing to do for a while.
-  const auto shrink_to = [&](unsigned count) {
-    for (const TimeNs until = soon(); (*threads)->alive() > count && monotonic_ns() < until;)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return (*threads)->alive() <= count;
-  };
   std::vector<std::unique_ptr<HostLink>> hosts;
   std::vector<std::unique_ptr<AgentLink>> agents;
   for (std::size_t i = 0; i < links; ++i) {
@@ -493,8 +487,7 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
     agents.push_back(std::move(arrival.link));
     agents.back()->on_readable();
   }
-  EXPECT_LT((*threads)->alive(), links / 2);
-  EXPECT_TRUE(shrink_to(4)) << (*threads)->alive();
+  EXPECT_LE((*threads)->alive(), 4u);
   const auto read_from = [&](std::size_t at, MutableBytes to) {
     const ReadPiece piece{wire::channel_segment, 0, 0, to.data(), to.size()};
     agents[at]->read(at, {&piece, 1});
@@ -520,8 +513,7 @@ TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
       EXPECT_EQ(bytes[8], hosts[at]->channel_memory()[8]);
     }
   }
-  EXPECT_LT((*threads)->alive(), links / 2);
-  EXPECT_TRUE(shrink_to(5)) << (*threads)->alive();
+  EXPECT_LE((*threads)->alive(), 5u);
   // The end of one is its own.
   agents[1]->close();
   const TimeNs until = soon();

@@ -126,8 +126,8 @@ def test_a_killed_member_is_dead_for_all_in_time_and_comes_back_as_another(group
     assert group.running["d"].stop(signal.SIGKILL) == -signal.SIGKILL
     killed = time.monotonic()
     assert until(lambda: group.all_know(others, ALL_ALIVE | {"d": "dead"}), PATIENCE_S)
-    # A slow machine may take several times as long; a minute of TCP's own patience it must not be.
-    assert time.monotonic() - killed < 10 * DEAD_AFTER_S
+    # A busy machine may take as long again; a minute of TCP's own patience it must not be.
+    assert time.monotonic() - killed < 3 * DEAD_AFTER_S
     assert all("dead" in group.running[name].log() for name in others)
     # On a busy machine it may have refuted a suspicion before, with a higher number, which then all know.
     dead = {group.members(name)["d"]["incarnation"] for name in others}

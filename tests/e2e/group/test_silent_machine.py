@@ -22,7 +22,7 @@ from switched_network import AGENT, Network, switched_network
 
 SILENCE_S = 3
 # Including the delays of a busy machine; by default the kernel would try for a quarter of an hour.
-NOTICED_S = 10 * SILENCE_S
+NOTICED_S = 4 * SILENCE_S
 # How a program may be caught: as it sends, or asleep with nothing under way.
 SENDS = """
 import os, sys

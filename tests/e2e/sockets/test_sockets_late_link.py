@@ -102,9 +102,8 @@ def test_an_echo_waits_for_the_link_both_ways(tmp_path: Path, pair: CardPair, se
     seconds = [float(line) for line in ran.stdout.split()]
     assert len(seconds) == 50, ran.stderr
     assert min(seconds) >= 2 * DELAY_US * 1e-6
-    # Two link latencies in a row each way, at most; with time for a machine on which other tests run. A link that added
-    # more would add it to every echo, and a machine without a free processor does so to many.
-    assert statistics.quantiles(seconds, n=10)[0] <= 4 * DELAY_US * 1e-6 + 0.02
+    # Two link latencies in a row each way, at most; with time for a machine on which other tests run.
+    assert statistics.median(seconds) <= 4 * DELAY_US * 1e-6 + 0.02
 
 
 TAKES_ALL = """

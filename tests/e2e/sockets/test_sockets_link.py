@@ -27,7 +27,7 @@ SILENCE_S = 2  # limits.silence of the agent at the card, which the relay adopts
 # Connections end at once with the relay, whose socket closes, and with the agent at the card, whose machine closes its
 # connections; with the link after the silence. A busy machine may report it late, but not as late as the kernel's own
 # limits, which are minutes.
-ENDS_WITHIN_S = 30.0
+ENDS_WITHIN_S = 10.0
 
 
 class Machines(NamedTuple):
