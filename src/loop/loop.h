@@ -13,7 +13,7 @@
 // fall asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a
 // descriptor is ready, a Waker wakes it, or the next deadline has come.
 //
-// Read this first in src/loop, then timers.h, job_pool.h, mailbox.h and waker.h.
+// Read this first in src/loop, then spin.h, timers.h, job_pool.h, mailbox.h and waker.h.
 #pragma once
 
 #include <sys/epoll.h>

@@ -49,7 +49,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "latency, and a cgroup limit for the processor)."},
     {"loop.spin", ConfigType::duration, "1ms",
      "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. If it "
-     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most.",
+     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most. After it has polled in vain "
+     "eight times in a row, it sleeps at once until work follows work within this time again.",
      0, 60 * second_ns},
     {"loop.look_out", ConfigType::integer, "5",
      "Percent of a core that the loop may spend, for all programs together, on being awake when a program that posts "
