@@ -23,8 +23,6 @@ constexpr unsigned few_rounds = 16;
 constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
 // after this part other threads on the core get their turn between rounds
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;
-constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a yield that takes this long went to a computing thread
-constexpr TimeNs shared_ns = second_ns;              // afterwards the loop sleeps instead of yielding
 constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
 // The cost of reading the clock.
@@ -174,11 +172,9 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
-// Gives the core to other threads, perhaps to the one that this loop waits for. A yield to a computing thread takes its
-// whole time slice, milliseconds, even if work arrives meanwhile; a short sleep ends on time. So the loop sleeps while
-// there is such a thread, and an occasional yield shows whether it still computes. Returns the time.
+// Gives the core to other threads, perhaps to the one that this loop waits for. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
-  if (now < shared_until_) {
+  if (turns_.naps(now)) {
     ++counters_.naps;
     waker_.before_sleep();
     look(now, std::clamp<TimeNs>(timers_.next_due() - now, 1, nap_ns));
@@ -186,7 +182,7 @@ TimeNs Loop::make_way(TimeNs now) {
   }
   sched_yield();
   const TimeNs after = monotonic_ns();
-  if (after - now >= busy_turn_ns) shared_until_ = after + shared_ns;
+  turns_.yielded(now, after);
   counters_.spinning_ns += after - now;
   return after;
 }
@@ -196,7 +192,8 @@ void Loop::run() {
   TimeNs now = monotonic_ns(), worked_at = now;
   unsigned few = 0;  // rounds that worked since the last sleep
   const auto spin_until = [&] {
-    return worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns);
+    const TimeNs spin = few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns;
+    return worked_at + turns_.spin(now, spin);
   };
   while (!stopping_) {
     expects_more_ = false;
@@ -207,6 +204,7 @@ void Loop::run() {
     TimeNs after = monotonic_ns();
     counters_.longest_round_ns = std::max(counters_.longest_round_ns, after - now);
     (worked ? counters_.busy_ns : counters_.spinning_ns) += after - now;
+    if (!worked) turns_.found_nothing(now, after);
     now = after;
     if (worked) {
       if (!expects_more_) continue;
@@ -219,7 +217,7 @@ void Loop::run() {
       } else {
         now = make_way(now);
       }
-    } else if (now >= worked_at + spin_alone_ns) {
+    } else if (now >= worked_at + spin_alone_ns && !turns_.is_brief(now)) {
       now = make_way(now);
     }
   }
