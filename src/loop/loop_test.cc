@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <iterator>
@@ -298,6 +299,34 @@ TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
   EXPECT_EQ(loop->counters().sleeps, 0u);
   EXPECT_GT(loop->counters().asleep_ns, 0);
+}
+
+// It spins for as long as the options say, here longer than any test takes, unless a quota stops it.
+TEST(LoopTest, SleepsSoonAfterAQuotaHasStoppedIt) {
+  struct Stopped final : Poller {
+    explicit Stopped(Loop& of) : loop(of) {}
+    bool poll(TimeNs) override {
+      ++polls;
+      if (polls == 100) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * Turns::taken_ns));
+      if (polls == 10'000) loop.stop();
+      return polls < 50;  // after many rounds that worked it spins for all of the time
+    }
+    bool fall_asleep(TimeNs) override {
+      fell_asleep = true;
+      loop.stop();
+      return false;
+    }
+    Loop& loop;
+    unsigned polls = 0;
+    bool fell_asleep = false;
+  };
+  for (const bool limited : {true, false}) {
+    auto loop = make_loop({.spin_ns = 1000 * second_ns, .limited = limited});
+    Stopped poller(*loop);
+    loop->add(poller);
+    loop->run();
+    EXPECT_EQ(poller.fell_asleep, limited);
+  }
 }
 
 // In a child whose seccomp filter answers as such a kernel does, or as an old container's filter.
