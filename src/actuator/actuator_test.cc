@@ -209,9 +209,9 @@ TEST(Options, WhatCannotWorkIsRefused) {
     EXPECT_THAT(wrong([&](ActuatorOptions& o) { o.where = where; }), HasSubstr("below the root")) << where;
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.clear(); }), HasSubstr("name"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.assign(64, 'a'); }), HasSubstr("64 characters"));
-  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("0 to 1000"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("min is 0 and max is 1000:"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 1'000'000'001; }), HasSubstr("at most 1000000000"));
-  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("10 to 9"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("min is 10 and max is 9:"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.device = "8:0"; }), HasSubstr("only actuators of kind io"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.kind = Kind::io; }), HasSubstr("MAJOR:MINOR"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) {
