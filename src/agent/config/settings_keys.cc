@@ -198,7 +198,8 @@ constexpr ConfigKey keys_of_agent[] = {
     {"actuators.sysfs", ConfigType::text, "/sys",
      "Directory of the files of power and cpufreq actuators ([[actuator]])."},
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
-     "Directory of the cgroups of cpu and io actuators; with cgroup version 1, the directory of one controller."},
+     "Directory of the cgroups of cpu and io actuators. With cgroups of version 1 actuator.where begins with the "
+     "directory of the controller: cpu/jobs, blkio/jobs."},
     {"actuators.former", ConfigType::text, "",
      "Directory for the limits before actuators set them. If offpath-keeper, which restores them, is killed, the "
      "agent's next start does it. Agents that share the directory never set the same limit. Empty: "
