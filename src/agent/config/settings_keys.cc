@@ -177,7 +177,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "first. A wildcard address is announced with the machine's name."},
     {"group.index", ConfigType::integer, "-1",
      "The number of this agent among those of its machine. {index} stands for it in agent.name, agent.rack, "
-     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
+     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else the rank if PMIx gives one, "
+     "else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
      "The longest time after a member's last sign of life until the others consider it dead; requests to it then fail. "
