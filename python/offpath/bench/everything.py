@@ -45,7 +45,8 @@ def part_of(bench: str, part: str, minutes: float, *others: str) -> Part:
 
 
 SIZES = ("--sizes-max", "256M")
-KEEP_SERIES = ("md",)  # groups whose figures are a paper's, as measured, so their series are kept with the claims
+# Groups with figures of a paper as measured: their series are kept with the claims, to draw the figures again.
+KEEP_SERIES = ("md", "sift", "exchange")
 # The claims that most readers look for come first.
 PARTS = (
     part_of("move", "posts", 1.0, *SIZES),
@@ -101,7 +102,7 @@ PARTS = (
     part_of("exchange", "group", 3.0),
     part_of("exchange", "impact", 6.0),
     part_of("sift", "impulse", 5.0),
-    part_of("sift", "agents", 5.0),
+    part_of("sift", "agents", 6.0),
     Part("arrow-steps.steps", 4.0, ("arrow-steps",)),
     part_of("md", "rates", 6.0),
     part_of("md", "mdbench", 15.0),

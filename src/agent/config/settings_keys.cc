@@ -180,7 +180,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "first. A wildcard address is announced with the machine's name."},
     {"group.index", ConfigType::integer, "-1",
      "The number of this agent among those of its machine. {index} stands for it in agent.name, agent.rack, "
-     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
+     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else the rank if PMIx gives one, "
+     "else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
      "The longest time after a member's last sign of life until the others consider it dead; requests to it then fail. "
@@ -201,7 +202,8 @@ constexpr ConfigKey keys_of_agent[] = {
     {"actuators.sysfs", ConfigType::text, "/sys",
      "Directory of the files of power and cpufreq actuators ([[actuator]])."},
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
-     "Directory of the cgroups of cpu and io actuators; with cgroup version 1, the directory of one controller."},
+     "Directory of the cgroups of cpu and io actuators. With cgroups of version 1 actuator.where begins with the "
+     "directory of the controller: cpu/jobs, blkio/jobs."},
     {"actuators.former", ConfigType::text, "",
      "Directory for the limits before actuators set them. If offpath-keeper, which restores them, is killed, the "
      "agent's next start does it. Agents that share the directory never set the same limit. Empty: "
