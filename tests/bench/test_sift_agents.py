@@ -29,7 +29,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, rows: int, steps: list[int]) -> Re
 
     monkeypatch.setattr(sift_agents, "sift", sift)
     monkeypatch.setattr(sift_agents, "group_of", lambda *_: nullcontext((None, "")))
-    report = Report("sift")
+    report = Report("sift", "1a2b3c", "two cores")
     sift_agents.measure(report, 2, PARTICLES, STEPS)
     report.conclude(Console(quiet=True), quick=False)
     return report
@@ -64,7 +64,7 @@ def test_agents_that_cannot_be_had_are_no_lost_rows(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sift_agents, "sift", sift)
     monkeypatch.setattr(sift_agents, "group_of", lambda *_: nullcontext((None, "")))
-    report = Report("sift")
+    report = Report("sift", "1a2b3c", "two cores")
     sift_agents.measure(report, 2, PARTICLES, STEPS)
     assert [(claim.measured, claim.why) for claim in report.claims] == [
         (False, "a program that sends: no agent")

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from .programs import check_installed, empty_report
-from .report import Report
+from .report import UNKNOWN, Report
 
 __all__ = ["app"]
 
@@ -111,6 +111,9 @@ def finish(report: Report, json_path: Path | None, check: bool) -> None:
     if agent_process.are_weak():
         report.be_of_weak_agents()
     if json_path is not None:
+        if UNKNOWN in (report.commit, report.machine):  # measured by Python alone
+            about = empty_report(report.bench)
+            report.commit, report.machine = about.commit, about.machine
         report.date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         report.command = command_of(sys.argv[1:])
         report.write(json_path)

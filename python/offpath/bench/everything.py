@@ -11,13 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from .programs import empty_report
-from .report import UNKNOWN, Report, ReportError
+from .report import Report, ReportError
 
 
 @dataclass(frozen=True)
@@ -142,9 +141,6 @@ def run_part(part: Part, kept: Path, out: Path, quick: bool) -> Report:
             said = done.stdout.strip().splitlines()[-5:] or ["no reason given"]
             raise ReportError(f"{part.name} ended with status {done.returncode}: {' / '.join(said)}")
         report = Report.parse(path.read_text(encoding="utf-8"))
-    if report.commit == UNKNOWN:  # measured by Python alone
-        about = empty_report(report.bench)
-        report = replace(report, commit=about.commit, machine=about.machine)
     report.command = " ".join(["offpath", "bench", *words])
     kept.parent.mkdir(parents=True, exist_ok=True)
     partial = kept.with_suffix(".partial")
