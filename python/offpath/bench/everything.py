@@ -52,6 +52,7 @@ PARTS = (
     part_of("move", "placement", 2.0, *SIZES),
     part_of("move", "flight", 0.5, *SIZES),
     part_of("move", "memory", 0.3, *SIZES),
+    part_of("run", "handover", 3.0),
     part_of("move", "cores", 4.0),
     part_of("pool", "queries", 1.3),
     part_of("pool", "objects", 1.0),
@@ -134,7 +135,7 @@ def run_part(part: Part, kept: Path, out: Path, quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
         path = Path(folder) / "report.json"
         words = [*part.words, *(["--quick"] if quick else [])]
-        drawn = [] if part.group in ("adios2", "lammps") else ["--out", str(out / part.group)]
+        drawn = [] if part.group in ("adios2", "lammps", "run") else ["--out", str(out / part.group)]
         command = [sys.executable, "-m", "offpath", "bench", *words, *drawn, "--json", str(path)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode != 0 or not path.exists():
