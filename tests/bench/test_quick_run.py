@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 import offpath.bench as bench
 import pytest
 from built import missing
-from offpath.bench import agent_process, app, everything, tcp_cores
+from offpath.bench import agent_process, app, control_group, everything, tcp_cores
 from offpath.bench.adios2_engines import SIZES, claims_of
 from offpath.bench.lammps_fixes import CLAIMS as LAMMPS_CLAIMS
 from offpath.bench.link import links_here
@@ -104,6 +105,39 @@ def test_a_weak_agent_has_figures_of_its_own(tmp_path: Path):
     assert report.broken_rules(quick=True) == [] and all(claim.value is not None for claim in report.claims)
     assert all(claim.claim.endswith(" (weak agent)") and claim.shown for claim in report.claims)
     assert not agent_process.are_weak()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "part", "program"),
+    [
+        ("growth", "columns", "offpath-agent"),
+        ("pool", "queries", "bench_pool_query"),
+        ("exchange", "samples", "bench_exchange_sample"),
+    ],
+)
+def test_the_work_of_a_weak_agent_is_under_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: str, part: str, program: str
+):
+    started = tmp_path / "started"
+    launcher = ["/bin/sh", "-c", 'echo "$1" >> "$0" && exec "$@"', str(started)]
+    monkeypatch.setattr(control_group, "bluefield_quota", lambda: nullcontext(launcher))
+    try:
+        find_program(program)
+    except ProgramError as error:
+        missing(str(error))
+    path = tmp_path / "report.json"
+    words = ["--weak-agent", benchmark, "--quick", "--part", part, "--out", str(tmp_path), "--json", str(path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert {Path(line).name for line in started.read_text().splitlines()} == {program}
+    report = Report.parse(path.read_text(encoding="utf-8"))
+    assert report.claims and all(claim.claim.endswith(" (weak agent)") for claim in report.claims)
+    assert report.broken_rules(quick=True) == []
+
+
+def test_weak_agents_do_the_work_of_each_service():
+    weak = {part.words[1] for part in everything.PARTS if part.group == "weak"}
+    assert weak >= {"move", "pool", "sift", "exchange", "tcp", "task"}
 
 
 def test_arrow_steps(tmp_path: Path):
