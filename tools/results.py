@@ -157,12 +157,19 @@ def cell(run: Run | None) -> str:
     return "; ".join(each for each in said if each) + (" †" if run.again else "")
 
 
+def target_of(of_claim: dict[str, Run]) -> str | None:
+    """That of the newest run: a claim may have got a target, or lost it to another one."""
+    newest = max(of_claim.values(), key=lambda run: (run.report.date, run.claim.target is not None))
+    return newest.claim.target
+
+
 def verdict(of_claim: dict[str, Run]) -> str:
-    """Whether a claim holds on processors of all makers; if not, where it does not, or is not decided."""
-    if all(run.claim.target is None for run in of_claim.values()):
+    """Whether a claim holds on processors of all makers; if not, where it does not, or is not decided. A run from
+    before the claim had a target decides nothing."""
+    if target_of(of_claim) is None:
         return "shown"
     measured = [name for name in MACHINES if name in of_claim and of_claim[name].claim.measured]
-    again = [name for name in measured if of_claim[name].again]
+    again = [name for name in measured if of_claim[name].again or of_claim[name].claim.target is None]
     undecided = [name for name in measured if of_claim[name].claim.undecided and name not in again]
     failed = [name for name in measured if not of_claim[name].claim.holds and name not in (*undecided, *again)]
     unmeasured = [maker for maker, names in MAKERS.items() if not set(names) & set(measured)]
@@ -180,7 +187,7 @@ def peer_of(of_claim: dict[str, Run]) -> str:
 
 
 def row(name: str, of_claim: dict[str, Run]) -> str:
-    target = next((run.claim.target for run in of_claim.values() if run.claim.target), None) or "-"
+    target = target_of(of_claim) or "-"
     cells = [cell(of_claim.get(machine)) for machine in MACHINES]
     return "| " + " | ".join([name, *cells, peer_of(of_claim), target, verdict(of_claim)]) + " |\n"
 

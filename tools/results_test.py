@@ -111,6 +111,13 @@ def test_a_run_from_before_a_rule_is_marked_and_holds_nothing(root: Path, monkey
     assert "keeps the rule now" in results.check(root)[0]
 
 
+def test_a_run_from_before_there_was_a_target_holds_nothing(root: Path):
+    keep(root, "epyc-zen4", "move.bandwidth", claim(target=None, shown=True))
+    assert row_of(root)[-1] == "no: to be measured again on AMD EPYC (Zen 4)"
+    keep(root, "epyc-zen4", "move.bandwidth", claim(target=None, shown=True), date="2026-11-28")
+    assert row_of(root)[-2:] == ["-", "shown"], "the newest run has no target any more"
+
+
 def test_only_the_figure_that_breaks_a_rule_is_marked(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(results, "BEFORE_RULES", {"epyc-zen4/move.cpu": results.reports.WITHOUT_TOTAL})
     keep(root, "epyc-zen4", "move.cpu", claim("move.stream_host_cpu"), claim("move.host_library_rss"))
