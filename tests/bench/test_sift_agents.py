@@ -20,7 +20,7 @@ PARTICLES, STEPS = 1000, 3
 def measured_by(monkeypatch: pytest.MonkeyPatch, sift: Callable[..., sift_agents.Found]) -> Report:
     monkeypatch.setattr(sift_agents, "sift", sift)
     monkeypatch.setattr(sift_agents, "group_of", lambda *_: nullcontext((None, "")))
-    report = Report("sift")
+    report = Report("sift", "1a2b3c", "two cores")
     sift_agents.measure(report, 2, PARTICLES, STEPS)
     report.conclude(Console(quiet=True), quick=False)
     return report

@@ -232,6 +232,7 @@ def add_rows(report: Report, link: str, agents: int, particles: int, steps: int,
         (f"memory (one agent's, {link})", found.resident_mib, "MiB"),
         (f"host_cpu (the programs', {link})", found.programs_cpu / rows * 1e9, "ns a row"),
         (f"cpu (all agents', {link})", found.agents_cpu / rows * 1e9, "ns a row"),
+        (f"total_cpu ({link}, agents included)", (found.programs_cpu + found.agents_cpu) / rows * 1e9, "ns a row"),
     ):
         report.claims.append(Claim(f"sift.agents_{what}", value, unit, holds=True, detail=detail))
 
