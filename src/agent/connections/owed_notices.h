@@ -1,5 +1,5 @@
-// Notices that a relay owes the agent beyond the link: which processes of a program have joined and ended, in that order.
-// They wait while the channel to that agent has no room.
+// Notices that a relay owes the agent beyond the link: which processes of a program have joined and ended, in their
+// order. They wait while the channel to that agent has no room.
 //
 // Their number is bounded though a program may let processes join and end as it likes: a process's number is free once
 // the other processes have the event of its end, which that agent writes when it has the notice. So at most a join and
