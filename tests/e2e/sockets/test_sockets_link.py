@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from agent_process import AgentProcess, agent, pages_of, run_agent, until
+from agent_process import AgentProcess, agent, find_program, pages_of, run_agent, until
+from built import missing as missing_program
 from certificate import make_certificate
 from network_pair import IPV4, IPV6, Family, missing
 from offloading_agents import with_device
@@ -30,6 +31,11 @@ SILENCE_S = 2  # limits.silence of the agent at the card, which the relay adopts
 # seconds.
 ENDS_WITHIN_S = {"relay": 1.0, "card": SILENCE_S, "link": SILENCE_S + 1}
 
+# Both agents with a card in software (tests/doca_card).
+AGENT_WITH_CARD = (
+    Path(os.environ.get("OFFPATH_BUILD_DIR", find_program().parents[1])) / "tests/agent_with_software_card"
+)
+
 
 class Machines(NamedTuple):
     card: AgentProcess
@@ -39,11 +45,14 @@ class Machines(NamedTuple):
 
 
 # IPv6 differs in the addresses that cross the link, whichever it is.
-WAYS = {"tcp": ("tcp", IPV4), "tls": ("tls", IPV4), "ipv6-tcp": ("tcp", IPV6)}
+WAYS_OF_ANY_AGENT = {"tcp": ("tcp", IPV4), "tls": ("tls", IPV4), "ipv6-tcp": ("tcp", IPV6)}
+WAYS = {**WAYS_OF_ANY_AGENT, "doca": ("doca", IPV4)}
 
 
 @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
-def machines(request: pytest.FixtureRequest, tmp_path: Path, pair: CardPair) -> Iterator[Machines]:
+def machines(
+    request: pytest.FixtureRequest, tmp_path: Path, pair: CardPair, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machines]:
     """The agent with the device is in ``card``, the relay in ``near``."""
     link, family = request.param
     key, card = tmp_path / "link.key", tmp_path / "card"
@@ -67,10 +76,19 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path, pair: CardPair) -> 
         listens += ["--set", f"security.tls_certificate={certificate}", "--set", f"security.tls_key={private}"]
         trusts = ["--set", f"group.tls_ca={certificate}"]
         keys["OFFPATH_TLS_CA_FILE"] = str(certificate)
+    own = []
+    if link == "doca":
+        if not AGENT_WITH_CARD.exists():
+            missing_program(f"{AGENT_WITH_CARD} is not built")
+        monkeypatch.setenv("OFFPATH_AGENT_PROGRAM", str(AGENT_WITH_CARD))
+        own = ["--set", "security.sandbox=off"]  # it would refuse the software card's calls
     device = with_device(1, family)
-    with device_at_card(pair), agent(card, *device, *listens, http=False, launcher=pair.card_command()) as at_card:
+    with (
+        device_at_card(pair),
+        agent(card, *device, *listens, *own, http=False, launcher=pair.card_command()) as at_card,
+    ):
         assert at_card.ready["address"].startswith(link)
-        relay = ["--set", f"tcp.device=agent:{at_card.ready['address']}", "--key-file", str(key), *trusts]
+        relay = ["--set", f"tcp.device=agent:{at_card.ready['address']}", "--key-file", str(key), *trusts, *own]
         with agent(tmp_path, *relay, http=False, launcher=pair.near_command()) as here:
             yield Machines(at_card, here, keys, family)
 
@@ -194,6 +212,7 @@ def test_bytes_cross_every_link_both_ways(tmp_path: Path, pair: CardPair, machin
     assert ran.stdout == "same\n", ran
 
 
+@pytest.mark.parametrize("machines", list(WAYS_OF_ANY_AGENT.values()), ids=list(WAYS_OF_ANY_AGENT), indirect=True)
 def test_the_command_line_starts_a_relay_that_ends_with_the_program(
     tmp_path: Path, pair: CardPair, machines: Machines
 ) -> None:
