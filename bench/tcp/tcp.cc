@@ -137,31 +137,42 @@ std::string_view text_of(Client client) {
   return client == Client::anywhere ? "client on any core" : "client on the agent's core";
 }
 
+// `sides.kernel` is the server that sleeps in epoll, or the one that spins.
+Status measure_echo_beside(const Sides& sides, const Options& options, Client client, bool spins, Report& report) {
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::echo));
+  const std::size_t times = options.quick ? 50 : 2000;
+  Costs cpu, total;
+  const auto turn = [&](bool subject) -> Result<double> {
+    sleep_ns(settle_ns);  // the agent, and a server that spins, sleep again
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
+    OFP_ASSIGN(const double ns, round_trips(subject ? offloaded.get() : kernel.get(), message_bytes, times));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(times));
+    total.add(subject, (after.all - before.all) / double(times));
+    return ns;
+  };
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  const std::string_view peer = spins ? ", its server spins" : "";
+  const auto add = [&](Claim claim) {
+    claim.peer_waits = spins ? "spinning" : "asleep";
+    report.add(std::move(claim));
+  };
+  add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {}{})", text_of(client), peer), compared, 1e-3, "us",
+               ratio_at_least(0.5)));
+  add(claim_of(fmt::format("tcp.echo_host_cpu_vs_kernel (64 B, {}{})", text_of(client), peer),
+               cpu.compared(options.pairs()), 1e-3, "us", {}));
+  add(claim_of(fmt::format("tcp.echo_total_cpu (64 B, {}, agent included{})", text_of(client), peer),
+               total.compared(options.pairs()), 1e-3, "us", {}));
+  return {};
+}
+
 Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
   OFP_TRY(place(client, options));
   OFP_ASSIGN(const StreamServer spinning, StreamServer::parse(options.other("--spinning")));
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
-  const std::size_t times = options.quick ? 50 : 2000;
-  for (const StreamServer& server : {sides.kernel, spinning}) {
-    OFP_ASSIGN(const Fd kernel, server.connect(StreamServer::echo));
-    OFP_ASSIGN(const Comparison compared, run_pairs(
-                                              options.pairs(),
-                                              [&]() -> Result<double> {
-                                                sleep_ns(settle_ns);  // a server that spins sleeps again
-                                                return round_trips(offloaded.get(), message_bytes, times);
-                                              },
-                                              [&]() -> Result<double> {
-                                                sleep_ns(settle_ns);
-                                                return round_trips(kernel.get(), message_bytes, times);
-                                              }));
-    const bool asleep = server.pid == sides.kernel.pid;
-    Claim claim = claim_of(
-        fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {}{})", text_of(client), asleep ? "" : ", its server spins"),
-        compared, 1e-3, "us", ratio_at_least(0.5));
-    claim.peer_waits = asleep ? "asleep" : "spinning";
-    report.add(std::move(claim));
-  }
-  return {};
+  OFP_TRY(measure_echo_beside(sides, options, client, false, report));
+  return measure_echo_beside({sides.offloaded, spinning, sides.agent}, options, client, true, report);
 }
 
 // `sides.kernel` is the server that sleeps in epoll, or the one that spins.
@@ -337,17 +348,24 @@ Status measure_sparse(const Sides& sides, const Options& options, Report& report
 
 Status measure_posts(const Sides& sides, const Options& options, Report& report) {
   constexpr std::uint64_t posts = 200;
-  Costs costs;
-  const auto turn = [&](int fd) -> Result<double> {
-    OFP_ASSIGN(const double ns, median_of_posts(fd, posts));
-    sleep_ns(settle_ns);
-    return ns;
-  };
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::posts));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::posts));
+  Costs cpu, total;
+  const auto turn = [&](bool subject) -> Result<double> {
+    sleep_ns(settle_ns);
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
+    OFP_ASSIGN(const double ns, median_of_posts(subject ? offloaded.get() : kernel.get(), posts));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(posts));
+    total.add(subject, (after.all - before.all) / double(posts));
+    return ns;
+  };
   OFP_ASSIGN(const Comparison compared,
-             run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
   report.add(claim_of("tcp.post_ns (a send of 64 B)", compared, 1, "ns", value_at_most(300, "ns")));
+  report.add(claim_of("tcp.post_host_cpu_vs_kernel (a send of 64 B)", cpu.compared(options.pairs()), 1, "ns", {}));
+  report.add(
+      claim_of("tcp.post_total_cpu (a send of 64 B, agent included)", total.compared(options.pairs()), 1, "ns", {}));
   return {};
 }
 

@@ -6,6 +6,9 @@
 #include <sys/select.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "sockets/epoll_sets.h"
@@ -232,6 +235,30 @@ TEST_F(Readiness, ASetHasKernelsMembersBesides) {
     ASSERT_GE(ready, 1);
     for (int i = 0; i < ready; ++i) ++seen[static_cast<int>(events[i].data.u64 >> 32) == fd ? 0 : 1];
   }
+}
+
+// As an event loop does whose thread waits before there is anything to wait for. The wait goes on with the socket, and
+// reports nothing that the program did not add.
+TEST_F(Readiness, WaitsThatBeganBeforeTheFirstOffloadedSocketReportIt) {
+  const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+  Handle handle = 0;
+  const int fd = connected(handle);
+  std::atomic<int> waiting = 0, told_of = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      ++waiting;
+      if (told(set, fd, 30'000) == EPOLLIN) ++told_of;
+    });
+  while (waiting < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // in the kernel by then; without, the test proves less
+  EXPECT_EQ(control(set, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
+  for (int i = 0; i < 100 && told_of < 2; ++i) {
+    agent().arrive(handle, "x");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(told_of, 2);
 }
 
 TEST_F(Readiness, AWatchEndsWithTheLastDescriptor) {

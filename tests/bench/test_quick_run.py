@@ -282,6 +282,7 @@ def test_tcp(tmp_path: Path):
     measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.claim not in left_out}
     assert measured >= {
         "tcp.echo_us_p50_vs_kernel", "tcp.host_cpu_per_request_vs_kernel", "tcp.stream_gbps_vs_kernel",
+        "tcp.echo_host_cpu_vs_kernel", "tcp.echo_total_cpu", "tcp.post_host_cpu_vs_kernel", "tcp.post_total_cpu",
         "tcp.total_cpu_per_request", "tcp.stream_total_cpu", "tcp.threads_total_cpu", "tcp.connections_total_cpu",
         "tcp.connections_host_cpu_vs_kernel",
         "tcp.stream_host_cpu_vs_kernel", "tcp.threads", "tcp.threads_host_cpu_vs_kernel",
