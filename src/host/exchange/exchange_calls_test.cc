@@ -145,7 +145,7 @@ TEST_F(ExchangeCalls, RecordsOfTheWrongLengthAndOfNobodyAreRefused) {
   EXPECT_EQ(ofp_exchange_publish(exchange, nullptr, 8, &error), OFP_INVALID);
   EXPECT_EQ(said(), "record is NULL");
   EXPECT_EQ(ofp_exchange_publish(exchange, record.data(), 33, &error), OFP_TOO_LARGE);
-  EXPECT_NE(said().find("a record of 33 bytes, at most 32"), std::string::npos) << said();
+  EXPECT_NE(said().find("a record of 33 bytes; the exchange was opened with at most 32"), std::string::npos) << said();
   EXPECT_EQ(ofp_exchange_publish(exchange, record.data(), 32, &error), OFP_OK) << said();
   EXPECT_EQ(ofp_exchange_publish(exchange, nullptr, 0, &error), OFP_OK) << said();
 }
