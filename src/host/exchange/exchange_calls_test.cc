@@ -177,6 +177,29 @@ TEST_F(ExchangeCalls, ViewsAndGrantsBeforeThereAreAny) {
   EXPECT_EQ(agent->targets[0].amount, 40u);
 }
 
+TEST_F(ExchangeCalls, AWaitForAViewEndsInTimeThoughTheAgentDoesNotAnswerAndIsOneRequest) {
+  ASSERT_EQ(open(), OFP_OK) << said();
+  agent->holds_views = true;
+  ofp_channel_info info{};
+  info.struct_bytes = sizeof info;
+  const auto posted = [&] {
+    EXPECT_EQ(ofp_channel_info_get(channel, &info, &error), OFP_OK) << said();
+    return info.posted;
+  };
+  const std::uint64_t before = posted();
+  for (int i = 0; i < 2000; ++i) {
+    const TimeNs began = fabric->now();
+    ASSERT_EQ(view(150 * millisecond_ns), OFP_TIMEOUT);
+    ASSERT_EQ(fabric->now() - began, 150 * millisecond_ns);
+  }
+  EXPECT_LE(posted() - before, 2u) << "the wait, and a wake";
+  show(std::vector<std::byte>(sizeof(wire::ViewHead)));
+  EXPECT_EQ(view(second_ns), OFP_OK) << said();
+  EXPECT_EQ(view(millisecond_ns), OFP_TIMEOUT) << "the answer for a view that was given is for no other";
+  agent->show_view(std::vector<std::byte>(sizeof(wire::ViewHead)));
+  EXPECT_EQ(view(OFP_FOREVER), OFP_OK) << said();
+}
+
 TEST_F(ExchangeCalls, ARunThatMakesNoSenseEnds) {
   const auto too_many = [](void*, void*, std::uint64_t most) { return most + 1; };
   const auto one = [](void*, void*, std::uint64_t) { return std::uint64_t{8}; };
