@@ -58,5 +58,12 @@ TEST(CardModel, NeighbourhoodsGainWhereMembersShareCards) {
   EXPECT_GE(gain(20), 10);
 }
 
+// The paper found it slowest, for a reason that the model does not have (sizes that vary).
+TEST(CardModel, HybridIsBetweenNeighbourhoodsAndAllgatherWhereMembersShareCards) {
+  const double hybrid = time_ns("hybrid(2, 3)", 400, 20);
+  EXPECT_GT(hybrid, time_ns("neighbourhoods(2)", 400, 20));
+  EXPECT_LT(hybrid, time_ns("allgather", 400, 20));
+}
+
 }  // namespace
 }  // namespace offpath::bench

@@ -347,7 +347,7 @@ def test_exchange(tmp_path: Path):
     assert {"exchange.mpi_overhead", "exchange.mpi_step_spread"} <= names or "no mpirun" in (
         claims["exchange.mpi_overhead"].why or ""
     )
-    assert {"exchange.time_us", "exchange.sizes_us"} <= names
+    assert {"exchange.time_us", "exchange.variable_us", "exchange.sizes_us"} <= names
     drawn = {line.figure for line in report.series}
     assert {"exchange_cards_48", "exchange_cards_65536", "exchange_sizes_cards"} <= drawn
     assert (tmp_path / "exchange_agents.png").exists() and (tmp_path / "exchange_sizes.png").exists()
