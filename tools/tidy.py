@@ -28,6 +28,8 @@ VAGUE_TYPE = re.compile(
     r"\b(?:class|struct|namespace)\s+(\w*(?:Util|Utils|Helper|Helpers|Manager)|" + "|".join(VAGUE) + r")\b"
 )
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+# "of" for every relation: say which one it is (lies_in_pool, concerns, is_multicast).
+ANY_RELATION = re.compile(r"\w*is" + r"_of_\w*")
 # Folders of developers' checkouts; nothing in the project may depend on them.
 OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
 
@@ -121,6 +123,8 @@ def check_lines(path: Path, text: str) -> Iterator[Problem]:
             yield number, f"{match[1]} left in the code"
         if code and path.suffix != ".py" and (match := VAGUE_TYPE.search(line)):
             yield number, f"vague name: {match[1]}"
+        if code and (match := ANY_RELATION.search(line)):
+            yield number, f"vague name: {match[0]}"
         if OWN_MACHINE.search(line):
             yield number, "path of a developer's machine"
     if text and not text.endswith("\n"):

@@ -33,6 +33,7 @@ NAME_IT = "name the subject and what it does, not "
         ("src/common/x.h", HEADER, "1: vague name: common"),
         ("src/base/x.h", HEADER + "class BufferManager {\n};\n", "2: vague name: BufferManager"),
         ("src/base/x.h", HEADER + "namespace util {\n}\n", "2: vague name: util"),
+        ("src/base/x.cc", "bool is" + "_of_pool();\n", "1: vague name: is" + "_of_pool"),
         ("docs/x.md", "see /ho" + "me/me/notes\n", "1: path of a developer's machine"),
         ("src/base/x.cc", "int a;\nauto b = fmt::join(c, d);\n", "2: fmt::join needs #include <fmt/ranges.h>"),
         ("docs/x.md", f"| a |\n|---|\n| {'b' * 241} |\n", "3: a table cell of 241 columns, at most 240: two lines"),
