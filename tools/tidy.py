@@ -36,6 +36,8 @@ OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
 CELL_COLUMNS_MAX = 240
 NOT_ENGLISH = re.compile(
     r"(?:^|[.:;] )Who (?:is|has|are|was|may) (?!.*\?)"
+    r"|(?:^|[.:;] )What (?!must hold\b)[a-z](?!.*\?)"
+    r"|(?:^|[.:;] )Who leads\."
     r"|(?:^|[.:;,] )[Ww]hat it says is\b"
     r"|(?<!there )\b(?:is|are|was) none(?= any more|[.;:]|$)"
     r"|\bis one no more\b|\bas it is meant\b|\beach other one\b"
