@@ -154,7 +154,7 @@ def test_a_way_of_offpaths_own_is_named_as_a_peer(root: Path):
     assert row_of(root)[4] == "Acero"
 
 
-def test_every_machine_is_of_one_maker():
+def test_every_machine_has_one_maker():
     assert sorted(results.MACHINES) == sorted(name for names in results.MAKERS.values() for name in names)
 
 

@@ -18,7 +18,7 @@
 namespace offpath::sim {
 namespace {
 
-// What work takes of a core: copies at 5 GB/s, and the handling of a frame and of a request between cores.
+// How long a core works: copies at 5 GB/s, and the handling of a frame and of a request between cores.
 constexpr double ns_of_byte = 0.2;
 constexpr TimeNs ns_of_frame = 2 * microsecond_ns, ns_of_request = microsecond_ns;
 constexpr std::uint64_t rows = 8192;   // of 8 bytes
