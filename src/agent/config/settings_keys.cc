@@ -95,9 +95,11 @@ constexpr ConfigKey keys_of_agent[] = {
      4096, tebibyte},
     {"memory.cached_max", ConfigType::bytes, "1GiB",
      "Memory of released frames that is kept for later frames, in addition to memory.bytes_max.", 0, tebibyte},
-    {"memory.prepared_max", ConfigType::bytes, "16MiB",
+    {"memory.prepared_max", ConfigType::bytes, "64MiB",
      "The largest buffer that a job prepares for a stream's next frame before it is requested. 0: none.", 0, tebibyte},
-    {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
+    {"memory.huge_pages", ConfigType::boolean, "true",
+     "Use huge pages for buffers of 2 MiB and more: requested where a job prepares a buffer (memory.prepared_max), "
+     "asked for elsewhere ([operate/agent.md](../operate/agent.md#memory))."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
      "Connections to one listener whose handshake is not complete; each has 5 s for it. One user or network address "
