@@ -15,7 +15,7 @@ struct MoverOptions {
   std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than this are jobs
   std::uint32_t streams_max = 65536;            // over all channels
   std::uint32_t user_streams_max = 65536;       // over those of one user
-  std::uint64_t prepared_bytes_max = 64 << 20;  // larger buffers are not prepared ahead of their use
+  std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not prepared ahead of their use
   std::uint64_t waiting_bytes_max = 1 << 20;    // of one channel's requests that wait to be pulled
   // The same for those that wait for memory. It is larger because a channel at this bound is not read until memory is
   // freed, and its program may be the one that frees some.

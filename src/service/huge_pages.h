@@ -2,8 +2,8 @@
 // where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it; on most machines it is `never`. On request
 // (MADV_COLLAPSE, Linux 6.1) it uses them whatever that setting says, except `deny`.
 //
-// A huge page takes a sixth of the time of its 512 small ones, but a request waits for all processors, milliseconds on
-// a busy machine: make it in a job. Only blocks that lie in the memory as a whole are filled, so no more is taken.
+// A huge page is filled in a fraction of the time of its 512 small ones, but a request may take milliseconds on a busy
+// machine: make it in a job. Only blocks that lie in the memory as a whole are filled, so no more is taken.
 #pragma once
 
 #include <atomic>

@@ -49,8 +49,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "latency, and a cgroup limit for the processor)."},
     {"loop.spin", ConfigType::duration, "1ms",
      "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. If it "
-     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most. After it has polled in vain "
-     "eight times in a row, it sleeps at once until work follows work within this time again.",
+     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most. After it has polled in "
+     "vain eight times in a row, it sleeps at once until work follows work within this time again.",
      0, 60 * second_ns},
     {"loop.look_out", ConfigType::integer, "5",
      "Percent of a core that the loop may spend, for all programs together, on being awake when a program that posts "
@@ -96,7 +96,7 @@ constexpr ConfigKey keys_of_agent[] = {
      4096, tebibyte},
     {"memory.cached_max", ConfigType::bytes, "1GiB",
      "Memory of released frames that is kept for later frames, in addition to memory.bytes_max.", 0, tebibyte},
-    {"memory.prepared_max", ConfigType::bytes, "64MiB",
+    {"memory.prepared_max", ConfigType::bytes, "16MiB",
      "The largest buffer that a job prepares for a stream's next frame before it is requested. 0: none.", 0, tebibyte},
     {"memory.huge_pages", ConfigType::boolean, "true",
      "Use huge pages for buffers of 2 MiB and more: requested where a job prepares a buffer (memory.prepared_max), "
