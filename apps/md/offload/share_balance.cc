@@ -6,7 +6,9 @@
 namespace md {
 namespace {
 
-constexpr std::size_t first_share = ShareBalance::units / 8;
+// A coworker whose part of a core is given to it in slices does little work as fast as a whole core does. So the first
+// share is small, and it grows step by step.
+constexpr std::size_t first_share = ShareBalance::units / 16, growth_max = 2;
 constexpr std::size_t least_share = ShareBalance::units / 64;  // a smaller share gains nothing
 constexpr std::size_t most_share = ShareBalance::units - ShareBalance::units / 16;
 constexpr std::size_t steps_seen = 48, steps_needed = 4;
@@ -69,7 +71,7 @@ std::size_t ShareBalance::next() {
     to_ignore_ = steps_ignored;
     seen_.clear();
     oldest_ = 0;
-    share_ = 2 * least_share;
+    share_ = first_share;
     return share_;
   }
   if (seen_.size() < steps_needed) return share_;
@@ -80,8 +82,8 @@ std::size_t ShareBalance::next() {
     rest_ = std::min(2 * rest_, longest_rest);
     return 0;
   }
-  share_ = std::min(most_share, wanted);
-  if (share_ > 2 * least_share) rest_ = first_rest;
+  share_ = std::min({most_share, wanted, growth_max * share_});
+  if (share_ > first_share) rest_ = first_rest;
   return share_;
 }
 

@@ -17,8 +17,8 @@
 
 namespace md {
 
-// "share": inputs bins (Bins::flatten) and listed (the positions when atoms were sorted), both with the version `lists`,
-// and x unless it is the same as listed; outputs f, four values for each of [first, own), and sums.
+// "share": inputs "bins of share" (Bins::flatten) and listed (the positions when atoms were sorted), both of the
+// version `lists`, and x unless it is the same as listed; outputs f, four values for each of [first, own), and sums.
 struct ShareArguments {
   std::uint64_t first = 0, own = 0, all = 0;
   std::uint64_t lists = 0;  // these are made once

@@ -23,7 +23,7 @@ HELPING = ("force", "list", "share")  # the modes that are compared with the hos
 MODES = {mode: [*DISPLACEMENT, "--offload", offload] for mode, offload in OFFLOADS.items()}
 # With lists by displacement: `force` uses a list a step longer, so it may miss pairs, and `auto` excludes it.
 LONGER = "each list serves a step longer than the peer's, so pairs may be missed"
-AUTO_CHOOSES = ("alone", "list", "share")
+AUTO_CHOOSES = ("alone", "list")
 CARD, HALF = 0.2, 0.5  # of a core: a BlueField-2's (control_group), and a newer card's
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)  # for which the model predicts the gain
 INTERVALS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20)  # among them the steps that a list holds
