@@ -21,7 +21,7 @@ namespace {
 struct IoLimit {
   std::string_view name;         // in io.max
   std::string_view version_one;  // the file of version 1 of cgroups
-  bool is_of_operations;
+  bool counts_operations;
 };
 constexpr IoLimit io_limits[] = {{"rbps", "blkio.throttle.read_bps_device", false},
                                  {"wbps", "blkio.throttle.write_bps_device", false},
@@ -216,7 +216,7 @@ class IoActuator final : public FileActuator {
   }
   Result<std::string> text_of(std::uint64_t value) override {
     if (!is_version_one()) return fmt::format("{} {}={}", device_, limit_.name, value);
-    return fmt::format("{} {}", device_, limit_.is_of_operations ? std::min(value, operations_max) : value);
+    return fmt::format("{} {}", device_, limit_.counts_operations ? std::min(value, operations_max) : value);
   }
 
   std::string device_;

@@ -23,8 +23,8 @@ inline constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 // Thread-safe.
 class HugePages {
  public:
-  // Fills new memory, mapped as above, with huge pages of zeros. What the kernel refuses stays unfilled, and after a
-  // refusal the next `pause` calls do nothing: free memory in large pieces does not come back soon.
+  // Fills new memory, mapped as above, with huge pages of zeros. Memory that the kernel refuses stays unfilled, and
+  // after a refusal the next `pause` calls do nothing: free memory in large pieces does not come back soon.
   void fill(MutableBytes memory) noexcept;
 
   [[nodiscard]] std::uint64_t filled_bytes() const noexcept { return filled_bytes_.load(std::memory_order_relaxed); }

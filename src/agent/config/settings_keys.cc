@@ -48,9 +48,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "Slows this agent down to the speed of a device, for experiments: none, or bluefield2 (its link's bandwidth and "
      "latency, and a cgroup limit for the processor)."},
     {"loop.spin", ConfigType::duration, "1ms",
-     "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. If it "
-     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most. After it has polled in "
-     "vain eight times in a row, it sleeps at once until work follows work within this time again.",
+     "How long the loop polls after its last work before it sleeps; 100 us at most after fewer than 16 rounds of "
+     "work. Once it has polled in vain eight times in a row, it sleeps at once until that would have paid again.",
      0, 60 * second_ns},
     {"loop.look_out", ConfigType::integer, "5",
      "Percent of a core that the loop may spend, for all programs together, on being awake when a program that posts "

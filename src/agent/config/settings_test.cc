@@ -368,7 +368,7 @@ TEST(PluginSettingsTest, WhatIsWrongIsNamedWithItsPlace) {
         << wrong;
 }
 
-// What launchers set, while a test runs that may itself be a launcher's process.
+// Variables that launchers set, during a test that may itself be a launcher's process.
 class LaunchedAgent : public testing::Test {
  protected:
   static constexpr const char* local[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"};
