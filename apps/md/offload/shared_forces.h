@@ -27,7 +27,8 @@ struct ShareArguments {
   std::uint32_t threads = 1, half = 1, mixed = 0, without_sums = 0;
 };
 
-// Of `shape`'s coworker, without the own atoms before `from`. Fields that differ from step to step are left as they are.
+// Of `shape`'s coworker, without the own atoms before `from`. Fields that differ from step to step are left as they
+// are.
 ShareArguments share_of(const OffloadShape& shape, const ShareOfAtoms& share, std::size_t from, std::uint64_t lists);
 
 class SharedForces {
