@@ -21,9 +21,14 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = "bench/results"
 PAGES = ("docs/results/benchmarks.md", "README.md")
-# A folder and a column each.
-MACHINES = {"xeon": "Intel Xeon", "epyc-zen4": "AMD EPYC (Zen 4)", "epyc-zen5": "AMD EPYC (Zen 5)"}
-MAKERS = {"Intel": ["xeon"], "AMD": ["epyc-zen4", "epyc-zen5"]}
+# A folder each, and a column of the tables of which it has runs.
+MACHINES = {
+    "xeon": "Intel Xeon",
+    "epyc-zen1": "AMD EPYC (Zen 1)",
+    "epyc-zen4": "AMD EPYC (Zen 4)",
+    "epyc-zen5": "AMD EPYC (Zen 5)",
+}
+MAKERS = {"Intel": ["xeon"], "AMD": ["epyc-zen1", "epyc-zen4", "epyc-zen5"]}
 MARKER = re.compile(r"(<!-- results: (?P<name>[\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 NOT_MEASURED, NOT_DECIDED, AGAIN = "not measured", "not decided", "to be measured again"
 FIGURE = re.compile(r"\b\d[\d.,]*(\s?([nmu]s|[GM]b/s|[GM]B/s|[kM]/s)\b|x\b)")  # a speed, or a ratio
@@ -83,6 +88,7 @@ BEFORE_RULES = {
     "xeon/sift.tracks": reports.UNTRACED,
     "xeon/sift.agents": reports.WITHOUT_TOTAL,
     "xeon/tcp.threads": reports.WITHOUT_TOTAL,
+    "epyc-zen1/sift.agents": reports.WITHOUT_TOTAL,
     "epyc-zen5/tcp.threads": reports.WITHOUT_TOTAL,
 }
 
@@ -186,15 +192,17 @@ def peer_of(of_claim: dict[str, Run]) -> str:
     return peers[0] if peers else "-"
 
 
-def row(name: str, of_claim: dict[str, Run]) -> str:
-    target = target_of(of_claim) or "-"
-    cells = [cell(of_claim.get(machine)) for machine in MACHINES]
-    return "| " + " | ".join([name, *cells, peer_of(of_claim), target, verdict(of_claim)]) + " |\n"
-
-
-def head(first: str) -> str:
-    columns = [first, *MACHINES.values(), "peer", "target", "holds"]
-    return "| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|\n"
+def rows_of(first: str, titles: dict[str, str], runs: Runs) -> str:
+    """The head and the rows of a table, with columns of the machines that have a run of it; `titles` by claim."""
+    machines = [machine for machine in MACHINES if any(machine in runs[claim] for claim in titles)]
+    columns = [first, *(MACHINES[machine] for machine in machines), "peer", "target", "holds"]
+    lines = [f"| {' | '.join(columns)} |\n", "|---" * len(columns) + "|\n"]
+    for claim, title in titles.items():
+        of_claim = runs[claim]
+        cells = [cell(of_claim.get(machine)) for machine in machines]
+        cells = [title, *cells, peer_of(of_claim), target_of(of_claim) or "-", verdict(of_claim)]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
 def about(runs: Runs) -> str:
@@ -216,15 +224,15 @@ def about(runs: Runs) -> str:
 def table(name: str, runs: Runs) -> str:
     """The text between the markers of one name."""
     if name == "README":
-        rows = {claim: runs[claim] for claim in README if claim in runs}
-        return head("") + "".join(row(README[claim], of_claim) for claim, of_claim in rows.items()) + about(rows)
+        titles = {claim: title for claim, title in README.items() if claim in runs}
+        return rows_of("", titles, runs) + about({claim: runs[claim] for claim in titles})
     prefix = f"{name.replace('-', '_')}."
     rows = {claim: of_claim for claim, of_claim in runs.items() if claim.startswith(prefix)}
     if name == "arrow-steps":
         rows |= {claim: of_claim for claim, of_claim in runs.items() if claim.startswith("compression.")}
     if not rows:
         return f"No run of `offpath bench {name}` is kept yet, so nothing is claimed.\n"
-    return head("claim") + "".join(row(f"`{claim}`", of_claim) for claim, of_claim in rows.items()) + about(rows)
+    return rows_of("claim", {claim: f"`{claim}`" for claim in rows}, runs) + about(rows)
 
 
 def written(text: str, runs: Runs) -> str:

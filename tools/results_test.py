@@ -53,8 +53,10 @@ def test_a_claim_that_holds_on_one_machine_only_is_a_miss(root: Path):
     keep(root, "epyc-zen4", "move.bandwidth", claim(value=9.0))
     assert row_of(root) == [
         "`move.columns_vs_ucx (16 x 4 KiB)`", "10 us; peer 24 us; 2.4 [2.3, 2.5]", "9 us; peer 24 us; 2.4 [2.3, 2.5]",
-        "not measured", "UCX", ">= 2x", "yes",
+        "UCX", ">= 2x", "yes",
     ]  # fmt: skip
+    page = root / results.PAGES[0]
+    assert "Zen 4" in page.read_text(encoding="utf-8") and "Zen 5" not in page.read_text(encoding="utf-8")
     keep(root, "epyc-zen5", "move.bandwidth", claim(holds=False, ratio=1.8, interval=[1.7, 1.9]))
     assert row_of(root)[-1] == "no: missed on AMD EPYC (Zen 5)"
 
@@ -151,7 +153,7 @@ def test_the_readme_leaves_out_no_miss(root: Path):
 
 def test_a_way_of_offpaths_own_is_named_as_a_peer(root: Path):
     keep(root, "xeon", "move.bandwidth", claim(peer="Offpath, Acero alone"))
-    assert row_of(root)[4] == "Acero"
+    assert row_of(root)[-3] == "Acero"
 
 
 def test_every_machine_has_one_maker():
