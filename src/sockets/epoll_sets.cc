@@ -319,7 +319,8 @@ int EpollSets::ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_n
 }
 
 // The program does not know the set's own descriptors, which may have ended the wait. Then other threads may wait in
-// the kernel as well, each of which ends the wait of the next one.
+// the kernel as well, so each ends the wait of the next one. A thread that has gone on already may take that event
+// instead: then the other one stays in the kernel until the set's next event, and the first one serves the sockets.
 int EpollSets::go_on(int epoll, epoll_event* events, int ready, int room, TimeNs deadline, const sigset_t* mask) {
   const int left = static_cast<int>(std::remove_if(events, events + ready, is_own) - events);
   if (left == ready || program().left_out()) return left;
