@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "base/bytes.h"
@@ -94,6 +95,18 @@ Result<std::int64_t> process_cpu_ns(pid_t pid) {
   timespec used{};
   if (clock_gettime(clock, &used) != 0) return fail_errno(errno, "clock_gettime");
   return used.tv_sec * second_ns + used.tv_nsec;
+}
+
+Result<std::uint64_t> process_sleeps(pid_t pid) {
+  std::error_code failed;
+  std::uint64_t sleeps = 0;
+  const std::string tasks = proc_path(pid, "task");
+  for (std::filesystem::directory_iterator each(tasks, failed), end; !failed && each != end; each.increment(failed)) {
+    const std::string text = field_of(each->path() / "status", "voluntary_ctxt_switches");
+    sleeps += std::strtoull(text.c_str(), nullptr, 10);
+  }
+  if (failed) return fail(Error::not_found, "{}: {}", tasks, failed.message());
+  return sleeps;
 }
 
 Result<std::uint64_t> process_resident_bytes(pid_t pid) {

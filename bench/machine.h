@@ -24,6 +24,8 @@ namespace offpath::bench {
 
 // CPU time of a whole process (0: this one), all its threads, in nanoseconds.
 [[nodiscard]] Result<std::int64_t> process_cpu_ns(pid_t pid);
+// How often threads of a process (0: this one) have gone to sleep so far; of those that it has now.
+[[nodiscard]] Result<std::uint64_t> process_sleeps(pid_t pid);
 // Resident memory of a process (0: this one), from /proc/PID/status, which every user may read.
 [[nodiscard]] Result<std::uint64_t> process_resident_bytes(pid_t pid);
 

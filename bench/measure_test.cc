@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <latch>
 #include <random>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "base/bytes.h"
 #include "machine.h"
@@ -249,6 +251,24 @@ TEST(Machine, CpuTimeCountsWorkAndOtherProcesses) {
   while (*process_cpu_ns(0) - *before < 5 * millisecond_ns) keep(sink = sink * 1.0001);
   EXPECT_TRUE(process_cpu_ns(getppid()));
   EXPECT_FALSE(process_cpu_ns(0x3ffffff));
+}
+
+TEST(Machine, SleepsOfAllThreadsAreCounted) {
+  constexpr int sleeps = 5;
+  const auto before = process_sleeps(0);
+  ASSERT_TRUE(before);
+  std::latch slept(1), counted(1);
+  std::thread other([&] {
+    for (int i = 0; i < sleeps; ++i) sleep_ns(microsecond_ns);
+    slept.count_down();
+    counted.wait();
+  });
+  for (int i = 0; i < sleeps; ++i) sleep_ns(microsecond_ns);
+  slept.wait();
+  EXPECT_GE(*process_sleeps(0), *before + 2 * sleeps);
+  counted.count_down();
+  other.join();
+  EXPECT_FALSE(process_sleeps(0x3ffffff));
 }
 
 TEST(Machine, ResidentMemoryGrowsByWhatIsTouched) {

@@ -6,6 +6,7 @@
 //   --python PROGRAM  runs the peers, one thread each; without it they are left out
 //   --peers FILE      which are python/offpath/bench/sift_peers.py
 //   --rows NUMBER
+//   --part turns      for each line of standard input the nanoseconds of a split into 16 parts, and nothing else
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,8 +185,22 @@ Status measure_by_hand(Records& records, std::uint32_t bits, double bytes, const
   return {};
 }
 
+// In turns with what another program runs.
+void take_turns_of_input(Records& records) {
+  std::printf("ready\n");
+  std::fflush(stdout);
+  for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr;) {
+    const std::uint64_t began = ticks();
+    records.split({0, 4});
+    std::printf("%.0f\n", double(ticks() - began) * ns_per_tick());
+    std::fflush(stdout);
+  }
+}
+
 Status run(const Options& options, Report& report) {
   OFP_TRY(pin_to_core(options.host_core));
+  const std::string_view part = options.other("--part");
+  if (!part.empty() && part != "turns") return fail(Error::invalid, "--part is turns, not '{}'", part);
   std::uint64_t rows = options.quick ? 100'000 : 8'000'000;
   if (const std::string_view text = options.other("--rows"); !text.empty()) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rows);
@@ -198,6 +213,10 @@ Status run(const Options& options, Report& report) {
     OFP_ASSIGN(python, PythonPeer::start(options.other("--python"), options.other("--peers"), rows));
   }
   OFP_ASSIGN(const std::unique_ptr<Records> records, Records::make(rows));
+  if (part == "turns") {
+    take_turns_of_input(*records);
+    return {};
+  }
   const auto timed = [](const auto& work) -> Result<double> {
     const std::uint64_t began = ticks();
     work();
@@ -240,5 +259,5 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "sift", {"--python", "--peers", "--rows"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "sift", {"--python", "--peers", "--rows", "--part"}, offpath::bench::run);
 }

@@ -126,7 +126,8 @@ function(offpath_library name)
 endfunction()
 
 # offpath_compiled_together(TARGET N SOURCES …): with OFFPATH_UNITY, N sources at a time. Headers take much of a
-# source's compile time. CMake leaves out sources with options of their own.
+# source's compile time. CMake leaves out sources with options of their own. What one source names in an unnamed
+# namespace the others may not name otherwise.
 function(offpath_compiled_together target batch)
   list(LENGTH ARGN count)
   if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${ARGN}" MATCHES "[.]c(;|$)")
@@ -212,15 +213,19 @@ function(offpath_test_headers name)
   file(CONFIGURE OUTPUT CMakeFiles/${name}.dir/cmake_pch.hxx.${compiled}.sum CONTENT "${contents}\n")
 endfunction()
 
+# A test program of so many sources or more is compiled eight at a time. They read the same headers.
+set(offpath_sources_together 8)
+
 # offpath_test(NAME SOURCES … [DEPENDS …] [LABELS unit|conformance|sim|e2e|hw threaded|dpdk] [ARGUMENTS …]
-#              [TIMEOUT seconds] [FAMILIES] [LINK])
+#              [TIMEOUT seconds] [FAMILIES] [LINK] [APART])
 #
 # A GoogleTest program, run by ctest as one test. The kind defaults to unit. Tests that run threads carry the
 # label threaded as well: the tsan preset runs these. Tests of whole processes (e2e) run alone. With FAMILIES it runs a
 # second time with addresses of IPv6 (src/testing/tcp/family.h), as NAME_ipv6. With LINK each of them runs once more,
-# with the program behind a late link (src/testing/tcp/packet_script.h), as NAME_over_a_link.
+# with the program behind a late link (src/testing/tcp/packet_script.h), as NAME_over_a_link. With APART many
+# sources are compiled one by one nevertheless.
 function(offpath_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "FAMILIES;LINK" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART;FAMILIES;LINK" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGUMENTS")
   offpath_no_leftovers("offpath_test(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
   if(NOT OFFPATH_TESTS)
     return()
@@ -238,6 +243,10 @@ function(offpath_test name)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6")
   endif()
   add_executable(${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
+  list(LENGTH arg_SOURCES count)
+  if(count GREATER_EQUAL offpath_sources_together AND NOT arg_APART)
+    offpath_compiled_together(${name} 8 ${arg_SOURCES})
+  endif()
   offpath_link(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
   set(headers test_headers)
   if("unit" IN_LIST arg_LABELS AND NOT "threaded" IN_LIST arg_LABELS)

@@ -141,8 +141,11 @@ ROOMS: dict[str, dict[str, str]] = {
     },
 }
 
-# Test doubles: no program of the product includes them. Tests and fuzzers of src do, and folders beside src.
+# Test doubles: no program of the product includes or links them. Tests, fuzzers and these folders do.
 DOUBLES = "testing"
+MAY_USE_DOUBLES = (("src", DOUBLES), ("tests",), ("bench",))
+OF_TESTS = re.compile(r"offpath_(?:test|fuzzer)\([^)]*\)|#[^\n]*")
+LINKED_DOUBLE = re.compile(rf"\b(?:offpath_)?{DOUBLES}_\w+")
 FILES_MAX = 45  # in one folder of the product, tests included
 PRODUCT = ("src", "include", "python", "apps", "integrations")
 
@@ -218,6 +221,12 @@ def is_test(path: Path) -> bool:
     return path.stem.endswith(("_test", "_fuzz")) or path.parts[:2] == ("src", DOUBLES) or path.parts[0] != "src"
 
 
+def may_use_doubles(path: Path) -> bool:
+    return (
+        path.stem.endswith(("_test", "_fuzz")) or path.parts[:2] in MAY_USE_DOUBLES or path.parts[:1] in MAY_USE_DOUBLES
+    )
+
+
 def check_room(path: Path, header: str) -> str | None:
     """The problem if `path` includes `header` of its own folder of src, or None."""
     folder, own, other = path.parts[1], path.parts[2:-1], Path(header).parts[1:-1]
@@ -240,7 +249,7 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
     first = header.split("/")[0]
     folder, allowed = place_of(path)
     if first in EVERYTHING and "/" in header:
-        if first == DOUBLES and is_test(path):
+        if first == DOUBLES and may_use_doubles(path):
             return None
         if first == folder and path.parts[0] == "src" and folder != DOUBLES:
             return check_room(path, header)
@@ -294,6 +303,20 @@ def check_folders(root: Path) -> list[str]:
     return problems
 
 
+def check_linked(root: Path) -> list[str]:
+    """Libraries, modules and programs of the product that are linked with test doubles."""
+    problems = []
+    for lists in sorted(path for top in ("src", *BESIDE_SRC) for path in (root / top).rglob("CMakeLists.txt")):
+        path = lists.relative_to(root)
+        if may_use_doubles(path):
+            continue
+        text = OF_TESTS.sub(lambda match: "\n" * match[0].count("\n"), lists.read_text(encoding="utf-8"))
+        for match in LINKED_DOUBLE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            problems.append(f"{path}:{line}: only tests and fuzzers may be linked with {match[0]}")
+    return problems
+
+
 FIRST = re.compile(r"Read this first\b.*", re.DOTALL)
 NAMED_HEADER = re.compile(r"[\w/]+\.h\b")
 
@@ -327,7 +350,7 @@ def check_first_headers(root: Path) -> list[str]:
 
 def check_tree(root: Path) -> list[str]:
     """All problems below `root`."""
-    problems = check_folders(root) + check_first_headers(root)
+    problems = check_folders(root) + check_first_headers(root) + check_linked(root)
     for top in ["src", *BESIDE_SRC]:
         for file in sorted((root / top).rglob("*")):
             if file.suffix in SOURCE_SUFFIXES and file.is_file():

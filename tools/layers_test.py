@@ -44,6 +44,15 @@ def write(root: Path, path: str, text: str) -> None:
         ),
         ("src/pool/table/x.cc", '#include "pool/query/query.h"', "of pool it may include directory"),
         ("src/link/local/x.cc", '#include "testing/link/fault_link.h"', "link may not include"),
+        ("apps/md/x.cc", '#include "testing/tcp/family.h"', 'apps may not include "testing/tcp/family.h"'),
+        ("integrations/lammps/x.h", '#include "testing/pool/loopback.h"', "integrations may not include"),
+        ("python/bindings/x.cc", '#include "testing/cpu_time.h"', "python may not include"),
+        (
+            "src/tcp/CMakeLists.txt",
+            "offpath_program(offpath-slow-path SOURCES main.cc\n  DEPENDS tcp testing_tcp)",
+            "only tests and fuzzers may be linked with testing_tcp",
+        ),
+        ("apps/md/CMakeLists.txt", "target_link_libraries(md PRIVATE offpath_testing_link)", "offpath_testing_link"),
     ],
 )
 def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
@@ -52,7 +61,7 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
     assert len(problems) == 1
     assert message in problems[0]
     if line:
-        assert problems[0].startswith(f"{path}:2: ")
+        assert problems[0].startswith(f"{path}:{2 + line.count(chr(10))}: ")
     assert layers.main([str(tmp_path)]) == 1
 
 
@@ -91,6 +100,10 @@ def test_each_folder_says_what_to_read_first(tmp_path: Path, headers: dict[str, 
         ("src/pool/pool.cc", '#include "pool/query/query.h"'),
         ("src/link/local/x_test.cc", '#include "testing/link/fault_link.h"'),
         ("bench/tcp/x.cc", '#include "testing/tcp/impaired_path.h"'),
+        ("apps/md/x_test.cc", '#include "testing/tcp/family.h"'),
+        ("src/tcp/CMakeLists.txt", "offpath_test(a_test SOURCES a_test.cc\n  DEPENDS tcp testing_tcp)  # testing_tcp"),
+        ("bench/CMakeLists.txt", "offpath_program(bench_tcp SOURCES a.cc DEPENDS testing_tcp)"),
+        ("src/testing/CMakeLists.txt", "offpath_library(testing_tcp SOURCES a.cc DEPENDS tcp)"),
         ("tests/sim/x.cc", '#include "host/host.h"'),
         ("src/frame/x.cc", '#include "message_generated.h"'),
         ("bench/x.cc", '#include "measure.h"'),

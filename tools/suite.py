@@ -146,6 +146,7 @@ def lint_step() -> Step:
     commands: list[Command] = [
         [python, "tools/layers.py"],
         [python, "tools/tidy.py"],
+        [python, "tools/subjects.py"],
         [python, "tools/request_list.py"],
         [python, "tools/c_abi.py"],
         [python, "tools/results.py"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -74,6 +75,33 @@ def test_every_step_configures_the_tree_that_its_presets_build_and_test(
         for kind in ("buildPresets", "testPresets"):
             trees = {preset["name"]: preset.get("configurePreset") for preset in presets[kind]}
             assert trees[step.name] == configured
+
+
+def programs_of_tests() -> list[tuple[str, set[Path], set[str]]]:
+    """Name, sources and labels of each offpath_test."""
+    found = []
+    for top in ("apps", "src", "tests"):
+        for lists in (suite.ROOT / top).rglob("CMakeLists.txt"):
+            for name, rest in re.findall(r"offpath_test\((\w+)\s([^)]*)\)", lists.read_text()):
+                words = rest.replace("${PROJECT_SOURCE_DIR}", str(suite.ROOT)).split()
+                labels = words[words.index("LABELS") + 1 :] if "LABELS" in words else ["unit"]
+                found.append((name, {lists.parent / word for word in words if word.endswith(".cc")}, set(labels)))
+    return found
+
+
+def test_worlds_that_a_sanitizer_leaves_out_are_tried_optimised() -> None:
+    """Also where the last step, `units`, is skipped."""
+    presets = json.loads((suite.ROOT / "CMakePresets.json").read_text())["testPresets"]
+    filters = {preset["name"]: preset.get("filter", {}) for preset in presets}
+    always = set(filters["whole"]["include"]["label"].split("|"))
+    assert set(filters["units"]["exclude"]["label"].split("|")) <= always, "no program runs in neither step"
+    programs = programs_of_tests()
+    sources = {source for _, theirs, labels in programs if labels & always for source in theirs}
+    leaving_out = re.compile(r"\b(?:fewer_if_sanitized|each_seed|is_sanitized)\b")
+    tests = [path for top in ("apps", "src", "tests") for path in (suite.ROOT / top).rglob("*_test.cc")]
+    found = [path for path in tests if leaving_out.search(path.read_text())]
+    assert len(found) >= 20
+    assert [str(path) for path in found if path not in sources] == [], "add the label sim"
 
 
 @pytest.mark.parametrize(

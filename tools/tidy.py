@@ -28,12 +28,16 @@ VAGUE_TYPE = re.compile(
     r"\b(?:class|struct|namespace)\s+(\w*(?:Util|Utils|Helper|Helpers|Manager)|" + "|".join(VAGUE) + r")\b"
 )
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+# "of" for every relation: say which one it is (lies_in_pool, concerns, is_multicast).
+ANY_RELATION = re.compile(r"\w*is" + r"_of_\w*")
 # Folders of developers' checkouts; nothing in the project may depend on them.
 OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
 
 CELL_COLUMNS_MAX = 240
 NOT_ENGLISH = re.compile(
     r"(?:^|[.:;] )Who (?:is|has|are|was|may) (?!.*\?)"
+    r"|(?:^|[.:;] )What (?!must hold\b)[a-z](?!.*\?)"
+    r"|(?:^|[.:;] )Who leads\."
     r"|(?:^|[.:;,] )[Ww]hat it says is\b"
     r"|(?<!there )\b(?:is|are|was) none(?= any more|[.;:]|$)"
     r"|\bis one no more\b|\bas it is meant\b|\beach other one\b"
@@ -121,6 +125,8 @@ def check_lines(path: Path, text: str) -> Iterator[Problem]:
             yield number, f"{match[1]} left in the code"
         if code and path.suffix != ".py" and (match := VAGUE_TYPE.search(line)):
             yield number, f"vague name: {match[1]}"
+        if code and (match := ANY_RELATION.search(line)):
+            yield number, f"vague name: {match[0]}"
         if OWN_MACHINE.search(line):
             yield number, "path of a developer's machine"
     if text and not text.endswith("\n"):

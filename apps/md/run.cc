@@ -175,6 +175,8 @@ class Run {
     if (settings_.offload != Offload::none) {
       std::printf("# by the agent: %" PRId64 " lists, forces of %" PRId64 " steps\n", simulation_.lists_by_coworker(),
                   simulation_.forces_by_coworker());
+      if (simulation_.mode() == Offload::share)
+        std::printf("# its share of the atoms: %.3f of rank 0's\n", simulation_.share());
     }
     if (auto_offload_) std::printf("# auto: %s\n", auto_offload_->verdict().c_str());
     if (exchange_choice_)
@@ -215,7 +217,7 @@ class Run {
         ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
         " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
         " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64
-        ", \"offload\": \"%s\",\n"
+        ", \"offload\": \"%s\", \"share\": %.9g,\n"
         " \"exchange\": \"%s\", \"force_steps\": {\"count\": %" PRId64
         ", \"halo_s\": %.9g, \"communicate_s\": %.9g,\n"
         "  \"sort_s\": %.9g, \"neighbour_s\": %.9g, \"wait_s\": %.9g,\n"
@@ -223,9 +225,9 @@ class Run {
         simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
         t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
         simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(), simulation_.lists_by_coworker(),
-        simulation_.forces_by_coworker(), name_of(simulation_.mode()), name_of(simulation_.exchange()), f.count, f.halo,
-        f.host.communicate - f.halo, f.host.sort, f.host.neighbour, f.host.force, f.coworker.moved_s,
-        f.coworker.computed_s);
+        simulation_.forces_by_coworker(), name_of(simulation_.mode()), simulation_.share(),
+        name_of(simulation_.exchange()), f.count, f.halo, f.host.communicate - f.halo, f.host.sort, f.host.neighbour,
+        f.host.force, f.coworker.moved_s, f.coworker.computed_s);
     return text.data();
   }
 

@@ -10,14 +10,15 @@
 namespace md {
 
 enum class Potential { lj, eam };
-enum class Trigger { interval, displacement };        // when lists are built again
-enum class Offload { none, force, list, automatic };  // the agent's part; automatic: the fastest
+enum class Trigger { interval, displacement };               // when lists are built again
+enum class Offload { none, force, list, share, automatic };  // the agent's part; automatic: the fastest
 // The side that exchanges ghosts and forces in steps with forces elsewhere; automatic: the faster one.
 enum class Exchange { host, agent, automatic };
 enum class Lists { automatic, pairs, clusters };  // automatic: the faster ones (kind_of_lists)
 enum class Precision { whole, mixed };            // double throughout; pairs in float, sums in double
 
-inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
+inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::share,
+                                          Offload::automatic};
 
 [[nodiscard]] constexpr const char* name_of(Offload mode) noexcept {
   switch (mode) {
@@ -27,6 +28,8 @@ inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload
       return "force";
     case Offload::list:
       return "list";
+    case Offload::share:
+      return "share";
     case Offload::automatic:
       return "auto";
   }
@@ -73,6 +76,7 @@ struct Settings {
   std::string kernels = "auto";
   Offload offload = Offload::none;
   Exchange exchange = Exchange::host;
+  double share = 0;            // of the atoms, that the agent computes with Offload::share; 0: as both are fast
   bool safe_exchange = false;  // atoms may go farther than to the next rank
 
   std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none

@@ -39,7 +39,8 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
       ranks_(ranks),
       kernels_(choose_kernels(settings.kernels)),
       forces_(make_forces(settings, kernels_)),
-      coworker_(std::move(coworker)) {
+      coworker_(std::move(coworker)),
+      balance_(settings.share) {
   chosen_later_ = settings_.offload == Offload::automatic;
   if (settings_.offload != Offload::force && !chosen_later_) settings_.exchange = Exchange::host;
   if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
@@ -87,6 +88,11 @@ void Simulation::use_masses(std::vector<double> masses) {
 }
 
 std::string Simulation::why_not(Offload mode, const Settings& settings) {
+  if (mode == Offload::share && settings.lj_types > 1)
+    return "--offload share computes one type of atoms; for several use --offload list, or auto";
+  if (mode == Offload::share && settings.potential == Potential::eam)
+    return "--offload share computes Lennard-Jones, not EAM; use --offload list, whose lists do not depend on the "
+           "potential, or auto";
   if (mode != Offload::force) return "";
   if (settings.lj_types > 1) {
     return "--offload force computes one type of atoms; for several use --offload list, whose lists do not depend on "
@@ -296,11 +302,14 @@ void Simulation::make_thermostat() {
 }
 
 void Simulation::start() {
+  sums_wanted_ = true;
   if (!lists_there_) {
     rebuild();
     check_start();
+    shares_ = true;
+    if (settings_.offload == Offload::share) list_neighbours();
   }
-  sums_wanted_ = true;
+  shares_ = true;
   compute_forces();
   if (settings_.exchange != Exchange::host && !chosen_later_) meet_coworkers();
   if (!coworker_) return;
@@ -399,6 +408,7 @@ void Simulation::note_furthest() {
 }
 
 void Simulation::rebuild() {
+  if (settings_.offload == Offload::share && lost_on_any_rank()) go_on_without();
   if (list_lent_) std::swap(list_, list_before_);
   list_lent_ = false;
   {
@@ -425,10 +435,11 @@ void Simulation::list_neighbours() {
     keep_positions(atoms_, list_positions_);
     strayed_ = 0;
   }
+  share_atoms();
   if (settings_.lists == Lists::clusters) {
     build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_, settings_.precision);
   } else {
-    build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
+    build_list(*bins_, shared_from_, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
                settings_.precision);
   }
   lost_coworker_.reset();
@@ -436,7 +447,8 @@ void Simulation::list_neighbours() {
 
 void Simulation::compute_forces() {
   const Stopwatch watch(times_.force);
-  const PairSums sums = forces_->compute(list_, *halo_, sums_wanted_, atoms_);
+  const PairSums sums =
+      shared_from_ < atoms_.own ? compute_shared_forces() : forces_->compute(list_, *halo_, sums_wanted_, atoms_);
   sums_there_ = sums_wanted_;
   if (sums_wanted_) pair_sums_ = sums;
   sums_wanted_ = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "md/neighbours/neighbour_list.h"
 #include "md/offload/coworker.h"
 #include "md/offload/offloaded.h"
+#include "md/offload/share_balance.h"
 #include "md/ranks/domain.h"
 #include "md/ranks/force_exchange.h"
 #include "md/ranks/halo.h"
@@ -101,6 +103,8 @@ class Simulation {
   [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }
   // The steps with forces elsewhere so far.
   [[nodiscard]] const ForceSteps& force_steps() const { return force_steps_; }
+  // The coworker's part of this rank's atoms, with Offload::share.
+  [[nodiscard]] double share() const;
   // The largest distance that an atom of this rank has moved between two lists so far.
   [[nodiscard]] double furthest() const { return furthest_; }
   // Steps in which an atom of this rank was beyond its list before all ranks knew (simulation_offloaded.cc).
@@ -151,6 +155,12 @@ class Simulation {
   void request_list();
   void step_into_next_mode();
   void hand_over_positions(std::size_t atoms);
+  // Steps with shared forces (simulation_shared.cc).
+  void share_atoms();
+  void begin_share();
+  PairSums compute_shared_forces();
+  void take_share(PairSums& sums);
+  void take_back_share(const CoworkerLost& error);
   void lose_coworker(const CoworkerLost& error);
   [[nodiscard]] bool lost_on_any_rank() const;
   void go_on_without();
@@ -195,6 +205,12 @@ class Simulation {
   NeighbourList list_before_;  // the list for these forces, while the next one is made
   bool list_lent_ = false;
   double margin_ = 0;  // by which bins and halo are wider than lists
+
+  ShareBalance balance_;
+  std::size_t shared_from_ = 0;  // this atom and later ones are the coworker's; the host's lists end before
+  bool shares_ = false;          // with Offload::share: not before the first lists have been checked
+  bool share_begun_ = false;     // for these positions
+  std::chrono::steady_clock::time_point share_begun_at_;
 
   PairSums pair_sums_;
   bool sums_wanted_ = false, sums_there_ = false;

@@ -1,8 +1,10 @@
 // Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point,
-// exchange/mpi_carrier.h) and MPI's collectives along the same tree, in turns. Measured from posting until the top
-// leaders have everything; the slowest of them counts. Rank 0 prints a line for each: topology;bytes;ranks;tree p50
-// us;collectives p50 us;pairs;collectives / tree;its 95 % interval, low;high
+// exchange/mpi_carrier.h), MPI's collectives along the same tree, and those for records whose sizes are not known, in
+// turns. Measured from posting until the top leaders have everything; the slowest of them counts. Rank 0 prints a line
+// for each: topology;bytes;ranks;tree p50 us;collectives p50 us;pairs;collectives / tree;its 95 % interval,
+// low;high;collectives for unknown sizes p50 us;collectives / those;its 95 % interval, low;high
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -56,7 +58,8 @@ Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, 
 Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, int rounds) {
   const std::vector<Place> places = world.places();
   OFP_ASSIGN(const Topology topology, Topology::make(*parse_shape(shape), places));
-  OFP_ASSIGN(MpiCollectives collectives, MpiCollectives::make(world, topology, bytes, false));
+  OFP_ASSIGN(MpiCollectives of_known_sizes, MpiCollectives::make(world, topology, bytes, false));
+  OFP_ASSIGN(MpiCollectives of_any_size, MpiCollectives::make(world, topology, bytes, true));
   OFP_ASSIGN(auto carrier, MpiCarrier::make(world, parcel_bytes_max(world.size(), bytes, 0)));
   ExchangeOptions options;
   options.name = "bench";
@@ -70,13 +73,13 @@ Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, in
   Exchange exchange(options, topology, self, self + 1, monotonic_ns());
   auto owner = std::make_shared<const std::vector<std::byte>>(bytes, static_cast<std::byte>(self));
   const Record record{owner, *owner};
-  std::vector<double> tree, collective;
-  const auto by_collectives = [&]() -> Status {
+  std::vector<double> tree, known, variable;
+  const auto by_collectives = [&](MpiCollectives& collectives, std::vector<double>& times) -> Status {
     world.barrier();
     const TimeNs began = monotonic_ns();
     OFP_ASSIGN([[maybe_unused]] const Bytes all, collectives.exchange(*owner));
     const double took = leads ? static_cast<double>(monotonic_ns() - began) : 0;
-    collective.push_back(world.largest(took) / 1e3);
+    times.push_back(world.largest(took) / 1e3);
     return {};
   };
   const auto by_tree = [&](int round) -> Status {
@@ -88,17 +91,19 @@ Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, in
     return {};
   };
   for (int i = 0; i < rounds; ++i) {
-    const bool tree_first = i / 3 % 2 == 0;
-    if (tree_first) OFP_TRY(by_tree(i));
-    OFP_TRY(by_collectives());
-    if (!tree_first) OFP_TRY(by_tree(i));
+    const std::array<std::function<Status()>, 3> turns = {[&] { return by_tree(i); },
+                                                          [&] { return by_collectives(of_known_sizes, known); },
+                                                          [&] { return by_collectives(of_any_size, variable); }};
+    for (std::size_t turn = 0; turn < turns.size(); ++turn)  // which one begins changes every three rounds
+      OFP_TRY(turns[(static_cast<std::size_t>(i) / 3 + turn) % turns.size()]());
   }
   world.barrier();
   if (self == 0) {
-    const Comparison compared = bench::compare(tree, collective);
-    std::printf("%s;%llu;%zu;%.2f;%.2f;%zu;%.4f;%.4f;%.4f\n", shape, static_cast<unsigned long long>(bytes),
-                world.size(), compared.subject, compared.peer, compared.pairs, compared.ratio, compared.interval.low,
-                compared.interval.high);
+    const Comparison compared = bench::compare(tree, known), sizes = bench::compare(variable, known);
+    std::printf("%s;%llu;%zu;%.2f;%.2f;%zu;%.4f;%.4f;%.4f;%.2f;%.4f;%.4f;%.4f\n", shape,
+                static_cast<unsigned long long>(bytes), world.size(), compared.subject, compared.peer, compared.pairs,
+                compared.ratio, compared.interval.low, compared.interval.high, sizes.subject, sizes.ratio,
+                sizes.interval.low, sizes.interval.high);
   }
   std::fflush(stdout);
   return {};

@@ -4,7 +4,7 @@
 //   > FOLDER of 0.arrow, 1.arrow, …   (argument)        < ready ROWS
 //   > box | speed                                        < NANOSECONDS ROWS LEAST MOST
 //
-// `--threads N` and `--way loops|acero`.
+// `--threads N`, `--way loops|acero` and `--small-pages`.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -52,6 +52,7 @@ Result<pool::FramePtr> read_frame(const std::string& path, service::BufferCache&
   if (!file) return fail(Error::not_found, "{} cannot be read", path);
   auto made = std::make_shared<service::Frame>();
   made->bytes = static_cast<std::uint64_t>(file.tellg());
+  OFP_TRY(cache.prepare(made->bytes, 0));  // as a job of an agent does for a stream's next frame
   OFP_ASSIGN(made->buffer, cache.take(made->bytes, 0));
   file.seekg(0);
   file.read(reinterpret_cast<char*>(made->buffer.data()), static_cast<std::streamsize>(made->bytes));
@@ -61,6 +62,7 @@ Result<pool::FramePtr> read_frame(const std::string& path, service::BufferCache&
 
 class Subject {
  public:
+  explicit Subject(bool huge_pages) : cache_(service::BufferCache::make({.huge_pages = huge_pages})) {}
   Status open(const std::string& folder) {
     for (int i = 0;; ++i) {
       auto frame = read_frame(fmt::format("{}/{}.arrow", folder, i), *cache_);
@@ -102,14 +104,14 @@ class Subject {
     return least->ToString() + " " + most->ToString();
   }
 
-  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_;
   std::vector<pool::QuerySource> sources_;
   pool::QueryLimits limits_;
   std::shared_ptr<pool::QueryThreads> threads_;
 };
 
-Status serve(const std::string& folder, unsigned threads, const std::string& way) {
-  Subject subject;
+Status serve(const std::string& folder, unsigned threads, const std::string& way, bool huge_pages) {
+  Subject subject(huge_pages);
   OFP_TRY(subject.open(folder));
   subject.set(threads, way == "loops");
   std::cout << "ready" << std::endl;
@@ -127,17 +129,18 @@ int main(int argc, char** argv) {
   CLI::App app("Queries of particles, one for each word read.");
   std::string folder, way = "loops";
   unsigned threads = 1;
-  bool describe = false;
+  bool describe = false, small_pages = false;
   app.add_option("folder", folder);
   app.add_flag("--describe", describe, "an empty report, which names commit and machine");
   app.add_option("--threads", threads);
   app.add_option("--way", way)->check(CLI::IsMember({"loops", "acero"}));
+  app.add_flag("--small-pages", small_pages, "as with memory.huge_pages = false");
   CLI11_PARSE(app, argc, argv);
   if (describe) {
     std::cout << offpath::bench::Report("pool").json();
     return 0;
   }
-  if (const auto status = offpath::bench::serve(folder, threads, way); !status) {
+  if (const auto status = offpath::bench::serve(folder, threads, way, !small_pages); !status) {
     std::cerr << status.error().message << '\n';
     return 2;
   }

@@ -5,8 +5,8 @@
 //   tcp.echo_us_p50_vs_kernel                    64 bytes and their echo on one connection, one after the other
 //   tcp.host_cpu_per_request_vs_kernel           CPU time of the server's process for an echo of 64 bytes, 32
 //                                                connections kept busy
-//   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; and CPU
-//                                                time of the server's process
+//   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; CPU time of
+//                                                the server's process; and how often it and the agent slept
 //   tcp.threads (WAY, COUNT)                     as many streams at once, each with a thread of the server's and of the
 //                                                client's
 //   tcp.connections                              opened, asked 64 bytes, closed by the server, 16 at a time
@@ -74,6 +74,11 @@ struct Spent {
   double all = 0;  // the agent's, too, on the offloaded side
 };
 
+// Times that threads went to sleep so far, each of which takes a wake.
+struct Slept {
+  double server = 0, agent = 0;
+};
+
 struct Sides {
   StreamServer offloaded, kernel;
   pid_t agent;
@@ -83,6 +88,11 @@ struct Sides {
     OFP_ASSIGN(const std::int64_t of_agent, subject ? process_cpu_ns(agent) : Result<std::int64_t>(0));
     OFP_ASSIGN(const std::int64_t of_server, server(subject).cpu_ns());
     return Spent{double(of_server), double(of_server + of_agent)};
+  }
+  [[nodiscard]] Result<Slept> slept(bool subject) const {
+    OFP_ASSIGN(const std::uint64_t of_agent, subject ? process_sleeps(agent) : Result<std::uint64_t>(0));
+    OFP_ASSIGN(const std::uint64_t of_server, process_sleeps(server(subject).pid));
+    return Slept{double(of_server), double(of_agent)};
   }
 };
 
@@ -137,31 +147,42 @@ std::string_view text_of(Client client) {
   return client == Client::anywhere ? "client on any core" : "client on the agent's core";
 }
 
+// `sides.kernel` is the server that sleeps in epoll, or the one that spins.
+Status measure_echo_beside(const Sides& sides, const Options& options, Client client, bool spins, Report& report) {
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::echo));
+  const std::size_t times = options.quick ? 50 : 2000;
+  Costs cpu, total;
+  const auto turn = [&](bool subject) -> Result<double> {
+    sleep_ns(settle_ns);  // the agent, and a server that spins, sleep again
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
+    OFP_ASSIGN(const double ns, round_trips(subject ? offloaded.get() : kernel.get(), message_bytes, times));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(times));
+    total.add(subject, (after.all - before.all) / double(times));
+    return ns;
+  };
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  const std::string_view peer = spins ? ", its server spins" : "";
+  const auto add = [&](Claim claim) {
+    claim.peer_waits = spins ? "spinning" : "asleep";
+    report.add(std::move(claim));
+  };
+  add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {}{})", text_of(client), peer), compared, 1e-3, "us",
+               ratio_at_least(0.5)));
+  add(claim_of(fmt::format("tcp.echo_host_cpu_vs_kernel (64 B, {}{})", text_of(client), peer),
+               cpu.compared(options.pairs()), 1e-3, "us", {}));
+  add(claim_of(fmt::format("tcp.echo_total_cpu (64 B, {}, agent included{})", text_of(client), peer),
+               total.compared(options.pairs()), 1e-3, "us", {}));
+  return {};
+}
+
 Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
   OFP_TRY(place(client, options));
   OFP_ASSIGN(const StreamServer spinning, StreamServer::parse(options.other("--spinning")));
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
-  const std::size_t times = options.quick ? 50 : 2000;
-  for (const StreamServer& server : {sides.kernel, spinning}) {
-    OFP_ASSIGN(const Fd kernel, server.connect(StreamServer::echo));
-    OFP_ASSIGN(const Comparison compared, run_pairs(
-                                              options.pairs(),
-                                              [&]() -> Result<double> {
-                                                sleep_ns(settle_ns);  // a server that spins sleeps again
-                                                return round_trips(offloaded.get(), message_bytes, times);
-                                              },
-                                              [&]() -> Result<double> {
-                                                sleep_ns(settle_ns);
-                                                return round_trips(kernel.get(), message_bytes, times);
-                                              }));
-    const bool asleep = server.pid == sides.kernel.pid;
-    Claim claim = claim_of(
-        fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {}{})", text_of(client), asleep ? "" : ", its server spins"),
-        compared, 1e-3, "us", ratio_at_least(0.5));
-    claim.peer_waits = asleep ? "asleep" : "spinning";
-    report.add(std::move(claim));
-  }
-  return {};
+  OFP_TRY(measure_echo_beside(sides, options, client, false, report));
+  return measure_echo_beside({sides.offloaded, spinning, sides.agent}, options, client, true, report);
 }
 
 // `sides.kernel` is the server that sleeps in epoll, or the one that spins.
@@ -203,28 +224,69 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
   return measure_busy_beside({sides.offloaded, spinning, sides.agent}, options, client, true, report);
 }
 
+// Turns of streams on connections of one server: their time for a byte, and what they cost.
+class StreamTurns {
+ public:
+  StreamTurns(const Sides& sides, std::uint64_t bytes) noexcept : sides_(sides), bytes_(double(bytes)) {}
+
+  // `work` carries the bytes and returns its nanoseconds.
+  template <class Work>
+  [[nodiscard]] Result<double> turn(bool subject, const Work& work) {
+    if (!subject) sleep_ns(settle_ns);
+    OFP_ASSIGN(const Slept slept_before, sides_.slept(subject));
+    OFP_ASSIGN(const Spent before, sides_.spent(subject));
+    OFP_ASSIGN(const double ns, work());
+    OFP_ASSIGN(const Spent after, sides_.spent(subject));
+    OFP_ASSIGN(const Slept slept_after, sides_.slept(subject));
+    cpu_.add(subject, (after.server - before.server) / bytes_);
+    total_.add(subject, (after.all - before.all) / bytes_);
+    const double mebibytes = bytes_ / double(1 << 20);
+    server_sleeps_[subject].push_back((slept_after.server - slept_before.server) / mebibytes);
+    if (subject) agent_sleeps_.push_back((slept_after.agent - slept_before.agent) / mebibytes);
+    return ns / bytes_;
+  }
+  [[nodiscard]] Comparison cpu(const Options& options) const { return cpu_.compared(options.pairs()); }
+  [[nodiscard]] Comparison total(const Options& options) const { return total_.compared(options.pairs()); }
+  // Without ratios: a server may not have slept at all.
+  void add_sleeps(std::string_view name, std::string_view which, const Options& options, Report& report) const {
+    const auto of_pairs = [&](const std::vector<double>& all) {
+      return median(std::span(all).subspan(options.pairs().warmups));
+    };
+    report.add(Claim{.claim = fmt::format("{} ({}, of the server, per MiB)", name, which),
+                     .value = of_pairs(server_sleeps_[1]),
+                     .unit = "sleeps",
+                     .peer = "kernel",
+                     .peer_value = of_pairs(server_sleeps_[0])});
+    report.add(Claim{.claim = fmt::format("{} ({}, of the agent, per MiB)", name, which),
+                     .value = of_pairs(agent_sleeps_),
+                     .unit = "sleeps"});
+  }
+
+ private:
+  const Sides& sides_;
+  double bytes_;
+  Costs cpu_, total_;
+  std::array<std::vector<double>, 2> server_sleeps_;
+  std::vector<double> agent_sleeps_;
+};
+
 Status measure_stream(const Sides& sides, const Options& options, bool in, Report& report) {
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::stream));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::stream));
   const std::uint64_t bytes = options.quick ? 1 << 20 : 64 << 20;
-  Costs cpu, total;
-  const auto turn = [&](bool subject) -> Result<double> {
-    if (!subject) sleep_ns(settle_ns);
-    OFP_ASSIGN(const Spent before, sides.spent(subject));
-    OFP_ASSIGN(const double ns, stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes));
-    OFP_ASSIGN(const Spent after, sides.spent(subject));
-    cpu.add(subject, (after.server - before.server) / double(bytes));
-    total.add(subject, (after.all - before.all) / double(bytes));
-    return ns / double(bytes);
+  StreamTurns turns(sides, bytes);
+  const auto turn = [&](bool subject) {
+    return turns.turn(subject,
+                      [&] { return stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes); });
   };
   OFP_ASSIGN(const Comparison compared,
              run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
   const std::string way = in ? "to the server" : "from the server";
   report.add(rate_of("tcp.stream_gbps_vs_kernel (" + way + ")", compared, 8, "Gb/s", ratio_at_least(0.5)));
-  report.add(claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", cpu.compared(options.pairs()), 1e3, "ps/B",
-                      ratio_at_least(3.33)));
   report.add(
-      claim_of("tcp.stream_total_cpu (" + way + ", agent included)", total.compared(options.pairs()), 1e3, "ps/B", {}));
+      claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", turns.cpu(options), 1e3, "ps/B", ratio_at_least(3.33)));
+  report.add(claim_of("tcp.stream_total_cpu (" + way + ", agent included)", turns.total(options), 1e3, "ps/B", {}));
+  turns.add_sleeps("tcp.stream_sleeps", way, options, report);
   return {};
 }
 
@@ -253,24 +315,19 @@ Status measure_threads(const Sides& sides, const Options& options, bool in, std:
   OFP_ASSIGN(const std::vector<Fd> offloaded, open(sides.offloaded));
   OFP_ASSIGN(const std::vector<Fd> kernel, open(sides.kernel));
   const std::uint64_t bytes = (options.quick ? 1 << 20 : 64 << 20) / threads;
-  Costs cpu, total;
-  const auto turn = [&](bool subject) -> Result<double> {
-    if (!subject) sleep_ns(settle_ns);
-    OFP_ASSIGN(const Spent before, sides.spent(subject));
-    OFP_ASSIGN(const double ns, streams_of_threads(subject ? offloaded : kernel, in ? bytes : 0, in ? 1 : bytes));
-    OFP_ASSIGN(const Spent after, sides.spent(subject));
-    cpu.add(subject, (after.server - before.server) / double(bytes * threads));
-    total.add(subject, (after.all - before.all) / double(bytes * threads));
-    return ns / double(bytes * threads);
+  StreamTurns turns(sides, bytes * threads);
+  const auto turn = [&](bool subject) {
+    return turns.turn(subject,
+                      [&] { return streams_of_threads(subject ? offloaded : kernel, in ? bytes : 0, in ? 1 : bytes); });
   };
   OFP_ASSIGN(const Comparison compared,
              run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
-  const std::string which = fmt::format("({} the server, {} threads)", in ? "to" : "from", threads);
-  report.add(rate_of("tcp.threads " + which, compared, 8, "Gb/s", ratio_at_least(0.5)));
-  report.add(claim_of("tcp.threads_host_cpu_vs_kernel " + which, cpu.compared(options.pairs()), 1e3, "ps/B", {}));
-  report.add(claim_of(
-      fmt::format("tcp.threads_total_cpu ({} the server, {} threads, agent included)", in ? "to" : "from", threads),
-      total.compared(options.pairs()), 1e3, "ps/B", {}));
+  const std::string which = fmt::format("{} the server, {} threads", in ? "to" : "from", threads);
+  report.add(rate_of(fmt::format("tcp.threads ({})", which), compared, 8, "Gb/s", ratio_at_least(0.5)));
+  report.add(claim_of(fmt::format("tcp.threads_host_cpu_vs_kernel ({})", which), turns.cpu(options), 1e3, "ps/B", {}));
+  report.add(claim_of(fmt::format("tcp.threads_total_cpu ({}, agent included)", which), turns.total(options), 1e3,
+                      "ps/B", {}));
+  turns.add_sleeps("tcp.threads_sleeps", which, options, report);
   return {};
 }
 
@@ -337,17 +394,24 @@ Status measure_sparse(const Sides& sides, const Options& options, Report& report
 
 Status measure_posts(const Sides& sides, const Options& options, Report& report) {
   constexpr std::uint64_t posts = 200;
-  Costs costs;
-  const auto turn = [&](int fd) -> Result<double> {
-    OFP_ASSIGN(const double ns, median_of_posts(fd, posts));
-    sleep_ns(settle_ns);
-    return ns;
-  };
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::posts));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::posts));
+  Costs cpu, total;
+  const auto turn = [&](bool subject) -> Result<double> {
+    sleep_ns(settle_ns);
+    OFP_ASSIGN(const Spent before, sides.spent(subject));
+    OFP_ASSIGN(const double ns, median_of_posts(subject ? offloaded.get() : kernel.get(), posts));
+    OFP_ASSIGN(const Spent after, sides.spent(subject));
+    cpu.add(subject, (after.server - before.server) / double(posts));
+    total.add(subject, (after.all - before.all) / double(posts));
+    return ns;
+  };
   OFP_ASSIGN(const Comparison compared,
-             run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
   report.add(claim_of("tcp.post_ns (a send of 64 B)", compared, 1, "ns", value_at_most(300, "ns")));
+  report.add(claim_of("tcp.post_host_cpu_vs_kernel (a send of 64 B)", cpu.compared(options.pairs()), 1, "ns", {}));
+  report.add(
+      claim_of("tcp.post_total_cpu (a send of 64 B, agent included)", total.compared(options.pairs()), 1, "ns", {}));
   return {};
 }
 

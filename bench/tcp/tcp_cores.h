@@ -19,7 +19,7 @@ namespace offpath::bench {
 struct CoresUnderTest {
   StreamServer offloaded, kernel, spinning;
   CostPlaces costs;
-  // What redis-benchmark measured of each kind of request, with the client on the agent's core: see tcp_cores.py.
+  // Figures of redis-benchmark for each kind of request, with the client on the agent's core: see tcp_cores.py.
   std::string redis;
 };
 

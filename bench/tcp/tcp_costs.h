@@ -1,4 +1,4 @@
-// What requests cost on this machine, call by call: the costs that simulated_requests.h takes. Two threads on two cores
+// Measures how much requests cost on this machine, call by call, for simulated_requests.h. Two threads on two cores
 // take turns, so that no call waits for a core or for the other side, and what one core has written is read by the
 // other one. Each cost is the median of its calls.
 //

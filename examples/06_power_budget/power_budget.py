@@ -1,9 +1,12 @@
 """A power budget over four nodes: every node publishes what it would draw, the leader gives each a cap, and nodes keep
-to it. The caps are grants: they end by themselves, so whoever dies, the caps in force are never above the budget.
+to it. The caps are grants: they end by themselves, so whoever dies or stops, the caps in force are never above the
+budget.
 
 A node is a process that computes in a cgroup, beside it a process that sets the cgroup's limit, and an agent. A limited
 cgroup draws at most WATTS_PER_CORE for each core that it may use. Where the machine limits power itself, an agent sets
 it: actuators of the kind `power`, as in 12_cpu_budget. Processes and agents are killed on the way, and started again.
+Agents are also stopped (SIGSTOP) for longer than a grant lasts: the others take a stopped agent for dead and share its
+power, while its process lives, with a cap that it has to give up by itself.
 
 Usage: power_budget.py [SEED], which draws these events. Takes root, or a directory of cgroups that belong to this user;
 without one it prints the reason and ends.
@@ -12,6 +15,7 @@ without one it prints the reason and ends.
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import signal
 import subprocess
@@ -30,8 +34,11 @@ NODES = ["node0", "node1", "node2", "node3"]
 BUDGET, IDLE = 200, 20  # watts: of all; of a node without a cap
 WATTS_PER_CORE = 200
 PERIOD_US = 20_000
+GRANT_TTL_S = 2.5
 MARGIN_S = 1.2  # a cap is given up so long before its grant ends: for a process that is late
-EVENTS = 8
+GONE_S = 1.0  # a node whose newest record is older is not there
+TICK_S = 0.1  # how often a process looks whether its cap is over
+EVENTS = 10
 PATIENCE_S = 60.0
 CONFIG = f"""
 [[exchange]]
@@ -43,7 +50,7 @@ deadline = "40ms"
 fields = ["wanted:f64:watts", "drawn:f64:watts"]
 reductions = ["sum(drawn)"]
 grant_total = {BUDGET - IDLE * len(NODES)}
-grant_ttl = "2500ms"
+grant_ttl = "{GRANT_TTL_S * 1000:.0f}ms"
 grant_lease = "3s"
 """
 PR_SET_PDEATHSIG = 1
@@ -65,8 +72,10 @@ def limit_file(cgroup: Path) -> Path:
 
 
 def decide(view: offpath.View) -> dict[str, int]:
-    """Each node's demand, if the sum is available; otherwise in proportion."""
-    wants = {name: max(entry["wanted"] - IDLE, 0) for name, entry in view.entries.items() if entry.has_value}
+    """Each node's demand, if the sum is available; otherwise in proportion. A node of which nothing is heard wants
+    nothing."""
+    wants = {name: max(entry["wanted"] - IDLE, 0) if entry.age < GONE_S else 0
+             for name, entry in view.entries.items() if entry.has_value}  # fmt: skip
     room = BUDGET - IDLE * len(NODES)
     scale = min(1.0, room / max(sum(wants.values()), 1.0))
     return {name: int(watts * scale) for name, watts in wants.items()}
@@ -82,7 +91,7 @@ class Computing:
         def die_with_parent() -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
-        self.limit, self.watts = limit_file(cgroup), 0
+        self.limit, self.watts, self.ends_s = limit_file(cgroup), 0, 0.0
         self.set(IDLE)
         command = [sys.executable, "-c", "import sys\nsys.stdin.readline()\nwhile True: pass"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
@@ -95,6 +104,14 @@ class Computing:
         if watts != self.watts:
             self.limit.write_text(str(quota_us(watts)))
             self.watts = watts
+
+    def allow(self, watts: int, seconds: float) -> None:
+        self.ends_s = time.monotonic() + seconds
+        self.set(watts if seconds > 0 else IDLE)
+
+    def end_if_over(self, *_: object) -> None:
+        if time.monotonic() >= self.ends_s:
+            self.set(IDLE)
 
     def _now(self) -> tuple[float, float]:
         clock = ~self.process.pid << 3 | 2  # its processor time
@@ -109,6 +126,9 @@ class Computing:
 
 def run_node(address: str, cgroup: Path, node: int) -> None:
     computing = Computing(cgroup)
+    # A call waits for up to 5 s for an agent that is stopped. The cap ends in time, because the handler runs meanwhile.
+    signal.signal(signal.SIGALRM, computing.end_if_over)
+    signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
     try:
         with offpath.connect(address) as session, session.exchange("power", publish=True) as exchange:
             while True:
@@ -119,9 +139,9 @@ def run_node(address: str, cgroup: Path, node: int) -> None:
                 except offpath.Timeout:
                     pass  # its agent is late
                 watts, left_s = exchange.granted
-                computing.set(IDLE + (watts if left_s > MARGIN_S else 0))
-    except offpath.PeerLost:
-        sys.exit("the agent is gone")
+                computing.allow(IDLE + watts, left_s - MARGIN_S)
+    except (offpath.PeerLost, offpath.Timeout):
+        sys.exit("the agent is gone, or was stopped before this process had its exchange")
     finally:
         computing.process.kill()  # before its limit returns
         computing.process.wait()
@@ -132,21 +152,23 @@ def run_node(address: str, cgroup: Path, node: int) -> None:
 
 
 class Nodes:
-    """Agents and processes of the nodes; either may be missing."""
+    """Agents and processes of the nodes; either may be missing, and agents may be stopped."""
 
     def __init__(self, cgroups: list[Path]) -> None:
         self.cgroups = cgroups
         self.agents: dict[int, offpath.Agent] = {}
+        self.stopped: dict[int, float] = {}  # agents, and when they go on
         self.processes: dict[int, subprocess.Popen] = {}
         self.highest, self.looks = 0, 0
 
     def start(self, node: int) -> None:
+        self.go_on(node)
         if node not in self.agents:
             settings = {"agent.name": NODES[node], "group.dead_after": "1s"}
-            if self.agents:
-                settings["group.join"] = next(iter(self.agents.values())).address
+            if running := [agent for other, agent in self.agents.items() if other not in self.stopped]:
+                settings["group.join"] = running[0].address
             self.agents[node] = offpath.Agent.start(config=CONFIG, settings=settings)
-        if node not in self.processes:
+        if node not in self.processes or self.processes[node].poll() is not None:
             words = [sys.executable, __file__, self.agents[node].address, str(self.cgroups[node]), str(node)]
             self.processes[node] = subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
@@ -162,6 +184,15 @@ class Nodes:
             agent.stop()
         if process := self.processes.pop(node, None):
             process.wait(PATIENCE_S)
+
+    def stop_agent(self, node: int, seconds: float) -> None:
+        """Until `watch` continues it."""
+        os.kill(self.agents[node].pid, signal.SIGSTOP)
+        self.stopped[node] = time.monotonic() + seconds
+
+    def go_on(self, node: int) -> None:
+        if self.stopped.pop(node, None) is not None:
+            os.kill(self.agents[node].pid, signal.SIGCONT)
 
     def caps(self) -> list[int]:
         """Of each node, in watts; of one without a process 0. Two equal looks: so they were at one moment."""
@@ -186,6 +217,8 @@ class Nodes:
             assert sum(caps) <= BUDGET, f"caps of {caps} watts are above {BUDGET}"
             if until(caps):
                 return True
+            for node in [node for node, at_s in self.stopped.items() if at_s < time.monotonic()]:
+                self.go_on(node)
             time.sleep(0.001)  # the nodes need the processors more
         return False
 
@@ -205,12 +238,18 @@ def share(nodes: Nodes, seed: int) -> None:
         nodes.start(node)
     assert nodes.watch(PATIENCE_S, used), f"the budget is not used: {nodes.caps()}"
     print(f"caps of {nodes.caps()} W, together at most {BUDGET}", flush=True)
-    for _ in range(EVENTS):
+    for number in range(EVENTS):
         node = draw.randrange(len(NODES))
+        majority = len(nodes.agents) - len(nodes.stopped) == len(NODES)  # with one agent less: it grants
         if node not in nodes.processes or node not in nodes.agents:
             nodes.start(node)
             what = f"{NODES[node]} is back"
-        elif draw.random() < 0.5 and len(nodes.agents) == len(NODES):  # a majority of agents grants
+        elif majority and (number == 0 or draw.random() < 0.4):
+            caps = nodes.caps()
+            node = caps.index(max(caps))  # which has the most to give up
+            nodes.stop_agent(node, draw.uniform(1, 2) * GRANT_TTL_S)
+            what = f"the agent of {NODES[node]} is stopped"
+        elif majority and draw.random() < 0.5:
             nodes.kill_agent(node)
             what = f"the agent of {NODES[node]} was killed"
         else:
@@ -218,6 +257,7 @@ def share(nodes: Nodes, seed: int) -> None:
             what = f"the process of {NODES[node]} was killed"
         nodes.watch(draw.uniform(0.2, 2.5))
         print(f"{what}: {nodes.caps()} W", flush=True)
+    assert nodes.watch(PATIENCE_S, lambda _: not nodes.stopped), "an agent was not continued"
     for node in range(len(NODES)):
         nodes.start(node)
     assert nodes.watch(PATIENCE_S, used), f"the budget is not used after all: {nodes.caps()}"

@@ -3,10 +3,12 @@
 
 Clients are processes that write files, each with an agent of its own and in a cgroup that limits its writes, where
 cgroups with such limits can be made (root, and a disk below the temporary directory): so many writers have so many
-times the limit. One client is killed while it writes, and the agent of another one; their tokens go to others. The
-first client is the leader's program, which decides: without it, or its agent, the next client decides.
+times the limit. The agent of one client that writes is stopped (SIGSTOP) for longer than its token lasts: the client
+writes on while the token is good, and then waits, as the token goes to another one. Later one client is killed, and the
+agent of yet another one. The first client is the leader's program, which decides: without it, or its agent, the next
+client decides.
 
-Usage: io_tokens.py [SEED], which draws who is killed, and when.
+Usage: io_tokens.py [SEED], which draws who is stopped and killed, and when.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import fcntl
 import mmap
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -31,8 +34,10 @@ from cgroups import Limits, make_cgroups, remove_cgroups
 
 CLIENTS = ["client0", "client1", "client2", "client3"]
 TOKENS = 2
-PIECES, PIECE_BYTES = 12, 256 << 10  # of each client's file
+PIECES, PIECE_BYTES = 60, 256 << 10  # of each client's file
 LIMIT_BYTES_S = 8 << 20  # of each client: a piece takes 31 ms
+GRANT_TTL_S = 2.5
+LOOK_S = 0.05  # how long a client waits for a view before it looks at its token again
 MARGIN_S = 1.5  # a token lasts longer than the piece that is begun with it, also if the client waits for a core
 GONE_S = 1.0  # a client that has said nothing for so long waits no more
 PATIENCE_S = 60.0
@@ -45,7 +50,7 @@ interval = "30ms"
 deadline = "25ms"
 fields = ["waiting_since:f64:seconds"]
 grant_total = {TOKENS}
-grant_ttl = "2500ms"
+grant_ttl = "{GRANT_TTL_S * 1000:.0f}ms"
 grant_lease = "3s"
 """
 
@@ -112,7 +117,10 @@ def run_client(address: str, directory: Path, cgroup: str) -> None:
         written, most, since = 0, 0, time.monotonic()
         while written < PIECES:
             exchange.publish(waiting_since=since)
-            exchange.grant(decide(exchange.view(timeout=PATIENCE_S)))
+            try:
+                exchange.grant(decide(exchange.view(timeout=LOOK_S)))
+            except offpath.Timeout:
+                pass  # its agent is late, or stopped: the token is good while it lasts
             tokens, left_s = exchange.granted
             if not tokens or left_s < MARGIN_S:
                 continue
@@ -156,6 +164,15 @@ class Client:
         return True
 
 
+def first_writers(clients: list[Client]) -> list[int]:
+    """Those that have the first tokens."""
+    outputs = [client.process.stdout for client in clients]
+    while len(ready := select.select(outputs, [], [], PATIENCE_S)[0]) < TOKENS:
+        assert ready, "nobody has a token"
+        time.sleep(0.01)
+    return [number for number, output in enumerate(outputs) if output in ready]
+
+
 def write_all(
     agents: list[offpath.Agent], directory: Path, cgroups: list[Path], draw: random.Random
 ) -> tuple[list[Client], list[Client]]:
@@ -163,20 +180,26 @@ def write_all(
     clients = [Client(agent.address, directory, str(cgroups[number]) if cgroups else "")
                for number, agent in enumerate(agents)]  # fmt: skip
     try:
-        victims = killed, cut_off = draw.sample(range(len(clients)), 2)
-        for victim in victims:
+        stopped = draw.choice(first_writers(clients))
+        killed, cut_off = draw.sample([number for number in range(len(clients)) if number != stopped], 2)
+        for victim in (stopped, killed, cut_off):
             for _ in range(draw.randrange(1, PIECES // 2)):
                 assert clients[victim].hear(), f"{CLIENTS[victim]} had no token"
-            if victim == killed:
+            if victim == stopped:
+                os.kill(agents[victim].pid, signal.SIGSTOP)
+                time.sleep(draw.uniform(1, 2) * GRANT_TTL_S)
+                os.kill(agents[victim].pid, signal.SIGCONT)
+            elif victim == killed:
                 clients[victim].process.send_signal(signal.SIGKILL)
             else:
                 agents[victim].kill()  # its client ends, and the leader may be another one
-        left = [client for number, client in enumerate(clients) if number not in victims]
+        left = [client for number, client in enumerate(clients) if number not in (killed, cut_off)]
         for client in clients:
             while client.hear():
                 pass
         assert [client.process.wait(PATIENCE_S) for client in left] == [0] * len(left)
-        print(f"{CLIENTS[killed]} was killed, and the agent of {CLIENTS[cut_off]}")
+        print(f"the agent of {CLIENTS[stopped]} was stopped; {CLIENTS[killed]} was killed, and the agent of "
+              f"{CLIENTS[cut_off]}")  # fmt: skip
         return clients, left
     finally:
         for client in clients:

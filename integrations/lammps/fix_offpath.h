@@ -4,7 +4,7 @@
 //                            [wait SECONDS] [key PREFIX]
 //
 // Every N steps each process posts its atoms as one frame: row PREFIX and step ("step100"), column "rank" and rank. A
-// step is complete when all processes have posted theirs. What happens to the arrays:
+// step is complete when all processes have posted theirs. The arrays meanwhile:
 //
 //   end of a step that is handed over    posted; nothing is copied, the agent reads them where they lie
 //   forces, output, diagnostics          may read them

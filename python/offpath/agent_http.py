@@ -112,7 +112,7 @@ def fetch(where: str, page: str) -> str:
 
 
 def ask(where: str, page: str) -> tuple[http.client.HTTPResponse, str]:
-    """What the agent answers now. Raises AgentError with the remedy if no agent does."""
+    """The agent's answer now. Raises AgentError with the remedy if no agent does."""
     if where.startswith("unix:"):
         connection: http.client.HTTPConnection = UnixConnection(where.removeprefix("unix:"))
     else:

@@ -18,11 +18,20 @@ namespace offpath::actuator {
 
 namespace {
 
-constexpr std::string_view io_limits[] = {"rbps", "wbps", "riops", "wiops"};
+struct IoLimit {
+  std::string_view name;         // in io.max
+  std::string_view version_one;  // the file of version 1 of cgroups
+  bool counts_operations;
+};
+constexpr IoLimit io_limits[] = {{"rbps", "blkio.throttle.read_bps_device", false},
+                                 {"wbps", "blkio.throttle.write_bps_device", false},
+                                 {"riops", "blkio.throttle.read_iops_device", true},
+                                 {"wiops", "blkio.throttle.write_iops_device", true}};
 constexpr std::uint64_t value_max = 1ull << 53;
 constexpr std::uint64_t thousandths = 1000;       // of a core
 constexpr std::uint64_t cpu_max = 1'000'000'000;  // in thousandths: times a period of any length it fits 64 bits
 constexpr std::uint64_t period_max_us = 1ull << 32;
+constexpr std::uint64_t operations_max = 0xffff'ffff;  // in version 1 of cgroups; the kernel drops higher bits
 constexpr std::size_t content_bytes_max = 1 << 20;
 
 // To its end: the kernel gives a page at a time.
@@ -44,11 +53,12 @@ Result<std::string> content_of(int fd, const std::string& path) {
 // One file. Kinds differ in the text of a value, and in their part of the file's content.
 class FileActuator : public Actuator {
  public:
-  // `group`: the directory of a cgroup, which may be removed at any time; empty: a file of sysfs. `limit`: the part of
-  // the file that is set.
-  FileActuator(std::string path, std::string group, const std::string& limit, const Roots& roots)
-      : path_(std::move(path)),
-        group_(std::move(group)),
+  // `version_one`: the file of a cgroup of version 1, used where there is no `path`; empty: a file of sysfs. `limit`:
+  // the part of the file that is set.
+  FileActuator(std::string path, std::string version_one, const std::string& limit, const Roots& roots)
+      : usual_path_(std::move(path)),
+        version_one_path_(std::move(version_one)),
+        path_(usual_path_),
         former_(roots.former, limit.empty() ? path_ : fmt::format("{} {}", path_, limit)) {}
 
   bool was_left() const override { return former_.was_left(); }
@@ -88,23 +98,29 @@ class FileActuator : public Actuator {
   }
 
  protected:
-  // Opens path_, or another file instead of it. Sets errno on failure.
-  virtual Fd open_file() { return Fd(open(path_.c_str(), O_RDWR | O_CLOEXEC)); }
   // The part of the content that is written to return to it.
   [[nodiscard]] virtual Result<std::string> own_part(const std::string& content) { return content; }
   [[nodiscard]] virtual Result<std::string> text_of(std::uint64_t value) { return std::to_string(value); }
   [[nodiscard]] Result<std::string> content() const { return content_of(file_.get(), path_); }
-
-  std::string path_;
+  [[nodiscard]] bool is_version_one() const { return path_ == version_one_path_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   Status open_and_note(std::optional<FormerSetting::Texts> left) {
     has_left_ = left.has_value();
-    file_ = open_file();
-    if (!file_) return fail_errno(errno, "open " + path_);
+    OFP_TRY(open_file());
     OFP_ASSIGN(std::string now, own_content());
     texts_ = left ? std::move(*left) : FormerSetting::Texts{std::move(now), "", ""};
     return left ? Status() : former_.keep(texts_);
+  }
+  Status open_file() {
+    for (const std::string& path : {usual_path_, version_one_path_}) {
+      path_ = path;
+      file_ = Fd(open(path_.c_str(), O_RDWR | O_CLOEXEC));
+      if (file_) return {};
+      if (errno != ENOENT || version_one_path_.empty()) return fail_errno(errno, "open " + path_);
+    }
+    return fail(Error::not_found, "there is neither {} nor {}", usual_path_, version_one_path_);
   }
   void release_file() {
     file_.reset();
@@ -128,13 +144,13 @@ class FileActuator : public Actuator {
   }
   // A new one in its place has settings of its own.
   [[nodiscard]] bool was_removed() const {
-    if (group_.empty()) return false;
+    if (version_one_path_.empty()) return false;
     struct stat own{}, found{};
     if (fstat(file_.get(), &own) != 0) return false;
     return stat(path_.c_str(), &found) != 0 ? errno == ENOENT : own.st_ino != found.st_ino;
   }
 
-  std::string group_;
+  std::string usual_path_, version_one_path_, path_;  // path_: which of the two was opened
   FormerSetting former_;
   FormerSetting::Texts texts_;
   bool has_left_ = false;
@@ -145,17 +161,9 @@ class FileActuator : public Actuator {
 class CpuActuator final : public FileActuator {
  public:
   CpuActuator(const std::string& directory, const Roots& roots)
-      : FileActuator(directory + "/cpu.max", directory, "", roots), directory_(directory) {}
+      : FileActuator(directory + "/cpu.max", directory + "/cpu.cfs_quota_us", "", roots), directory_(directory) {}
 
  private:
-  Fd open_file() override {
-    path_ = directory_ + "/cpu.max";
-    Fd file = FileActuator::open_file();
-    if (file || errno != ENOENT) return file;
-    path_ = directory_ + "/cpu.cfs_quota_us";
-    return FileActuator::open_file();
-  }
-  [[nodiscard]] bool is_version_one() const { return path_.ends_with("cpu.cfs_quota_us"); }
   Result<std::uint64_t> period_us() const {
     std::string text;
     if (is_version_one()) {
@@ -169,7 +177,7 @@ class CpuActuator final : public FileActuator {
     }
     const auto period = number_of<std::uint64_t>(text);
     if (!period || *period == 0 || *period > period_max_us)
-      return fail(Error::protocol, "{}: '{}' is not a period", path_, brief(text));
+      return fail(Error::protocol, "{}: '{}' is not a period", path(), brief(text));
     return *period;
   }
   // Somebody else may have changed the period.
@@ -182,11 +190,13 @@ class CpuActuator final : public FileActuator {
   std::string directory_;
 };
 
-// io.max has a line for each device with any limit: "8:0 rbps=1048576 wbps=max riops=max wiops=max".
+// io.max has a line for each device with any limit: "8:0 rbps=1048576 wbps=max riops=max wiops=max". Version 1 has a
+// file for each limit, with a line for each device that has it: "8:0 1048576". Writing "8:0 0" removes the line.
 class IoActuator final : public FileActuator {
  public:
-  IoActuator(const std::string& directory, const std::string& device, const std::string& limit, const Roots& roots)
-      : FileActuator(directory + "/io.max", directory, fmt::format("{} {}", device, limit), roots),
+  IoActuator(const std::string& directory, const std::string& device, IoLimit limit, const Roots& roots)
+      : FileActuator(directory + "/io.max", fmt::format("{}/{}", directory, limit.version_one),
+                     fmt::format("{} {}", device, limit.name), roots),
         device_(device),
         limit_(limit) {}
 
@@ -196,16 +206,21 @@ class IoActuator final : public FileActuator {
       std::string_view line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(line.size() + 1, rest.size()));
       if (!line.starts_with(device_ + " ")) continue;
-      const std::size_t at = line.find(fmt::format(" {}=", limit_));
+      if (is_version_one()) return std::string(line);
+      const std::size_t at = line.find(fmt::format(" {}=", limit_.name));
       if (at == std::string_view::npos) break;
       line.remove_prefix(at + 1);
       return fmt::format("{} {}", device_, line.substr(0, line.find(' ')));
     }
-    return fmt::format("{} {}=max", device_, limit_);
+    return is_version_one() ? device_ + " 0" : fmt::format("{} {}=max", device_, limit_.name);
   }
-  Result<std::string> text_of(std::uint64_t value) override { return fmt::format("{} {}={}", device_, limit_, value); }
+  Result<std::string> text_of(std::uint64_t value) override {
+    if (!is_version_one()) return fmt::format("{} {}={}", device_, limit_.name, value);
+    return fmt::format("{} {}", device_, limit_.counts_operations ? std::min(value, operations_max) : value);
+  }
 
-  std::string device_, limit_;
+  std::string device_;
+  IoLimit limit_;
 };
 
 // MAJOR:MINOR as the kernel writes it; empty: not a device.
@@ -255,7 +270,7 @@ Status check(const ActuatorOptions& options) {
   const bool is_io = options.kind == Kind::io;
   if (is_io && !device_of(options.device))
     return fail(Error::invalid, "actuator {}: '{}' is not a device, MAJOR:MINOR", options.name, options.device);
-  if (is_io && std::ranges::find(io_limits, options.limit) == std::end(io_limits))
+  if (is_io && std::ranges::find(io_limits, options.limit, &IoLimit::name) == std::end(io_limits))
     return fail(Error::invalid, "actuator {}: '{}' is not rbps, wbps, riops or wiops", options.name, options.limit);
   if (!is_io && !(options.device.empty() && options.limit.empty()))
     return fail(Error::invalid, "actuator {}: only actuators of kind io have a device and a limit", options.name);
@@ -274,7 +289,8 @@ std::unique_ptr<Actuator> make_actuator(const ActuatorOptions& options, const Ro
     case Kind::cpu:
       return std::make_unique<CpuActuator>(group, roots);
     case Kind::io:
-      return std::make_unique<IoActuator>(group, *device_of(options.device), options.limit, roots);
+      return std::make_unique<IoActuator>(group, *device_of(options.device),
+                                          *std::ranges::find(io_limits, options.limit, &IoLimit::name), roots);
   }
   return nullptr;
 }

@@ -1,11 +1,13 @@
 // A limit of this machine that a decision may set: one file of sysfs or of a cgroup, behind one interface. Read this
 // first in src/actuator, then keeper.h (leases) and keeper_process.h (which outlives the agent).
 //
-//   kind     file, below the root of its kind                        unit of a value            unlimited is written as
-//   power    sysfs: class/powercap/WHERE/constraint_0_power_limit_uw microwatts                 -
-//   cpufreq  sysfs: devices/system/cpu/cpufreq/WHERE/scaling_max_freq kHz                       -
-//   cpu      cgroups: WHERE/cpu.max, or cpu.cfs_quota_us of version 1 thousandths of a core      max, -1
-//   io       cgroups: WHERE/io.max, of one device and one limit of it bytes or operations a second  max
+//   kind     file, below the root of its kind                          unit of a value               no limit
+//   power    sysfs: class/powercap/WHERE/constraint_0_power_limit_uw   microwatts                    -
+//   cpufreq  sysfs: devices/system/cpu/cpufreq/WHERE/scaling_max_freq  kHz                           -
+//   cpu      cgroups: WHERE/cpu.max                                    thousandths of a core         max
+//            version 1: WHERE/cpu.cfs_quota_us                                                       -1
+//   io       cgroups: WHERE/io.max, one limit of one device            bytes or operations a second  max
+//            version 1: WHERE/blkio.throttle.write_bps_device and its like                           0
 //
 // Nothing here decides, waits or knows the time. Errors name the file.
 #pragma once

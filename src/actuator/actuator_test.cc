@@ -117,6 +117,40 @@ TEST_F(Tree, OneLimitOfOneDeviceIsSetAndReturned) {
   EXPECT_EQ(get("cgroup/job/io.max"), "9:0 wbps=max");  // the kernel lists no device without a limit
 }
 
+TEST_F(Tree, VersionOneHasAFileForEachLimitOfDevices) {
+  const std::string others = "8:16 500\n18:0 700";
+  const std::pair<std::string, std::string> files[] = {
+      {"rbps", "read_bps"}, {"wbps", "write_bps"}, {"riops", "read_iops"}, {"wiops", "write_iops"}};
+  const auto path_of = [](const std::string& file) { return "cgroup/job/blkio.throttle." + file + "_device"; };
+  for (const auto& [limit, file] : files) put(path_of(file), others + "\n8:0 2097152");
+  for (const auto& [limit, file] : files) {
+    const auto io = make(Kind::io, "job", "8:0", limit);
+    const auto held = io->hold();
+    ASSERT_TRUE(held) << held.error().message;
+    ASSERT_TRUE(io->set(1048576));
+    EXPECT_EQ(get(path_of(file)), "8:0 1048576") << limit;
+    EXPECT_EQ(io->restore().value(), std::nullopt);
+    EXPECT_EQ(get(path_of(file)), "8:0 2097152") << limit;
+    io->release();
+    put(path_of(file), others);
+    ASSERT_TRUE(io->hold());
+    ASSERT_TRUE(io->set(1048576));
+    EXPECT_EQ(io->restore().value(), std::nullopt);
+    EXPECT_EQ(get(path_of(file)), "8:0 0") << limit;
+  }
+}
+
+// More operations than version 1 can have are as many as there may be, not the lower 32 bits of the number.
+TEST_F(Tree, VersionOneHasNoMoreOperationsThanItCanCount) {
+  put("cgroup/job/blkio.throttle.read_iops_device", "");
+  put("cgroup/job/blkio.throttle.read_bps_device", "");
+  const auto operations = make(Kind::io, "job", "8:0", "riops"), bytes = make(Kind::io, "job", "8:0", "rbps");
+  ASSERT_TRUE(operations->hold() && bytes->hold());
+  ASSERT_TRUE(operations->set(1ull << 32) && bytes->set(1ull << 32));
+  EXPECT_EQ(get("cgroup/job/blkio.throttle.read_iops_device"), "8:0 4294967295");
+  EXPECT_EQ(get("cgroup/job/blkio.throttle.read_bps_device"), "8:0 4294967296");
+}
+
 TEST_F(Tree, OneAtATimeHoldsIt) {
   put("cgroup/job/cpu.max", "max 100000");
   const auto one = make(Kind::cpu, "job"), other = make(Kind::cpu, "job");
@@ -193,6 +227,10 @@ TEST_F(Tree, AMissingFileIsNamed) {
   const auto refused = make(Kind::cpufreq, "policy7")->hold();
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("policy7/scaling_max_freq"));
+  const auto none = make(Kind::cpu, "job")->hold();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Error::not_found);
+  EXPECT_THAT(none.error().message, HasSubstr("neither " + root_ + "/cgroup/job/cpu.max nor "));
 }
 
 TEST(Options, WhatCannotWorkIsRefused) {
@@ -209,9 +247,9 @@ TEST(Options, WhatCannotWorkIsRefused) {
     EXPECT_THAT(wrong([&](ActuatorOptions& o) { o.where = where; }), HasSubstr("below the root")) << where;
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.clear(); }), HasSubstr("name"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.name.assign(64, 'a'); }), HasSubstr("64 characters"));
-  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("0 to 1000"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.min = 0; }), HasSubstr("min is 0 and max is 1000:"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 1'000'000'001; }), HasSubstr("at most 1000000000"));
-  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("10 to 9"));
+  EXPECT_THAT(wrong([](ActuatorOptions& o) { o.max = 9; }), HasSubstr("min is 10 and max is 9:"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.device = "8:0"; }), HasSubstr("only actuators of kind io"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) { o.kind = Kind::io; }), HasSubstr("MAJOR:MINOR"));
   EXPECT_THAT(wrong([](ActuatorOptions& o) {

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <fmt/format.h>
+
 #include "base/suspend_clock.h"
 
 namespace offpath::actuator {
@@ -233,18 +235,20 @@ TEST_F(OverFiles, ItsEndIsReported) {
   EXPECT_FALSE(keeper->ask(1, 0, 90'000'000, boottime_ns() + second_ns));
 }
 
-// A cgroup of this machine's, of either version. Empty, and the reason, if this process may not make one.
+// A cgroup of this machine's, of either version, and its file of one limit. Empty if this process may not make one.
 struct RealGroup {
-  RealGroup() {
-    for (const char* root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"}) {
-      const std::string name = "offpath-keeper-test-" + std::to_string(getpid()), path = std::string(root) + "/" + name;
+  // `version_one`: the controller and its file.
+  RealGroup(const std::string& limit, const std::pair<std::string, std::string>& version_one) {
+    const std::string name = "offpath-keeper-test-" + std::to_string(getpid()), all = "/sys/fs/cgroup";
+    for (const std::string& root : {all, all + "/" + version_one.first, all + "/unified"}) {
+      const std::string path = root + "/" + name;
       std::error_code error;
       if (!std::filesystem::create_directory(path, error)) continue;
-      for (const char* limit : {"cpu.max", "cpu.cfs_quota_us"}) {
-        if (access((path + "/" + limit).c_str(), W_OK) != 0) continue;
+      for (const std::string& each : {limit, version_one.second}) {
+        if (access((path + "/" + each).c_str(), W_OK) != 0) continue;
         roots.cgroups = root;
         where = name;
-        file = path + "/" + limit;
+        file = path + "/" + each;
         std::string pattern = (std::filesystem::temp_directory_path() / "offpath-former-XXXXXX").string();
         if (mkdtemp(pattern.data()) != nullptr) roots.former = pattern;
         return;
@@ -260,8 +264,10 @@ struct RealGroup {
   std::string where, file;
 };
 
+RealGroup cpu_group() { return {"cpu.max", {"cpu", "cpu.cfs_quota_us"}}; }
+
 TEST(OverACgroup, AKilledAgentsLimitReturns) {
-  const RealGroup group;
+  const RealGroup group = cpu_group();
   if (group.where.empty()) GTEST_SKIP() << "no cgroup with the cpu controller can be made here (root, or a delegation)";
   const std::string before = content_of(group.file);  // "max 100000", or -1
   const ActuatorOptions options{"cpu", Kind::cpu, group.where, "", "", 100, 1000, 3600 * second_ns};
@@ -273,7 +279,7 @@ TEST(OverACgroup, AKilledAgentsLimitReturns) {
 }
 
 TEST(OverACgroup, OneThatWasRemovedIsNoFailureAndOneMadeAnewIsHeldAnew) {
-  const RealGroup group;
+  const RealGroup group = cpu_group();
   if (group.where.empty()) GTEST_SKIP() << "no cgroup with the cpu controller can be made here (root, or a delegation)";
   const std::string before = content_of(group.file), path = group.roots.cgroups + "/" + group.where;
   const ActuatorOptions options{"cpu", Kind::cpu, group.where, "", "", 100, 1000, 3600 * second_ns};
@@ -290,6 +296,41 @@ TEST(OverACgroup, OneThatWasRemovedIsNoFailureAndOneMadeAnewIsHeldAnew) {
   ASSERT_TRUE(keeper->ask(4, 0, 0, 0));
   EXPECT_TRUE(answers_of(*keeper)[0].value);
   EXPECT_EQ(content_of(group.file), before);
+}
+
+// MAJOR:MINOR of a disk of this machine's; empty: there is none.
+std::string disk() {
+  std::error_code error;
+  for (const auto& each : std::filesystem::directory_iterator("/sys/block", error))
+    if (content_of(each.path() / "size") != "0") return content_of(each.path() / "dev");
+  return "";
+}
+
+TEST(OverACgroup, EachLimitOfADeviceReturnsWhenItsAgentIsKilled) {
+  const std::string device = disk();
+  if (device.empty()) GTEST_SKIP() << "this machine has no disk";
+  const std::pair<std::string, std::string> limits[] = {{"rbps", "blkio.throttle.read_bps_device"},
+                                                        {"wbps", "blkio.throttle.write_bps_device"},
+                                                        {"riops", "blkio.throttle.read_iops_device"},
+                                                        {"wiops", "blkio.throttle.write_iops_device"}};
+  for (const auto& [limit, version_one] : limits) {
+    const RealGroup group("io.max", {"blkio", version_one});
+    if (group.where.empty()) GTEST_SKIP() << "no cgroup with the io controller can be made here";
+    const bool is_two = group.file.ends_with("io.max");
+    std::string during = device + (is_two ? "" : " 3000");
+    for (const auto& [each, file] : limits)
+      if (is_two) during += fmt::format(" {}={}", each, each == limit ? "3000" : "max");
+    const ActuatorOptions options{"io", Kind::io, group.where, device, limit, 1, 1 << 30, 3600 * second_ns};
+    for (const bool has_former : {false, true}) {
+      if (has_former) std::ofstream(group.file) << fmt::format("{} {}5000", device, is_two ? limit + "=" : "");
+      const std::string before = content_of(group.file);
+      ASSERT_NE(before.empty(), has_former) << limit;
+      const pid_t agent = start_agent(options, group.roots, 3000, 3600 * second_ns);
+      EXPECT_TRUE(becomes(group.file, during)) << limit << ": " << content_of(group.file);
+      kill_and_wait(agent);
+      EXPECT_TRUE(becomes(group.file, before)) << limit << ": " << content_of(group.file);
+    }
+  }
 }
 
 }  // namespace

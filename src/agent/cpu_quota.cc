@@ -47,6 +47,20 @@ bool has_word(const std::string& list, const std::string& word, char separator) 
   return false;
 }
 
+// This process's group for processor time.
+Result<CgroupPlace> own_cgroup() {
+  return find_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"), "cpu");
+}
+
+// Calls `on_each` with the directory of the group and of those above it, until it returns true. False: it never did.
+template <typename OnEach>
+bool find_upwards(const CgroupPlace& place, const OnEach& on_each) {
+  std::string directory = place.path == "/" ? place.mount : place.mount + place.path;
+  for (; directory.size() > place.mount.size(); directory.resize(directory.rfind('/')))
+    if (on_each(directory)) return true;
+  return on_each(place.mount);
+}
+
 // Removes the groups of killed agents. A group with processes cannot be removed, so this is safe.
 void remove_empty_groups(const std::string& parent) {
   std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
@@ -58,16 +72,17 @@ void remove_empty_groups(const std::string& parent) {
 
 // A directory in which the group can be made. In version 2 it must pass the controller on to its children.
 Result<std::string> parent_of_group(const CgroupPlace& place) {
-  const std::string own = place.path == std::string_view("/") ? place.mount : place.mount + place.path;
+  const std::string own = place.path == "/" ? place.mount : place.mount + place.path;
   if (place.version == 1) return own;
-  for (std::string directory = own; directory.size() >= place.mount.size();
-       directory = directory.substr(0, directory.rfind('/'))) {
+  std::string found;
+  const bool passes_on = find_upwards(place, [&](const std::string& directory) {
     const std::string control = directory + "/cgroup.subtree_control";
     std::string passed_on = content_of(control);
     if (!passed_on.empty() && passed_on.back() == '\n') passed_on.pop_back();
-    if (has_word(passed_on, "cpu", ' ') || write_to(control, "+cpu")) return directory;
-    if (directory == place.mount) break;
-  }
+    found = directory;
+    return has_word(passed_on, "cpu", ' ') || write_to(control, "+cpu");
+  });
+  if (passes_on) return found;
   return fail(Error::unsupported, "no cgroup above {} passes the cpu controller on to its children", own);
 }
 
@@ -115,9 +130,20 @@ Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& m
   return fail(Error::unsupported, "no cgroup version {} with the {} controller is mounted", place.version, controller);
 }
 
+bool has_quota(const CgroupPlace& place) {
+  return find_upwards(place, [&](const std::string& directory) {
+    const std::string limit = content_of(directory + (place.version == 2 ? "/cpu.max" : "/cpu.cfs_quota_us"));
+    return !limit.empty() && limit.front() >= '0' && limit.front() <= '9';  // without a quota: "max …", or -1
+  });
+}
+
+bool has_quota() {
+  const auto place = own_cgroup();
+  return place && has_quota(*place);
+}
+
 Result<CpuQuota> CpuQuota::apply(double cores) {
-  OFP_ASSIGN(const CgroupPlace place,
-             find_cgroup(content_of("/proc/self/cgroup"), content_of("/proc/self/mountinfo"), "cpu"));
+  OFP_ASSIGN(const CgroupPlace place, own_cgroup());
   OFP_ASSIGN(const std::string parent, parent_of_group(place));
   remove_empty_groups(parent);
   std::string group = fmt::format("{}/{}{}", parent, group_prefix, getpid());

@@ -39,4 +39,8 @@ struct CgroupPlace {
 [[nodiscard]] Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& mounts,
                                               const std::string& controller);
 
+// Whether a quota limits the group at `place`, or one above it as far as the mount shows them.
+[[nodiscard]] bool has_quota(const CgroupPlace& place);
+[[nodiscard]] bool has_quota();  // this process
+
 }  // namespace offpath::agent

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 namespace offpath::agent {
 namespace {
 
@@ -42,6 +46,27 @@ TEST(CpuQuotaTest, InAContainerTheMountBeginsWithinTheHierarchy) {
                            "32 30 0:28 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n", "cpu");
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->path, "/");
+}
+
+TEST(CpuQuotaTest, AQuotaOfAGroupAboveCounts) {
+  std::string mount = testing::TempDir() + "quota-XXXXXX";
+  ASSERT_NE(mkdtemp(mount.data()), nullptr);
+  std::filesystem::create_directories(mount + "/jobs/7");
+  const auto put = [&](const std::string& path, const char* text) { std::ofstream(mount + path) << text; };
+  for (const int version : {1, 2}) {
+    const CgroupPlace own{version, mount, "/jobs/7"}, root{version, mount, "/"};
+    const char* const file = version == 2 ? "/cpu.max" : "/cpu.cfs_quota_us";
+    EXPECT_FALSE(has_quota(own)) << "the controller may be missing";
+    for (const char* group : {"/jobs/7", "/jobs", ""})
+      put(std::string(group) + file, version == 2 ? "max 100000\n" : "-1\n");
+    EXPECT_FALSE(has_quota(own));
+    put(std::string("/jobs") + file, version == 2 ? "20000 100000\n" : "20000\n");
+    EXPECT_TRUE(has_quota(own));
+    EXPECT_FALSE(has_quota(root));
+    put(file, version == 2 ? "1000 5000\n" : "1000\n");
+    EXPECT_TRUE(has_quota(root));
+  }
+  std::filesystem::remove_all(mount);
 }
 
 TEST(CpuQuotaTest, SaysWhatIsMissing) {

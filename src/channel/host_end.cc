@@ -282,7 +282,9 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
   // The next stream of this number starts its line at 0: nothing may refer to the old one.
   memory_.forget_stream(stream);
   wakes_.forget(stream);
+  const bool is_waited_for = streams_[stream].credit_waiters > 0;
   streams_.close(stream);
+  if (is_waited_for) waits_.end_sleeps();
   return {};
 }
 

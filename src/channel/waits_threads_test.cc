@@ -77,7 +77,8 @@ class WaitsOfThreads : public testing::Test, protected link::ConnectedPair, publ
         gets.push_back(request.ticket);
         return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{});
       case EntryKind::need_credit:
-        return channel.set_credit(0, ++credit);
+        if (grants) channel.set_credit(0, ++credit);
+        return;
       case EntryKind::step_end:
         step = request.ticket;
         if (!steps_end_with_gets) end_step();
@@ -166,7 +167,7 @@ class WaitsOfThreads : public testing::Test, protected link::ConnectedPair, publ
   std::uint64_t credit = 1;
   std::vector<std::uint64_t> gets;  // their descriptors are to be handed over
   std::uint64_t step = 0;           // the newest
-  std::atomic<bool> steps_end_with_gets = false;
+  std::atomic<bool> steps_end_with_gets = false, grants = true;
 };
 
 // The wake arrives while the thread sleeps on the link and another call reads the same socket under the channel's lock.
@@ -185,6 +186,25 @@ TEST_F(WaitsOfThreads, ForProgressAreToldWhileACallTakesADescriptor) {
     EXPECT_TRUE(end->take_descriptor(*ticket, soon_enough()));
     waiting.join();
   }
+}
+
+// The agent does not grant the credit. One thread sleeps on the link, the other ones behind it.
+TEST_F(WaitsOfThreads, ForCreditEndWhenTheStreamIsClosed) {
+  grants = false;
+  const std::uint64_t sleeps = end->counters().sleeps;
+  const TimeNs deadline = soon_enough();
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 3; ++i)
+    waiting.emplace_back([this, deadline] {
+      auto posting = end->begin();
+      const auto posted = end->post_data(posting, EntryKind::step_end, stream, {}, 100, 0, {}, deadline);
+      ASSERT_FALSE(posted);
+      EXPECT_EQ(posted.error().code, Error::closed) << posted.error().message;
+      EXPECT_LT(monotonic_ns(), deadline);
+    });
+  while (end->counters().sleeps < sleeps + waiting.size()) std::this_thread::yield();
+  EXPECT_TRUE(end->close_stream(stream, deadline));
+  for (std::thread& each : waiting) each.join();
 }
 
 TEST_F(WaitsOfThreads, ForDescriptorsAndProgressAreTold) {

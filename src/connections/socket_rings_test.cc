@@ -57,7 +57,7 @@ class Rings : public testing::Test {
     if (taken) sent += *taken;
     return taken ? *taken : 0;
   }
-  // What the agent finds in a ring.
+  // Compares the bytes that the agent finds in a ring.
   void expect_sent(std::uint64_t at, std::uint32_t size, std::uint64_t from, std::uint64_t to) {
     std::size_t wrong = 0;
     for (std::uint64_t i = from; i < to; ++i) wrong += memory[at + i % size] != byte_at(i);

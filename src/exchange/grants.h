@@ -18,8 +18,8 @@
 // ballot names the grant that its member follows, and no member returns to an earlier one. The sum of these amounts is
 // at most the total.
 //
-// Who leads. Ballots also say whether anything decides at their member (Deciding). The first member in the tree's order
-// that is up and has granted leads; if none has, the first that is able to; if none is, the first that is up
+// The leader: ballots also say whether anything decides at their member (Deciding). The first member in the tree's
+// order that is up and has granted leads; if none has, the first that is able to; if none is, the first that is up
 // (Exchange::choose_leader). So a leader whose program ends steps back although its agent lives. A program or function
 // counts a lease after it came: those that come and go faster take no votes from the leader.
 //

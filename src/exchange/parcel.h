@@ -65,7 +65,7 @@ struct PartialRow {
 };
 static_assert(sizeof(PartialRow) == 16);
 
-// What makes grants at a member: nothing, a program or function that has made none so far, or one that has.
+// Whether a member has a program or function that can make grants, and whether it has made any.
 enum class Deciding : std::uint32_t { no = 0, able = 1, granting = 2 };
 
 // The member that another one takes for the granting leader (grants.h), and whether it could lead itself.

@@ -11,6 +11,8 @@
 #include <limits>
 #include <span>
 
+#include "loop/spin.h"
+
 namespace offpath::loop {
 
 namespace {
@@ -19,12 +21,8 @@ constexpr std::uint64_t waker_number = 0;
 constexpr std::size_t events_max = 64;
 constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
-constexpr unsigned few_rounds = 16;
-constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
 // after this part other threads on the core get their turn between rounds
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;
-constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a yield that takes this long went to a computing thread
-constexpr TimeNs shared_ns = second_ns;              // afterwards the loop sleeps instead of yielding
 constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
 // The cost of reading the clock.
@@ -174,11 +172,9 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
-// Gives the core to other threads, perhaps to the one that this loop waits for. A yield to a computing thread takes its
-// whole time slice, milliseconds, even if work arrives meanwhile; a short sleep ends on time. So the loop sleeps while
-// there is such a thread, and an occasional yield shows whether it still computes. Returns the time.
+// Gives the core to other threads, perhaps to the one that this loop waits for. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
-  if (now < shared_until_) {
+  if (turns_.naps(now)) {
     ++counters_.naps;
     waker_.before_sleep();
     look(now, std::clamp<TimeNs>(timers_.next_due() - now, 1, nap_ns));
@@ -186,40 +182,38 @@ TimeNs Loop::make_way(TimeNs now) {
   }
   sched_yield();
   const TimeNs after = monotonic_ns();
-  if (after - now >= busy_turn_ns) shared_until_ = after + shared_ns;
+  turns_.yielded(now, after);
   counters_.spinning_ns += after - now;
   return after;
 }
 
 void Loop::run() {
   stopping_ = false;
-  TimeNs now = monotonic_ns(), worked_at = now;
-  unsigned few = 0;  // rounds that worked since the last sleep
-  const auto spin_until = [&] {
-    return worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns);
-  };
+  TimeNs now = monotonic_ns();
+  Spin spin(options_.spin_ns);
+  const auto spin_until = [&] { return spin.since() + turns_.spin(now, spin.until() - spin.since()); };
   while (!stopping_) {
     expects_more_ = false;
     bool worked = round(now);
+    if (!worked) spin.found_nothing();
     // Reading the clock takes a third of a round that finds nothing, and such rounds delay a request.
     const unsigned rounds = now < spin_until() ? rounds_per_clock : 1;
     for (unsigned more = 1; more < rounds && !worked && !stopping_; ++more) worked = round(now);
     TimeNs after = monotonic_ns();
     counters_.longest_round_ns = std::max(counters_.longest_round_ns, after - now);
     (worked ? counters_.busy_ns : counters_.spinning_ns) += after - now;
+    if (!worked) turns_.found_nothing(now, after);
     now = after;
     if (worked) {
-      if (!expects_more_) continue;
-      worked_at = now;
-      few = std::min(few + 1, few_rounds);
+      if (expects_more_) spin.worked(now);
     } else if (now >= spin_until() && !stopping_) {
       if (sleep(now)) {
         now = monotonic_ns();
-        few = 0;
+        spin.slept();
       } else {
         now = make_way(now);
       }
-    } else if (now >= worked_at + spin_alone_ns) {
+    } else if (now >= spin.since() + spin_alone_ns && !turns_.is_brief(now)) {
       now = make_way(now);
     }
   }

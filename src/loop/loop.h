@@ -13,7 +13,7 @@
 // fall asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a
 // descriptor is ready, a Waker wakes it, or the next deadline has come.
 //
-// Read this first in src/loop, then timers.h, job_pool.h, mailbox.h and waker.h.
+// Read this first in src/loop, then spin.h, turns.h, timers.h, job_pool.h, mailbox.h and waker.h.
 #pragma once
 
 #include <sys/epoll.h>
@@ -29,6 +29,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "loop/timers.h"
+#include "loop/turns.h"
 #include "loop/waker.h"
 
 namespace offpath::loop {
@@ -49,6 +50,7 @@ class Poller {
 struct LoopOptions {
   TimeNs spin_ns = millisecond_ns;
   TimeNs look_every_ns = 50 * microsecond_ns;
+  bool limited = false;  // a quota of processor time may stop this process (turns.h)
 };
 
 // Times of this loop's thread. `overhead` is the time of rounds outside pollers, estimated from every 64th round.
@@ -94,7 +96,7 @@ class Loop {
     After after;
   };
   Loop(const LoopOptions& options, Fd epoll, Waker waker) noexcept
-      : options_(options), epoll_(std::move(epoll)), waker_(std::move(waker)) {}
+      : options_(options), epoll_(std::move(epoll)), waker_(std::move(waker)), turns_(options.limited) {}
   bool look(TimeNs now, TimeNs wait);
   TimeNs make_way(TimeNs now);
   [[nodiscard]] int wait_for_events(std::span<epoll_event> events, TimeNs wait);
@@ -108,7 +110,7 @@ class Loop {
   std::unordered_map<std::uint64_t, int> watched_;  // number -> descriptor
   std::uint64_t next_watch_ = 1;
   TimeNs next_look_ = 0;
-  TimeNs shared_until_ = 0;  // until then the core is shared with a computing thread
+  Turns turns_;
   TimeNs clock_cost_ns_ = 0;
   bool expects_more_ = false;  // one of the last rounds did something after which more is likely
   bool stopping_ = false;

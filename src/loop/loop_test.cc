@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <iterator>
@@ -21,6 +23,7 @@
 #include <utility>
 
 #include "loop/mailbox.h"
+#include "loop/spin.h"
 #include "testing/cpu_time.h"
 #include "testing/link/emulated.h"
 
@@ -191,51 +194,61 @@ TEST(LoopTest, AnIdleLoopUsesNoProcessor) {
   EXPECT_GT(loop->counters().asleep_ns, loop->counters().spinning_ns);
 }
 
-// A poller whose work is done with one poll, and after which no more is expected.
-TEST(LoopTest, DoesNotSpinAfterWorkThatNoMoreFollows) {
-  struct Once final : Poller {
-    bool poll(TimeNs now) override {
-      ++polls;
-      if (due) worked_at = now;
-      return std::exchange(due, false);
-    }
-    bool fall_asleep(TimeNs now) override {
-      awake_least_ns = std::min(awake_least_ns, now - worked_at);
-      return true;
-    }
-    [[nodiscard]] bool expects_more() const override { return more; }
-    bool due = false, more = false;
-    unsigned polls = 0;
-    TimeNs worked_at = 0, awake_least_ns = never;  // after work, before it falls asleep
-  };
-  constexpr TimeNs spin_ns = 100 * microsecond_ns;
-  unsigned calm = 0;  // polls when nothing more is expected
-  for (const bool more : {false, true}) {
-    auto loop = Loop::make({.spin_ns = spin_ns});
-    ASSERT_TRUE(loop);
-    Once once;
-    once.more = more;
-    (*loop)->add(once);
-    // Each begins when its predecessor has come, so that the loop is idle in between, however late they are.
-    int timers = 0;
-    std::function<void()> start_one = [&] {
-      (*loop)->timers().start(monotonic_ns() + 2 * millisecond_ns, [&](TimeNs, TimeNs) {
-        once.due = true;
-        if (++timers == 1) once.polls = 0;  // it begins by spinning
-        if (timers == 20) return (*loop)->stop();
-        start_one();
-      });
-    };
-    start_one();
-    (*loop)->run();
-    if (more) {
-      EXPECT_GE(once.awake_least_ns, spin_ns) << "it looks for what may follow";
-      EXPECT_GT(once.polls, calm);
-    } else {
-      EXPECT_LT(once.polls, 120u) << "a few rounds for each of 20 timers";
-    }
-    calm = once.polls;
+// A poller whose work is done with one poll.
+struct Once final : Poller {
+  bool poll(TimeNs now) override {
+    ++polls;
+    if (due) worked_at = now;
+    return std::exchange(due, false);
   }
+  bool fall_asleep(TimeNs now) override {
+    awake_least_ns = std::min(awake_least_ns, now - worked_at);
+    return true;
+  }
+  [[nodiscard]] bool expects_more() const override { return more; }
+  bool due = false, more = false;
+  unsigned polls = 0;
+  TimeNs worked_at = 0, awake_least_ns = never;  // after work, before it falls asleep
+};
+
+// Runs the loop while it works so often. Each time begins when its predecessor has come, so that the loop is idle in
+// between, however late they are. The function is called after each.
+void work_apart(Loop& loop, Once& once, unsigned times, const std::function<void(unsigned done)>& after) {
+  unsigned done = 0;
+  std::function<void()> start_one = [&] {
+    loop.timers().start(monotonic_ns() + 2 * millisecond_ns, [&](TimeNs, TimeNs) {
+      after(done);
+      once.due = true;
+      if (done++ == times) return loop.stop();
+      start_one();
+    });
+  };
+  loop.add(once);
+  start_one();
+  loop.run();
+}
+
+constexpr unsigned few_polls = 6;  // of a piece of work and the sleep after it
+
+TEST(LoopTest, DoesNotSpinAfterWorkThatNoMoreFollows) {
+  auto loop = make_loop({.spin_ns = 100 * microsecond_ns});
+  Once once;
+  work_apart(*loop, once, 20, [](unsigned) {});
+  EXPECT_LT(once.polls, 20 * few_polls);
+}
+
+TEST(LoopTest, SpinsAfterWorkUntilThatHasBeenInVainForATime) {
+  auto loop = make_loop({.spin_ns = 100 * microsecond_ns});
+  Once once;
+  once.more = true;
+  TimeNs least_ns = 0;
+  unsigned looked = 0;
+  work_apart(*loop, once, 2 * Spin::vain_max, [&](unsigned done) {
+    if (done == 1) once.awake_least_ns = never;  // it sleeps before there was any work
+    if (done == Spin::vain_max) least_ns = once.awake_least_ns, looked = once.polls;
+  });
+  EXPECT_GE(least_ns, 100 * microsecond_ns) << "it looks for what may follow";
+  EXPECT_LT(once.polls - looked, Spin::vain_max * few_polls);
 }
 
 TEST(LoopTest, ABusyLoopDoesNotSleep) {
@@ -286,6 +299,34 @@ TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
   EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
   EXPECT_EQ(loop->counters().sleeps, 0u);
   EXPECT_GT(loop->counters().asleep_ns, 0);
+}
+
+// It spins for as long as the options say, here longer than any test takes, unless a quota stops it.
+TEST(LoopTest, SleepsSoonAfterAQuotaHasStoppedIt) {
+  struct Stopped final : Poller {
+    explicit Stopped(Loop& of) : loop(of) {}
+    bool poll(TimeNs) override {
+      ++polls;
+      if (polls == 100) std::this_thread::sleep_for(std::chrono::nanoseconds(2 * Turns::taken_ns));
+      if (polls == 10'000) loop.stop();
+      return polls < 50;  // after many rounds that worked it spins for all of the time
+    }
+    bool fall_asleep(TimeNs) override {
+      fell_asleep = true;
+      loop.stop();
+      return false;
+    }
+    Loop& loop;
+    unsigned polls = 0;
+    bool fell_asleep = false;
+  };
+  for (const bool limited : {true, false}) {
+    auto loop = make_loop({.spin_ns = 1000 * second_ns, .limited = limited});
+    Stopped poller(*loop);
+    loop->add(poller);
+    loop->run();
+    EXPECT_EQ(poller.fell_asleep, limited);
+  }
 }
 
 // In a child whose seccomp filter answers as such a kernel does, or as an old container's filter.

@@ -195,10 +195,10 @@ class Programs {
   ChannelNumber channels_ = 0;
 };
 
-constexpr std::uint64_t mebibyte = 1 << 20;
+constexpr std::uint64_t mebibytes = 1 << 20;
 
 TEST(Credit, OfIdleStreamsIsTakenBackForOneThatAsks) {
-  Programs programs({.memory_bytes_max = 48 * mebibyte});
+  Programs programs({.memory_bytes_max = 48 * mebibytes});
   for (int i = 0; i < 60; ++i) {
     const ChannelNumber idle = programs.open(0);
     ASSERT_TRUE(programs.post(idle, 64 << 10));
@@ -206,28 +206,28 @@ TEST(Credit, OfIdleStreamsIsTakenBackForOneThatAsks) {
     programs.drop_oldest();  // a reader has taken it
   }
   EXPECT_EQ(programs.cache->used_bytes(), 0u);
-  EXPECT_GT(programs.mover->counters().promised_bytes, 40 * mebibyte) << "to programs that may never send again";
+  EXPECT_GT(programs.mover->counters().promised_bytes, 40 * mebibytes) << "to programs that may never send again";
   const ChannelNumber one = programs.open(0);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(programs.post(one, 15 * mebibyte)) << i;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(programs.post(one, 15 * mebibytes)) << i;
   programs.end_pulls();
   programs.check();
   EXPECT_EQ(programs.all[one].posted.size(), 0u);
-  EXPECT_FALSE(programs.post(one, 15 * mebibyte)) << "three are held";
+  EXPECT_FALSE(programs.post(one, 15 * mebibytes)) << "three are held";
   programs.drop_oldest();
-  EXPECT_TRUE(programs.post(one, 15 * mebibyte));
+  EXPECT_TRUE(programs.post(one, 15 * mebibytes));
 }
 
 TEST(Credit, ThatWasTakenBackIsStillGoodWhenItIsUsed) {
-  Programs programs({.memory_bytes_max = 16 * mebibyte});
+  Programs programs({.memory_bytes_max = 16 * mebibytes});
   std::vector<ChannelNumber> idle;
   for (int i = 0; i < 30; ++i) {
     idle.push_back(programs.open(0));
-    ASSERT_TRUE(programs.post(idle.back(), mebibyte));
+    ASSERT_TRUE(programs.post(idle.back(), mebibytes));
     programs.end_pulls();
     programs.drop_oldest();
   }
   const ChannelNumber one = programs.open(0);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(programs.post(one, 5 * mebibyte));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(programs.post(one, 5 * mebibytes));
   programs.end_pulls();
   // All of them post within their credit, up to three batches each, and most of them find no memory.
   std::size_t posted = 0;
@@ -253,7 +253,7 @@ TEST(Credit, ThatWasTakenBackIsStillGoodWhenItIsUsed) {
 }
 
 TEST(Credit, IsTakenBackFromTheUserThatAsksFirst) {
-  Programs programs({.memory_bytes_max = 32 * mebibyte});
+  Programs programs({.memory_bytes_max = 32 * mebibytes});
   std::vector<ChannelNumber> of_one, of_other;
   for (int i = 0; i < 8; ++i) of_one.push_back(programs.open(1));
   for (int i = 0; i < 8; ++i) of_other.push_back(programs.open(2));
@@ -262,7 +262,7 @@ TEST(Credit, IsTakenBackFromTheUserThatAsksFirst) {
   const std::uint64_t free = programs.mover->credit().memory_unused(),
                       before = programs.mover->counters().promised_bytes;
   ASSERT_EQ(credit, before) << "all of it is promised";
-  ASSERT_TRUE(programs.post(programs.open(1), free + 2 * mebibyte));
+  ASSERT_TRUE(programs.post(programs.open(1), free + 2 * mebibytes));
   // The memory promised to the others of user 2 is there: they send without a wait.
   for (const ChannelNumber number : of_other) {
     if (const auto& program = programs.all[number]; program.credit < programs.charge_of(number, 64 << 10)) continue;
@@ -274,27 +274,27 @@ TEST(Credit, IsTakenBackFromTheUserThatAsksFirst) {
 }
 
 TEST(Credit, OfAUserBeyondItsShareComesFromItsOwnStreams) {
-  Programs programs({.memory_bytes_max = 64 * mebibyte, .user_bytes_max = 16 * mebibyte});
+  Programs programs({.memory_bytes_max = 64 * mebibytes, .user_bytes_max = 16 * mebibytes});
   for (int i = 0; i < 40; ++i) (void)programs.open(1);
-  EXPECT_TRUE(programs.post(programs.open(1), 15 * mebibyte));
+  EXPECT_TRUE(programs.post(programs.open(1), 15 * mebibytes));
   programs.end_pulls();
-  EXPECT_FALSE(programs.post(programs.open(1), 4 * mebibyte)) << "more than the share";
-  EXPECT_TRUE(programs.post(programs.open(2), 15 * mebibyte)) << "another user";
+  EXPECT_FALSE(programs.post(programs.open(1), 4 * mebibytes)) << "more than the share";
+  EXPECT_TRUE(programs.post(programs.open(2), 15 * mebibytes)) << "another user";
   programs.end_pulls();
   programs.check();
 }
 
 TEST(Credit, AStreamThatAskedFirstIsNotPassedByThoseThatHaveCredit) {
-  Programs programs({.memory_bytes_max = 16 * mebibyte});
+  Programs programs({.memory_bytes_max = 16 * mebibytes});
   const ChannelNumber large = programs.open(0), busy = programs.open(0);
   for (int i = 0; i < 12; ++i) {
-    ASSERT_TRUE(programs.post(busy, mebibyte));
+    ASSERT_TRUE(programs.post(busy, mebibytes));
     programs.end_pulls();
   }
-  ASSERT_FALSE(programs.post(large, 12 * mebibyte));
+  ASSERT_FALSE(programs.post(large, 12 * mebibytes));
   // The other stream goes on as long as it gets anything; its frames are dropped one by one.
-  for (int i = 0; i < 100 && !programs.post(large, 12 * mebibyte); ++i) {
-    (void)programs.post(busy, mebibyte);
+  for (int i = 0; i < 100 && !programs.post(large, 12 * mebibytes); ++i) {
+    (void)programs.post(busy, mebibytes);
     programs.end_pulls();
     programs.drop_oldest();
   }
@@ -304,10 +304,10 @@ TEST(Credit, AStreamThatAskedFirstIsNotPassedByThoseThatHaveCredit) {
 }
 
 TEST(Credit, ABatchOnCreditPassesAnAskThatIsTooLargeForNow) {
-  Programs programs({.memory_bytes_max = 8 * mebibyte});
+  Programs programs({.memory_bytes_max = 8 * mebibytes});
   const ChannelNumber idle = programs.open(0), other = programs.open(0), large = programs.open(0);
   while (programs.post(other, 500 << 10)) programs.end_pulls();
-  ASSERT_FALSE(programs.post(large, 4 * mebibyte));
+  ASSERT_FALSE(programs.post(large, 4 * mebibytes));
   programs.drop_oldest();  // which the other one's ask takes
   ASSERT_TRUE(programs.post(idle, 400 << 10));
   ASSERT_EQ(programs.all[idle].posted.size(), 1u) << "it waits for memory";
@@ -319,41 +319,41 @@ TEST(Credit, ABatchOnCreditPassesAnAskThatIsTooLargeForNow) {
 
 // Memory that ranks of a job hold may be freed only when the last of them has sent its part of the step.
 TEST(Credit, AnAskHoldsUpOthersForAWhileOnly) {
-  Programs programs({.memory_bytes_max = 16 * mebibyte});
+  Programs programs({.memory_bytes_max = 16 * mebibytes});
   const ChannelNumber first = programs.open(0), second = programs.open(0);
-  ASSERT_TRUE(programs.post(first, 8 * mebibyte));
+  ASSERT_TRUE(programs.post(first, 8 * mebibytes));
   programs.end_pulls();
-  ASSERT_FALSE(programs.post(first, 10 * mebibyte));
-  ASSERT_FALSE(programs.post(second, 4 * mebibyte)) << "in its turn";
+  ASSERT_FALSE(programs.post(first, 10 * mebibytes));
+  ASSERT_FALSE(programs.post(second, 4 * mebibytes)) << "in its turn";
   programs.pass(2 * second_ns);
-  EXPECT_TRUE(programs.post(second, 4 * mebibyte));
+  EXPECT_TRUE(programs.post(second, 4 * mebibytes));
   programs.end_pulls();
   programs.check();
 }
 
 TEST(Credit, AnAskThatCanNeverBeMetHoldsUpNobody) {
-  Programs programs({.memory_bytes_max = 16 * mebibyte, .user_bytes_max = 8 * mebibyte});
+  Programs programs({.memory_bytes_max = 16 * mebibytes, .user_bytes_max = 8 * mebibytes});
   const ChannelNumber greedy = programs.open(1), full = programs.open(2), other = programs.open(3);
   programs.ask_for(greedy, UINT64_MAX);
-  EXPECT_TRUE(programs.post(full, 6 * mebibyte));
+  EXPECT_TRUE(programs.post(full, 6 * mebibytes));
   programs.end_pulls();
-  EXPECT_FALSE(programs.post(full, 4 * mebibyte)) << "beyond its user's share";
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(programs.post(other, 2 * mebibyte)) << i;
+  EXPECT_FALSE(programs.post(full, 4 * mebibytes)) << "beyond its user's share";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(programs.post(other, 2 * mebibytes)) << i;
   programs.end_pulls();
 }
 
 TEST(Credit, ABatchThatNeedsWhatIsKeptForMembersMayUseIt) {
-  Programs programs({.memory_bytes_max = 16 * mebibyte});
-  programs.keep_for_members(3 * mebibyte);
+  Programs programs({.memory_bytes_max = 16 * mebibytes});
+  programs.keep_for_members(3 * mebibytes);
   const ChannelNumber one = programs.open(0);
   const std::uint64_t promised = programs.mover->counters().promised_bytes;
-  ASSERT_GT(promised, 2 * mebibyte / 8);
+  ASSERT_GT(promised, 2 * mebibytes / 8);
   EXPECT_TRUE(programs.post(one, programs.mover->credit().memory_max_for_programs() + promised / 2))
       << "else it waits forever";
 }
 
 TEST(Credit, ManyBatchesThatFailAtOnceNeedNoStack) {
-  Programs programs({.memory_bytes_max = 8 * mebibyte});
+  Programs programs({.memory_bytes_max = 8 * mebibytes});
   const ChannelNumber idle = programs.open(0), other = programs.open(0);
   while (programs.post(other, 500 << 10)) programs.end_pulls();
   ASSERT_TRUE(programs.mover->credit().make_free(programs.mover->credit().memory_reach_for_programs()));
@@ -371,7 +371,7 @@ TEST(Credit, ManyBatchesThatFailAtOnceNeedNoStack) {
 // Requests that wait for memory are memory of the agent's own, beside that of frames.
 TEST(Credit, ChannelsKeepFewerRequestsWhenAllOfThemKeepMany) {
   Programs programs(
-      {.memory_bytes_max = 8 * mebibyte, .lacking_bytes_max = 64 << 10, .all_lacking_bytes_max = 32 << 10});
+      {.memory_bytes_max = 8 * mebibytes, .lacking_bytes_max = 64 << 10, .all_lacking_bytes_max = 32 << 10});
   const ChannelNumber one = programs.open(0), other = programs.open(0), full = programs.open(0);
   while (programs.post(full, 500 << 10)) programs.end_pulls();
   ASSERT_TRUE(programs.mover->credit().make_free(programs.mover->credit().memory_reach_for_programs()));
@@ -387,7 +387,7 @@ TEST(Credit, ChannelsKeepFewerRequestsWhenAllOfThemKeepMany) {
 }
 
 TEST(Credit, AProgramThatEndsLeavesNothingOfBatchesThatLackMemory) {
-  Programs programs({.memory_bytes_max = 8 * mebibyte});
+  Programs programs({.memory_bytes_max = 8 * mebibytes});
   const ChannelNumber idle = programs.open(0), other = programs.open(0);
   const std::uint64_t credit = programs.all[idle].credit;
   ASSERT_GT(credit, 512u << 10);
@@ -400,17 +400,17 @@ TEST(Credit, AProgramThatEndsLeavesNothingOfBatchesThatLackMemory) {
   EXPECT_EQ(programs.mover->counters().promised_bytes, 0u);
   EXPECT_EQ(programs.mover->counters().claimed_bytes, 0u);
   EXPECT_EQ(programs.mover->counters().operations, 0u);
-  EXPECT_EQ(programs.mover->credit().memory_unused(), 8 * mebibyte);
+  EXPECT_EQ(programs.mover->credit().memory_unused(), 8 * mebibytes);
 }
 
 TEST(Credit, OtherServicesGetWhatIsOnlyPromised) {
-  Programs programs({.memory_bytes_max = 8 * mebibyte});
+  Programs programs({.memory_bytes_max = 8 * mebibytes});
   for (int i = 0; i < 40; ++i) (void)programs.open(static_cast<uid_t>(i % 3));
-  ASSERT_LT(programs.mover->credit().memory_free(), mebibyte);
-  EXPECT_TRUE(programs.mover->credit().make_free(7 * mebibyte));
-  EXPECT_GE(programs.mover->credit().memory_free(), 7 * mebibyte);
-  const Buffer taken = programs.cache->take(7 * mebibyte, 0).value();
-  EXPECT_FALSE(programs.mover->credit().make_free(2 * mebibyte));
+  ASSERT_LT(programs.mover->credit().memory_free(), mebibytes);
+  EXPECT_TRUE(programs.mover->credit().make_free(7 * mebibytes));
+  EXPECT_GE(programs.mover->credit().memory_free(), 7 * mebibytes);
+  const Buffer taken = programs.cache->take(7 * mebibytes, 0).value();
+  EXPECT_FALSE(programs.mover->credit().make_free(2 * mebibytes));
 }
 
 // Any programs, in any order: memory is never exceeded, no batch is lost or passed, and all end as memory is freed.
@@ -418,7 +418,7 @@ TEST(Credit, HoldsUpNobodyWhateverProgramsDo) {
   for (std::uint64_t seed = 1; seed <= 100 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     link::SeededRandom random(seed);
-    const std::uint64_t memory = (4 + random.below(28)) * mebibyte;
+    const std::uint64_t memory = (4 + random.below(28)) * mebibytes;
     const std::uint64_t share = random.chance(0.5) ? UINT64_MAX : memory / 2;
     Programs programs({.memory_bytes_max = memory, .user_bytes_max = share});
     const std::uint64_t largest = std::min(memory, share) / 2;

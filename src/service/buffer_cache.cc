@@ -16,11 +16,20 @@ namespace offpath::service {
 
 namespace {
 
-constexpr std::uint64_t huge_bytes = 2ull << 20;
 constexpr std::uint64_t at_once_bytes_max = 1ull << 20;  // returned to the kernel in less than 100 us
 // munmap blocks other threads' mmap, so memory is unmapped in parts of at most this size.
 constexpr std::uint64_t unmapped_bytes_max = 16ull << 20;
-constexpr std::uint64_t warm_share = 8;  // the share of single pages in the cache
+constexpr std::uint64_t filled_bytes_max = 2ull << 20;  // the same for filling memory, which takes longer
+constexpr std::uint64_t warm_share = 8;                 // the share of single pages in the cache
+
+void fill(MutableBytes memory) noexcept {
+  for (std::uint64_t at = 0; at < memory.size(); at += filled_bytes_max) {
+    const MutableBytes part = memory.subspan(at, std::min(filled_bytes_max, memory.size() - at));
+    if (madvise(part.data(), part.size(), MADV_POPULATE_WRITE) == 0) continue;
+    for (std::uint64_t page = 0; page < part.size(); page += page_bytes)
+      part[page] = std::byte{0};  // before Linux 5.14
+  }
+}
 
 }  // namespace
 
@@ -59,16 +68,15 @@ Result<Fd> Buffer::copy() const { return sealed_copy("offpath-copy", {data_, len
 Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t user) const {
   OFP_ASSIGN(Fd fd, memory_file("offpath-frame"));
   if (ftruncate(fd.get(), static_cast<off_t>(capacity)) != 0) return fail_errno(errno, "ftruncate of a buffer");
-  void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) return fail_errno(errno, "mmap of a buffer");
+  OFP_ASSIGN(std::byte* const data, map_for_huge_pages(fd.get(), capacity));
   // This writable mapping was made before the seal and stays; later writable mappings are refused.
   if (auto sealed = add_seals(fd.get(), F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW, "a buffer"); !sealed) {
     munmap(data, capacity);
     return tl::unexpected(std::move(sealed).error());
   }
-  if (options_.huge_pages && capacity >= huge_bytes) madvise(data, capacity, MADV_HUGEPAGE);
-  if (options_.lasting) options_.lasting->add(static_cast<std::byte*>(data), capacity);
-  return Free{static_cast<std::byte*>(data), capacity, std::move(fd), user, capacity};
+  if (options_.huge_pages && capacity >= huge_page_bytes) madvise(data, capacity, MADV_HUGEPAGE);
+  if (options_.lasting) options_.lasting->add(data, capacity);
+  return Free{data, capacity, std::move(fd), user, capacity};
 }
 
 Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
@@ -222,8 +230,8 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
   const std::uint64_t capacity = class_bytes(length);
   if (has_free(length, user) || !has_place_for(user)) return {};
   OFP_ASSIGN(Free memory, make_buffer(capacity, user));
-  if (madvise(memory.data, capacity, MADV_POPULATE_WRITE) != 0)  // before Linux 5.14
-    for (std::uint64_t at = 0; at < capacity; at += page_bytes) memory.data[at] = std::byte{0};
+  if (options_.huge_pages) huge_pages_.fill({memory.data, capacity});
+  fill({memory.data, capacity});
   {
     const std::lock_guard lock(mutex_);
     if (counters_.cached_bytes + capacity <= options_.cached_bytes_max &&
@@ -375,6 +383,8 @@ BufferCacheCounters BufferCache::counters() const {
   const std::lock_guard lock(mutex_);
   BufferCacheCounters counters = counters_;
   counters.leaving_bytes = leaving_bytes();
+  counters.huge_bytes = huge_pages_.filled_bytes();
+  counters.huge_refusals = huge_pages_.refusals();
   counters.used_buffers = used_buffers_.load(std::memory_order_relaxed);
   return counters;
 }

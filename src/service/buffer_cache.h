@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "link/lasting_memory.h"
+#include "service/huge_pages.h"
 #include "service/slabs.h"
 
 namespace offpath::service {
@@ -70,7 +71,7 @@ class Buffer {
 
 struct BufferCacheOptions {
   std::uint64_t cached_bytes_max = 1ull << 30;     // of unused buffers
-  bool huge_pages = true;                          // ask for them for buffers of 2 MiB and more
+  bool huge_pages = true;                          // ask for them for buffers of 2 MiB and more (huge_pages.h)
   std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
   // The kernel limits mappings and descriptors of a process. A buffer takes one of each; all small buffers of a slab
   // together take one mapping.
@@ -83,6 +84,7 @@ struct BufferCacheCounters {
   std::uint64_t cached_bytes = 0, cached_buffers = 0;
   std::uint64_t leaving_bytes = 0;
   std::uint64_t used_buffers = 0;
+  std::uint64_t huge_bytes = 0, huge_refusals = 0;  // made of huge pages so far, and requests that were refused
 };
 
 // Thread-safe: jobs release buffers too.
@@ -96,8 +98,9 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
   // The same, always with a descriptor: for memory that others map while it is written.
   [[nodiscard]] Result<Buffer> take_file(std::uint64_t length, uid_t user);
-  // Makes a buffer for a later take(), with its pages already in memory: the first touch of a page costs as much as
-  // moving it. Does nothing if a buffer is free or the cache is full. Blocks for a while: run it in a job.
+  // Makes a buffer for a later take(), with its pages already in memory, in huge ones where the kernel permits it: the
+  // first touch of a page costs as much as moving it. Does nothing if a buffer is free or the cache is full. Blocks for
+  // a while: run it in a job.
   [[nodiscard]] Status prepare(std::uint64_t length, uid_t user);
   // A buffer is free, or can be made at once.
   [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
@@ -162,6 +165,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   std::map<uid_t, Used> used_by_;
   std::map<uid_t, std::uint64_t> held_by_;
   BufferCacheCounters counters_;
+  HugePages huge_pages_;
   std::atomic<std::uint64_t> used_bytes_{0}, used_buffers_{0};
   std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, of slabs_, and of the work of drop_leaving
 };

@@ -145,7 +145,7 @@ void Sift::pass_flushes(Element& element, TimeNs now, Effects& effects) {
 // ---- pieces that arrive
 
 void Sift::admit(std::uint32_t stage, TimeNs now, Effects& effects) {
-  // What a split takes beside its rows is unknown only before the first kept piece is read.
+  // The memory that a split takes beside its rows is unknown only before the first kept piece is read.
   const auto is_room_known = [&] { return form_.overhead_bytes != 0 || budgets_[stage].used_bytes == 0; };
   while (const auto id = is_room_known() ? arrivals_.admit(stage, charges_.of_split(stage)) : std::nullopt) {
     Arrival& arrival = arrivals_.at(*id);

@@ -140,8 +140,10 @@ std::shared_ptr<EpollSets::Set> EpollSets::make(int epoll) {
   if (auto there = find(epoll)) return there;
   auto set = std::make_shared<Set>(epoll);
   set->by_kernel = (mark(epoll) & Mark::watched) != 0;
-  if (!set->by_kernel && !watch_wakes(epoll, *set)) return nullptr;
+  // First: a thread that waits in the kernel may be told of the set's own descriptors as soon as they are there.
   set_mark(epoll, (mark(epoll) & Mark::made) != 0 ? Mark::has_set : Mark::has_set | Mark::has_kernel_members);
+  if (!set->by_kernel && !watch_wakes(epoll, *set)) return nullptr;
+  if (!set->by_kernel) end_wait_in_kernel(*set);
   return sets_[epoll] = set;
 }
 
@@ -255,7 +257,11 @@ void EpollSets::unqueue(Watch& watch) {
 }
 
 void EpollSets::wake(Set& set) {
-  if (std::exchange(set.woken, true)) return;
+  if (!std::exchange(set.woken, true)) end_wait_in_kernel(set);
+}
+
+// Of one thread, now or at the next one's begin.
+void EpollSets::end_wait_in_kernel(const Set& set) {
   constexpr std::uint64_t one = 1;
   static_cast<void>(kernel::write(set.wake.get(), static_cast<const void*>(&one), sizeof one));
 }
@@ -312,7 +318,24 @@ int EpollSets::ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_n
   return static_cast<int>(std::remove_if(events, events + ready, is_own) - events);
 }
 
-std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
+// The program does not know the set's own descriptors, which may have ended the wait. Then other threads may wait in
+// the kernel as well, so each ends the wait of the next one. A thread that has gone on already may take that event
+// instead: then the other one stays in the kernel until the set's next event, and the first one serves the sockets.
+int EpollSets::go_on(int epoll, epoll_event* events, int ready, int room, TimeNs deadline, const sigset_t* mask) {
+  const int left = static_cast<int>(std::remove_if(events, events + ready, is_own) - events);
+  if (left == ready || program().left_out()) return left;
+  {
+    const std::lock_guard lock(lock_);
+    if (const auto set = find(epoll); set && !set->by_kernel) end_wait_in_kernel(*set);
+  }
+  if (left > 0) return left;
+  const TimeNs wait_ns = deadline == never ? never : std::max<TimeNs>(deadline - monotonic_ns(), 0);
+  if (const auto done = wait_here(epoll, events, room, wait_ns, mask)) return *done;
+  return kernel_wait(epoll, events, room, wait_ns, mask);
+}
+
+std::optional<int> EpollSets::wait_here(int epoll, epoll_event* events, int room, TimeNs wait_ns,
+                                        const sigset_t* mask) {
   if ((mark(epoll) & Mark::has_set) == 0 || room <= 0 || program().left_out()) return std::nullopt;
   std::unique_lock lock(lock_);
   const auto set = find(epoll);

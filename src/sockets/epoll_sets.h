@@ -71,8 +71,16 @@ class EpollSets {
   // The set itself is watched.
   void leave_to_kernel(int epoll);
 
-  // epoll_wait and its variants; nullopt: this set has no offloaded sockets.
-  [[nodiscard]] std::optional<int> wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask);
+  // epoll_wait and its variants. `by_kernel`: the kernel's, for a set without offloaded sockets.
+  template <class ByKernel>
+  [[nodiscard]] int wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask,
+                         const ByKernel& by_kernel) {
+    if (const auto done = wait_here(epoll, events, room, wait_ns, mask)) return *done;
+    const TimeNs deadline = wait_ns == never ? never : deadline_after(monotonic_ns(), wait_ns);
+    const int ready = by_kernel();
+    if (ready <= 0 || (mark(epoll) & Mark::has_set) == 0) return ready;
+    return go_on(epoll, events, ready, room, deadline, mask);
+  }
 
   void on_change(const Socket& socket);
   void move(const Socket& from, Socket& to);  // `from`'s descriptors will name `to`
@@ -138,6 +146,12 @@ class EpollSets {
   [[nodiscard]] std::shared_ptr<Set> make(int epoll);
   [[nodiscard]] bool watch_wakes(int epoll, Set& set);
   [[nodiscard]] static bool may_be(const epoll_event& event, int operation, const Watch* watch) noexcept;
+  // nullopt: this set has no offloaded sockets.
+  [[nodiscard]] std::optional<int> wait_here(int epoll, epoll_event* events, int room, TimeNs wait_ns,
+                                             const sigset_t* mask);
+  // Of a wait in the kernel that began before the set had an offloaded socket.
+  [[nodiscard]] int go_on(int epoll, epoll_event* events, int ready, int room, TimeNs deadline, const sigset_t* mask);
+  static void end_wait_in_kernel(const Set& set);
   void drop(Watch& watch);
   static void enqueue(Watch& watch);
   static void unqueue(Watch& watch);

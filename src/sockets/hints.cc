@@ -12,7 +12,7 @@ namespace offpath::sockets {
 
 namespace {
 
-bool is_ipv6(const Hint& hint) noexcept { return hint.level == IPPROTO_IPV6; }
+bool concerns_ipv6(const Hint& hint) noexcept { return hint.level == IPPROTO_IPV6; }
 
 // Sets the option on a kernel socket and reads the resulting values back. nullopt: no socket can be created.
 std::optional<int> try_out(int family, const Hint& hint, const void* from, socklen_t length,
@@ -32,14 +32,14 @@ std::optional<int> try_out(int family, const Hint& hint, const void* from, sockl
 
 std::optional<Hint> find_hint(int level, int name, int family) noexcept {
   const Hint hint{level, name};
-  const bool is_one = std::ranges::find(hints, hint) != hints.end() && (family == AF_INET6 || !is_ipv6(hint));
+  const bool is_one = std::ranges::find(hints, hint) != hints.end() && (family == AF_INET6 || !concerns_ipv6(hint));
   return is_one ? std::optional(hint) : std::nullopt;
 }
 
 HintValues hints_of(int fd, int family) noexcept {
   HintValues values;
   for (const Hint& hint : hints) {
-    if (family != AF_INET6 && is_ipv6(hint)) continue;
+    if (family != AF_INET6 && concerns_ipv6(hint)) continue;
     socklen_t length = sizeof(int);
     kernel::getsockopt(fd, hint.level, hint.name, static_cast<void*>(&values.of(hint)), &length);
   }

@@ -6,7 +6,9 @@
 #include <sys/select.h>
 
 #include <algorithm>
-#include <vector>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "sockets/epoll_sets.h"
 #include "testing/sockets/instructions.h"
@@ -232,6 +234,25 @@ TEST_F(Readiness, ASetHasKernelsMembersBesides) {
     ASSERT_GE(ready, 1);
     for (int i = 0; i < ready; ++i) ++seen[static_cast<int>(events[i].data.u64 >> 32) == fd ? 0 : 1];
   }
+}
+
+// As an event loop does whose thread waits before there is anything to wait for. The wait goes on with the socket, and
+// reports nothing that the program did not add.
+TEST_F(Readiness, AWaitThatBeganBeforeTheFirstOffloadedSocketReportsIt) {
+  const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+  Handle handle = 0;
+  const int fd = connected(handle);
+  std::atomic<bool> waits = false, is_told = false;
+  std::thread thread([&] {
+    waits = true;
+    is_told = told(set, fd, 30'000) == EPOLLIN;
+  });
+  while (!waits) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // in the kernel by then; without, the test proves less
+  EXPECT_EQ(control(set, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
+  agent().arrive(handle, "x");
+  thread.join();
+  EXPECT_TRUE(is_told);
 }
 
 TEST_F(Readiness, AWatchEndsWithTheLastDescriptor) {

@@ -67,8 +67,8 @@ OFP_CALL int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noe
 }
 
 OFP_CALL int epoll_pwait(int epoll, epoll_event* events, int room, int ms, const sigset_t* mask) {
-  if (const auto done = epoll_sets().wait(epoll, events, room, wait_of(ms), mask)) return *done;
-  return kernel::epoll_pwait(epoll, events, room, ms, mask);
+  return epoll_sets().wait(epoll, events, room, wait_of(ms), mask,
+                           [&] { return kernel::epoll_pwait(epoll, events, room, ms, mask); });
 }
 
 OFP_CALL int epoll_wait(int epoll, epoll_event* events, int room, int ms) {
@@ -76,8 +76,8 @@ OFP_CALL int epoll_wait(int epoll, epoll_event* events, int room, int ms) {
 }
 
 OFP_CALL int epoll_pwait2(int epoll, epoll_event* events, int room, const timespec* limit, const sigset_t* mask) {
-  if (const auto done = epoll_sets().wait(epoll, events, room, wait_of(limit), mask)) return *done;
-  return kernel::epoll_pwait2(epoll, events, room, limit, mask);
+  return epoll_sets().wait(epoll, events, room, wait_of(limit), mask,
+                           [&] { return kernel::epoll_pwait2(epoll, events, room, limit, mask); });
 }
 
 OFP_CALL int poll(pollfd* watched, nfds_t count, int ms) {

@@ -41,7 +41,7 @@ bool repeats(const Call& call, const Call& before) {
 }
 
 // Errors of a thread that could not be looked at, perhaps because its call had ended. Nothing was done for it.
-bool is_of_caller(std::int64_t value) {
+bool is_callers_error(std::int64_t value) {
   return value == -EFAULT || value == -EBADF || value == -EACCES || value == -EPERM;
 }
 
@@ -132,7 +132,7 @@ void Calls::handle(const Call& call) {
 void Calls::answer(Supervised& socket, const Call& call, std::int64_t value) {
   const bool sent = calls_.answer(call, value);
   const bool keeps = sent ? value == 0 && (call.number == SYS_bind || call.number == SYS_connect)
-                          : call.number != SYS_accept && call.number != SYS_accept4 && !is_of_caller(value);
+                          : call.number != SYS_accept && call.number != SYS_accept4 && !is_callers_error(value);
   if (keeps) socket.undelivered = {call, value, sent};
 }
 

@@ -14,8 +14,8 @@ inline constexpr bool is_sanitized = __has_feature(address_sanitizer) || __has_f
 inline constexpr bool is_sanitized = false;
 #endif
 
-// A quarter of these worlds, or of the members of one: the release build tries them all. OFFPATH_LONG
-// (./dev test --long) does so here, too.
+// A quarter of these worlds, or of the members of one: the release build tries them all, so the program has a label
+// that `./dev test` always runs there (such as sim). OFFPATH_LONG (./dev test --long) tries them all here, too.
 [[nodiscard]] inline std::uint64_t fewer_if_sanitized(std::uint64_t worlds) {
   return is_sanitized && std::getenv("OFFPATH_LONG") == nullptr ? (worlds + 3) / 4 : worlds;
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 from offpath.bench import everything, figures, md
 from offpath.bench.report import Claim, Report, Series
 
@@ -83,8 +86,42 @@ def test_task_draws_what_was_measured(tmp_path: Path):
     assert figures.draw_task(Report("task", claims=[Claim("task.empty_us_p50")]), tmp_path) is None
 
 
+def test_sift_draws_figure_7_over_each_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The best way is marked for each: 4 splits over unix, 16 over tcp."""
+    texts: list[tuple[str, list[str]]] = []
+
+    def save(figure: Any, out: Path, name: str) -> Path:
+        texts.extend((panel.get_title(), [text.get_text() for text in panel.texts]) for panel in figure.axes)
+        return out / name
+
+    monkeypatch.setattr(figures, "save", save)
+    lines = [Series("sift_fig7_agents", f"{link}: {way}/{part}", "particles", "s", [1e7], [seconds])
+             for link, way, seconds in (("unix", "4 splits, 4 stages", 1.0), ("unix", "16 splits, 2 stages", 2.0),
+                                        ("tcp", "4 splits, 4 stages", 4.0), ("tcp", "16 splits, 2 stages", 3.0))
+             for part in ("stored", "flush")]  # fmt: skip
+    figures.draw_agents(Report("sift", series=lines), tmp_path)
+    through = "10 M particles through real agents on one machine, over"
+    assert texts == [(f"{through} unix", ["2 s, best", "4 s"]), (f"{through} tcp", ["8 s", "6 s, best"])]
+
+
+@pytest.mark.parametrize(("group", "is_kept"), [("md", True), ("sift", True), ("exchange", True), ("move", False)])
+def test_a_kept_run_has_series_if_its_figures_are_a_papers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, is_kept: bool
+):
+    series = [Series("fig1", "one", "members", "us", [2.0, 4.0], [1.5, 2.5])]
+    measured = Report(group, "1a2b3c", "two cores", series=series, date="2026-11-30")
+
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        measured.write(Path(words[words.index("--json") + 1]))
+        return subprocess.CompletedProcess(words, 0, "")
+
+    monkeypatch.setattr(everything.subprocess, "run", run)
+    kept = tmp_path / "kept.json"
+    everything.run_part(everything.Part(f"{group}.part", 1.0, (group,)), kept, tmp_path, quick=True)
+    assert Report.parse(kept.read_text(encoding="utf-8")).series == (series if is_kept else [])
+
+
 def test_figures_of_molecular_dynamics_are_drawn_again_from_a_kept_run(tmp_path: Path):
-    """Series of other benchmarks are not kept."""
     series = [
         Series("md_fig7", f"4000 atoms, interval {n}", "phase", "%", [*range(6)], [62.123456789, 20, 10, 5, 2, 1])
         for n in (1, 5)
@@ -94,4 +131,4 @@ def test_figures_of_molecular_dynamics_are_drawn_again_from_a_kept_run(tmp_path:
     kept = Report.parse(report.to_result(with_series=True))
     assert kept.series[0].y[0] == 62.1235 and len(kept.series) == 3
     assert names(md.figures.draw(kept, tmp_path)) == {"fig7_phases.png", "fig14_knee.png"}
-    assert Report.parse(report.to_result()).series == [] and everything.KEEP_SERIES == ("md",)
+    assert Report.parse(report.to_result()).series == []

@@ -27,7 +27,7 @@ def test_a_target_is_judged_by_the_intervals_ends(ours: float, holds: bool, why:
     assert claim.ratio == pytest.approx(ours)
     assert claim.interval is not None
     assert claim.interval[0] < claim.ratio < claim.interval[1]
-    assert claim.undecided == (why is not None)
+    assert claim.undecided == (why is not None) and claim.by_interval
 
 
 def test_a_peer_whose_cost_is_not_seen_decides_nothing():

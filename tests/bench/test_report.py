@@ -6,11 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import offpath.bench as bench
 import pytest
 import typer
 from offpath.bench import command_of, control_group, finish, link, md
 from offpath.bench.move import CLAIMS, add_missing
-from offpath.bench.report import CLAIM_KEYS, PAIRS_MIN, Claim, Report, ReportError, Series
+from offpath.bench.report import CLAIM_KEYS, PAIRS_MIN, UNKNOWN, Claim, Report, ReportError, Series
 from rich.console import Console
 
 
@@ -79,7 +80,7 @@ def test_a_ratio_that_decides_nothing_is_told_apart_from_a_miss():
     console = Console(record=True, width=200)
     shown = Claim("move.s", -1.0, "us", "UCX", 0.1, why="the turns differ by more than UCX costs")
     loaded = Claim("move.v", 9.0, "us", target="<= 1 us", why="loaded: m")
-    report = Report("move", claims=[missed, *open_ones, shown, loaded])
+    report = Report("move", "1a2b3c", "two cores", [missed, *open_ones, shown, loaded])
     report.conclude(console, quick=False)
     assert [claim.undecided for claim in report.claims] == [False, True, True, False, False]
     assert console.export_text().count("not decided") == 3 and not report.all_hold()
@@ -119,6 +120,11 @@ RULES = [
     ({"target": ">= 2x", "interval": None}, "a ratio without interval"),
     ({"target": ">= 2x", "pairs": 20}, "holds over 20 pairs of 21"),
     ({"peer_waits": "asleep"}, "none that spins is beside it"),
+    ({"claim": "move.host_cpu_ratio"}, "processor time of the host without the total"),
+    ({"claim": "tcp.threads_host_cpu_vs_kernel (1 threads)"}, "processor time of the host without the total"),
+    ({"target": ">= 2500x", "by_interval": True}, "holds, though not its whole interval meets the target"),
+    ({"target": ">= 3000x", "by_interval": True}, "holds, though not its whole interval meets the target"),
+    ({"target": ">= 2550x", "by_interval": True, "holds": False}, "decides nothing, and it is a miss"),
 ]
 
 
@@ -131,6 +137,55 @@ def test_each_rule_is_checked_of_what_a_report_says(changes, broken):
     assert [broken in each for each in report.broken_rules()] == [True]
     if changes.get("pairs") == 20:
         assert report.broken_rules(quick=True) == []
+
+
+@pytest.mark.parametrize("changes", [{"commit": UNKNOWN}, {"machine": UNKNOWN}, {"commit": ""}])
+def test_a_report_names_commit_and_machine(changes):
+    report = sample()
+    for key, value in changes.items():
+        setattr(report, key, value)
+    assert report.broken_rules() == ["its commit or machine is not known"]
+
+
+def test_a_run_of_python_alone_is_kept_with_commit_and_machine(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(bench, "empty_report", lambda name: Report(name, "1a2b3c", "two cores"))
+    finish(Report("sift", claims=[holding("sift.track_ms_p99")]), tmp_path / "report.json", check=False)
+    assert Report.parse((tmp_path / "report.json").read_text()).broken_rules() == []
+
+
+def test_processor_time_of_the_host_needs_the_total_of_the_same():
+    report = sample()
+    report.claims.append(holding("tcp.threads_host_cpu_vs_kernel (to the server, 1 threads)"))
+    report.claims.append(holding("tcp.stream_total_cpu (to the server, agent included)"))
+    assert len(report.broken_rules()) == 1
+    report.claims[2].claim = "tcp.threads_total_cpu (to the server, 1 threads, agent included)"
+    assert report.broken_rules() == []
+    report.claims[2] = Claim("tcp.threads_total_cpu", target="<= 1 us", why="left out")
+    assert len(report.broken_rules()) == 1
+    report.claims[1] = Claim("tcp.threads_host_cpu_vs_kernel", target="<= 1 us", why="left out")
+    assert report.broken_rules() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "holds", "undecided"),
+    [
+        (">= 2x", True, False),
+        (">= 2.1x", True, False),
+        (">= 2.2", False, True),
+        (">= 2.4x", False, False),
+        ("<= 2.4x", True, False),
+        ("<= 2.2", False, True),
+        ("<= 2x", False, False),
+    ],
+)
+def test_a_target_inside_of_the_interval_is_not_decided_where_the_interval_judges(target, holds, undecided):
+    claim = Claim("lammps.x", 3.0, "ms", "compute", 6.6, 2.2, target, interval=[2.1, 2.3], pairs=21)
+    claim.judge_by_interval()
+    assert (claim.holds, claim.undecided) == (holds, undecided)
+    report = Report("lammps", "1a2b3c", "two cores", [claim])
+    report.conclude(Console(quiet=True), quick=False)
+    assert claim.holds == holds and report.broken_rules() == []
+    assert json.loads(report.to_json())["claims"][0]["by_interval"] is True
 
 
 def test_a_peer_that_sleeps_needs_one_that_spins_for_the_same_figure():

@@ -14,7 +14,7 @@ def claims_of(ours: tuple[float, ...], theirs: tuple[float, ...]) -> dict[str, t
     """Ratio and whether it holds, for turns that were all alike, beside a server of the kernel that sleeps. One that
     spins is twice as good."""
     spins = (theirs[0] / 2, theirs[1] / 2, theirs[2] * 2, theirs[3] / 2)
-    report = Report("tcp")
+    report = Report("tcp", "1a2b3c", "two cores")
     figures = {"offloaded": [ours] * 21, "asleep": [theirs] * 21, "spinning": [spins] * 21}
     tcp_redis.add_claims(report, "SET 64 B", figures)
     report.conclude(Console(quiet=True), quick=False)

@@ -13,8 +13,9 @@ sys.path.extend(str(room) for room in sorted({test.parent for test in Path(__fil
 
 from agent_process import AgentProcess, agent
 from kernel_or_agent import Place
-from network_pair import Family, NetworkPair, network_pair
+from network_pair import Family
 from offloading_agents import SETUPS, Setup, agent_where_it_can_be, setup_of, with_device
+from offpath.bench.network_pair import LINK_CARD_ADDRESS, CardPair, device_at_card, network_pair_with_card
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def open_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[NetworkPair]:
-    with network_pair() as made:
+def pair() -> Iterator[CardPair]:
+    with network_pair_with_card() as made:
         yield made
 
 
@@ -47,9 +48,10 @@ def cores(setup: Setup) -> int:
 
 
 @pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Iterator[AgentProcess]:
-    """An agent that has the device in ``near``; its pages are at tmp_path/http.sock. Programs connect to
-    tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
+def served(tmp_path: Path, pair: CardPair, setup: Setup, cores: int) -> Iterator[AgentProcess]:
+    """An agent that has the device; its pages are at tmp_path/http.sock. Programs in ``near`` connect to
+    tmp_path/agent.sock: this agent, which is there with the device, or one that relays over tcp: to this agent, which
+    is with the device in ``card``."""
     pages = ["--http", f"unix:{tmp_path}/http.sock"]
     if not setup.linked:
         device, near = with_device(cores, setup.family, setup.device), pair.near_command()
@@ -60,17 +62,21 @@ def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Itera
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
     card.mkdir()
-    listens = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key)]
+    keyed = ["--key-file", str(key)]
+    listens = ["--listen", f"tcp:{LINK_CARD_ADDRESS}:0", "--insecure-network", *keyed]
     device = with_device(cores, setup.family)
-    with agent(card, *device, *pages, *listens, http=False, launcher=pair.near_command()) as running:
-        relay = ["--set", f"tcp.device=agent:{running.ready['address']}", "--key-file", str(key)]
+    with (
+        device_at_card(pair),
+        agent(card, *device, *pages, *listens, http=False, launcher=pair.card_command()) as running,
+    ):
+        relay = ["--set", f"tcp.device=agent:{running.ready['address']}", *keyed]
         with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
             yield running
 
 
 @pytest.fixture(params=["kernel", "agent", "supervised"])
 def place(
-    request: pytest.FixtureRequest, tmp_path: Path, pair: NetworkPair, served: AgentProcess, family: Family
+    request: pytest.FixtureRequest, tmp_path: Path, pair: CardPair, served: AgentProcess, family: Family
 ) -> Place:
     return Place(pair, tmp_path, request.param != "kernel", request.param == "supervised", family)
 

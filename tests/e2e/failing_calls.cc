@@ -60,7 +60,7 @@ int find_arrow(dl_phdr_info* library, std::size_t, void* found) {
 }
 
 // Asked when calls count: by then earlier queries have loaded it.
-bool is_of_arrow(const void* caller) {
+bool is_in_arrow(const void* caller) {
   if (page == nullptr || page->kinds.load(std::memory_order_relaxed) == 0) return false;
   static const Code arrow = [] {
     Code found;
@@ -109,7 +109,7 @@ Result failed(int error, Result result) {
 }
 
 void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
-  const bool is_ours = !is_of_arrow(caller);
+  const bool is_ours = !is_in_arrow(caller);
   const Kind kind = page != nullptr && gettid() == getpid() ? new_in_main_thread : new_in_other_thread;
   for (;;) {
     void* const memory = is_ours && has_to_fail(kind, "operator new") ? nullptr

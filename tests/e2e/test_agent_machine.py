@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from agent_process import agent, find_program
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -26,6 +27,14 @@ def test_its_loop_does_not_take_the_core_of_a_program_that_wakes_it(tmp_path):
     for setting, policy in ("true", os.SCHED_BATCH), ("false", os.SCHED_OTHER):
         with agent(tmp_path, "--set", f"loop.batch={setting}") as a:
             assert os.sched_getscheduler(a.pid) & ~os.SCHED_RESET_ON_FORK == policy
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the kernel tells only root")
+def test_its_sleeps_end_on_time(tmp_path):
+    """The usual slack of 50 us is as long as a nap of its loop."""
+    with agent(tmp_path) as a:
+        for thread in Path(f"/proc/{a.pid}/task").iterdir():
+            assert int(Path(f"/proc/{thread.name}/timerslack_ns").read_text()) == 1000, (thread / "comm").read_text()
 
 
 def test_no_wall_clock_decides_anything():

@@ -316,7 +316,7 @@ def test_lists_of_an_uneven_density_fit(
     assert last == pytest.approx(exact[200], rel=5e-7)
 
 
-@pytest.mark.parametrize("mode", ["list", "force"])
+@pytest.mark.parametrize("mode", ["list", "force", "share"])
 def test_a_rank_without_atoms_keeps_its_agent(
     agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
 ):
@@ -364,7 +364,56 @@ def test_forces_computed_by_the_agent(agent: AgentProcess, monkeypatch: pytest.M
     assert found[200] == pytest.approx(exact[200], rel=2e-3)
 
 
-@pytest.mark.parametrize("mode", ["list", "force"])
+def coordinates(dump: Path) -> list[str]:
+    """The last atoms of a dump, with all digits."""
+    return dump.read_text(encoding="utf-8").rpartition("ITEM: ATOMS")[2].splitlines()[1:]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_shared_forces_have_the_bits_of_two_threads(
+    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ranks: int
+):
+    """Half of the atoms are the agent's, in every step: the same as a host's with a thread for each half."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    launcher = on_ranks(ranks) if ranks > 1 else ()
+    options = ("-s", "8", "-n", "60", "--every", "1", "--trigger", "displacement", "--dump_every", "60")
+    dumps = [tmp_path / "shared", tmp_path / "threads"]
+    shared = ended(*options, "--offload", "share", "--share", "0.5", "--dump", str(dumps[0]), launcher=launcher)
+    assert "continued without the agent" not in shared.stderr
+    assert "forces of 6" in shared.stdout and "its share of the atoms: 0.500" in shared.stdout
+    ended(*options, "-t", "2", "--dump", str(dumps[1]), launcher=launcher)
+    assert len(coordinates(dumps[0])) == 2048
+    assert coordinates(dumps[0]) == coordinates(dumps[1])
+
+
+def test_a_share_follows_the_speeds(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    found = rows("-s", "10", "-n", "300", "--every", "1", "--trigger", "displacement", "--offload", "share")
+    exact = rows("-s", "10", "-n", "300", "--every", "1")
+    for step, figures in exact.items():
+        assert found[step] == pytest.approx(figures, rel=5e-7), step
+    assert agent.status()["tasks"]["done"] >= 4  # on a busy machine it may be left alone after that
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_shared_forces_go_on_when_the_agent_is_silent(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, ranks: int):
+    monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
+    command = [PROGRAM, "-s", "8", "-n", "4000", "--every", "5", "--offload", "share", "--share", "0.2"]
+    launcher = on_ranks(ranks) if ranks > 1 else ()
+    running = subprocess.Popen([*launcher, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert until(lambda: agent.status()["tasks"]["done"] >= 8 * ranks, 120)
+    agent.process.send_signal(signal.SIGSTOP)
+    try:
+        out, err = running.communicate(timeout=400)
+    finally:
+        agent.process.send_signal(signal.SIGCONT)
+    assert running.returncode == 0, err
+    assert "continued without the agent" in err and "did not answer within" in err
+    assert "\n4000 " in out
+
+
+@pytest.mark.parametrize("mode", ["list", "force", "share"])
 @pytest.mark.parametrize(
     "shape", [("--precision", "mixed"), ("-t", "2"), ("--agent_threads", "3"), ("-t", "2", "--agent_threads", "3")]
 )
@@ -395,7 +444,7 @@ def test_forces_computed_by_the_agent_reach_the_rank_that_has_the_atom(
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-@pytest.mark.parametrize("mode", ["list", "force"])
+@pytest.mark.parametrize("mode", ["list", "force", "share"])
 def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str, ranks: int):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     command = [PROGRAM, "-s", "10", "-n", "5000", "--every", "5", "--offload", mode]

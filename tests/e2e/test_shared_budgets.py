@@ -1,5 +1,6 @@
-"""The examples that share a budget between real processes, with other events than in their own test: whom their seed
-has killed, and when. They assert themselves that the budget is never exceeded."""
+"""The examples that share a budget between real processes, with other events than in their own test: whose agents
+their seed has stopped for longer than a grant lasts, who is killed, and when. They assert themselves that the budget is
+never exceeded."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SEEDS = range(2, 22) if "OFFPATH_LONG" in os.environ else range(2, 3)  # ./dev t
     ("example", "said"),
     [("06_power_budget/power_budget.py", "never above"), ("08_io_tokens/io_tokens.py", "at most")],
 )
-def test_a_budget_is_never_exceeded_whoever_is_killed(example: str, said: str, seed: int) -> None:
+def test_a_budget_is_never_exceeded_whoever_is_killed_or_stopped(example: str, said: str, seed: int) -> None:
     done = subprocess.run([sys.executable, EXAMPLES / example, str(seed)], capture_output=True, text=True, timeout=500,
                           check=False, env={**os.environ, "OFFPATH_AGENT_PROGRAM": str(find_program())})  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -233,7 +233,7 @@ CHANNEL_BYTES_MAX, BOUNCE_BYTES_MAX = 64 << 10, 1 << 20  # pinned: of an idle ch
 
 
 def idle_members(out: Path, key: Path) -> str:
-    """What agents pin for each other when they have nothing to say."""
+    """The memory that agents pin for each other when they have nothing to say."""
     rows = 24
     with two_agents(key, dead_after="30s") as two:
         address = next(each for each in two.agents[0].addresses if each.startswith("verbs:"))

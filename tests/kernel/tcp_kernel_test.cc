@@ -89,7 +89,7 @@ TEST_F(TcpAndTheKernel, ServesManyClientsAtOnce) { expect_served_over_veth({}, 6
 TEST_F(TcpAndTheKernel, StreamsBothWaysOverABadNetwork) { expect_served_over_veth(bad_network(), 4, 2 << 20); }
 
 // The kernel asks for ECN; both ways lead through a queue that marks and has less room than a sender's window, and
-// neither side lets it run over. What a sender repeats because this process had to wait says nothing of that.
+// neither side lets it run over. Segments that a sender repeats because this process had to wait do not count.
 TEST_F(TcpAndTheKernel, SlowsDownForMarksAndHasTheKernelSlowDown) {
   in_far([] { ASSERT_TRUE(run("sysctl -w net.ipv4.tcp_ecn=1")); });
   Impairments marking;

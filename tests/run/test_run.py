@@ -112,10 +112,13 @@ def test_several_ranks_are_one_step(tmp_path: Path) -> None:
     assert [check["atoms"] for check in found["check"]["steps"]] == [ATOMS] * 5
 
 
-@pytest.mark.parametrize("agents", [2, 3, 5])
-def test_ranks_with_agents_of_their_own_are_one_step_and_have_common_tracks(tmp_path: Path, agents: int) -> None:
-    found = run_small(tmp_path, "--ranks", "3", "--agents", str(agents))
-    assert found["simulation"]["agents"] == agents
+@pytest.mark.parametrize(("ranks", "agents"), [(3, 2), (3, 3), (3, 5), (4, 8)])
+def test_ranks_with_agents_of_their_own_are_one_step_and_have_common_tracks(
+    tmp_path: Path, ranks: int, agents: int
+) -> None:
+    found = run_small(tmp_path, "--ranks", str(ranks), "--agents", str(agents))
+    assert (found["simulation"]["ranks"], found["simulation"]["agents"]) == (ranks, agents)
+    assert found["summary"]["handovers"] == 5 * ranks
     assert [check["atoms"] for check in found["check"]["steps"]] == [ATOMS] * 5
     assert found["tracks"]["difference"] is None and found["tracks"]["rows"] == 5 * ATOMS
 

@@ -1,8 +1,8 @@
 // A budget that members share by decisions: the function of examples/12_cpu_budget, real exchanges, decisions and
 // keepers, in virtual time, under seeded cuts, kills, stops, lost and late messages, slow functions, late
 // keepers, refused settings and writes that fail. Each member has two actuators, between which its share moves.
-// What must hold at every moment: the sum of all limits, of members that are dead or stopped as well, is at most the
-// budget. And without faults the budget is used.
+// At every moment the sum of all limits, of members that are dead or stopped as well, has to be at most the budget. And
+// without faults the budget is used.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // A sift pool with copies on agents whose memory is nearly all taken, in virtual time.
 //
-// Programs on every agent fill its memory with particles as fast as they are taken. What an agent takes it keeps at
-// another one too, before it answers: copies and what waits for them need each other's memory, at agents that are all
-// full. All is stored in time, for each has set aside room for the others' copies. And a pool whose copies never fit is
-// refused when it is made.
+// Programs on every agent fill its memory with particles as fast as they are taken. An agent keeps the rows that it
+// takes at another one too, before it answers: copies and what waits for them need each other's memory, at agents that
+// are all full. All is stored in time, for each has set aside room for the others' copies. And a pool whose copies
+// never fit is refused when it is made.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>

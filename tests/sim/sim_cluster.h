@@ -31,6 +31,7 @@ class SimCluster {
     TimeNs between_rounds_ns = 0;                             // 0: with every event of a link
     std::vector<std::shared_ptr<pool::ObjectStore>> disks{};  // one for each; they outlive kills. Empty: there are none
     bool one_agent = false;                                   // the members are the cores of one agent
+    bool maps_programs = true;                                // as `links` say; false: programs are on another machine
     // The time that a member's processor took for the step it has just made; it makes none until then.
     std::function<TimeNs(std::size_t place)> cost{};
   };
@@ -220,6 +221,7 @@ class SimCluster {
                                        const wire::ChannelLayout& layout) {
     if (!runs(place)) return fail(Error::peer_lost, "nobody listens at {}", address_of(place));
     link::LoopbackOptions options = options_.links;
+    options.mapped = options.mapped && (host >= 0 || options_.maps_programs);
     options.welcome.incarnation = places_[place].process;
     const auto number = std::make_shared<std::uint64_t>(0);
     options.on_ready = [this, place, process = places_[place].process, number] {

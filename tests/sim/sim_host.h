@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "channel/host_end.h"
+#include "channel/reply.h"
 #include "frame/schema.h"
 #include "testing/link/loopback_link.h"
 #include "wire/messages/message_kinds.h"
@@ -126,6 +129,23 @@ class SimHost {
     return bytes;
   }
 
+  // The steps of a get, for many at once: each request returns its ticket, and `answer` waits for what came of it.
+  Result<std::uint64_t> want(const std::string& row_key, const std::string& column_key, TimeNs deadline) {
+    return begin(wire::EntryKind::pool_get, wire::PoolGet{pool_, row_key, column_key, 0}, deadline);
+  }
+  Result<std::uint64_t> want_pushed(std::uint64_t lease, wire::RegionId segment, TimeNs deadline) {
+    return begin(wire::EntryKind::push_lease, wire::PushLease{lease, segment}, deadline);
+  }
+  Result<wire::Got> answer(std::uint64_t ticket, TimeNs deadline) {
+    std::optional<channel::Reply> reply;
+    while (!(reply = end_.take_reply(ticket))) {
+      if (end_.now() >= deadline) return fail(Error::timeout, "request {} was not answered", ticket);
+      OFP_TRY(end_.wait_reply({&ticket, 1}, deadline));
+    }
+    OFP_ASSIGN(const channel::Reply passed, channel::unfailed(std::move(*reply)));
+    return got_of(passed);
+  }
+
   [[nodiscard]] channel::HostEnd& end() noexcept { return end_; }
   [[nodiscard]] std::uint32_t stream() const noexcept { return stream_; }
 
@@ -135,6 +155,15 @@ class SimHost {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     OFP_ASSIGN(const channel::Reply reply, end_.call(kind, payload, deadline));
+    return got_of(reply);
+  }
+  template <class Message>
+  Result<std::uint64_t> begin(wire::EntryKind kind, const Message& message, TimeNs deadline) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    return end_.ask(kind, payload, deadline);
+  }
+  Result<wire::Got> got_of(const channel::Reply& reply) {
     ticket_ = reply.ticket;
     wire::Got got{};
     OFP_TRY(wire::decode(reply.payload, got));

@@ -1,11 +1,11 @@
 // Programs' connections over bad networks, by seed: bytes arrive intact, programs that die or write garbage affect no
-// other, and all memory is returned. OFFPATH_SIM_SEED=K runs one again.
+// other, and all memory is returned. Seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
+#include "seeds.h"
 #include "testing/tcp/programs.h"
 
 namespace offpath::tcp {
@@ -63,13 +63,6 @@ struct Served {
   std::list<Talker> ones, others;
 };
 
-std::vector<std::uint64_t> seeds(std::uint64_t count) {
-  if (const char* one = std::getenv("OFFPATH_SIM_SEED")) return {std::strtoull(one, nullptr, 10)};
-  std::vector<std::uint64_t> all;
-  for (std::uint64_t seed = 1; seed <= count; ++seed) all.push_back(seed);
-  return all;
-}
-
 void expect_nothing_left(TestPrograms& world) {
   world.run(400 * second_ns);
   for (const TestPrograms::End& end : world.ends) {
@@ -79,8 +72,7 @@ void expect_nothing_left(TestPrograms& world) {
 }
 
 TEST(TcpProgramSim, EveryByteArrivesOnceAndInOrder) {
-  for (const std::uint64_t seed : seeds(8)) {
-    SCOPED_TRACE(fmt::format("OFFPATH_SIM_SEED={}", seed));
+  sim::each_seed(8, [](std::uint64_t seed) {
     TestPrograms world(bad_network(seed));
     Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 1 + seed * 7919,
                   seed);
@@ -88,12 +80,11 @@ TEST(TcpProgramSim, EveryByteArrivesOnceAndInOrder) {
     ASSERT_TRUE(world.run_until([&] { return served.done(); }, 3600 * second_ns, [&] { return served.act(); }));
     served.expect_whole();
     expect_nothing_left(world);
-  }
+  });
 }
 
 TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
-  for (const std::uint64_t seed : seeds(8)) {
-    SCOPED_TRACE(fmt::format("OFFPATH_SIM_SEED={}", seed));
+  sim::each_seed(8, [](std::uint64_t seed) {
     std::mt19937_64 random(seed + 1000);
     TestPrograms world(bad_network(seed));
     Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 20'000, seed);
@@ -147,7 +138,7 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
         if (program.layout.flows == 8) end.service.close(program.number, world.now);
     expect_nothing_left(world);
     for (const TestPrograms::End& end : world.ends) EXPECT_LE(end.service.programs().size(), 1u);
-  }
+  });
 }
 
 }  // namespace

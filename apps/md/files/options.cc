@@ -132,11 +132,11 @@ std::vector<Option> make_options() {
     s.precision = g.first_of("double", "mixed") ? Precision::whole : Precision::mixed;
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
-  add({"--offload"}, "none | force | list | auto: the agent's part of the computation (OFFPATH_AGENT)",
+  add({"--offload"}, "none | force | list | share | auto: the agent's part of the computation (OFFPATH_AGENT)",
       [](const Given& g, Settings& s) {
         const auto* const mode =
             std::ranges::find_if(offload_modes, [&](Offload each) { return g.value == name_of(each); });
-        if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
+        if (mode == offload_modes.end()) g.refuse("none, force, list, share or auto");
         s.offload = *mode;
       });
   add({"--exchange"}, "host | agent | auto, the faster: who exchanges ranks' positions and forces with --offload force",
@@ -145,6 +145,12 @@ std::vector<Option> make_options() {
             std::ranges::find_if(exchanges, [&](Exchange each) { return g.value == name_of(each); });
         if (who == exchanges.end()) g.refuse("host, agent or auto");
         s.exchange = *who;
+      });
+  add({"--share"},
+      "PART of the atoms, below 1, that the agent computes with --offload share; 0, the default: as measured",
+      [](const Given& g, Settings& s) {
+        s.share = g.number(0);
+        if (s.share >= 1) g.refuse("a number below 1");
       });
   add({"--agent_threads"}, "THREADS of the agent for this rank",
       [](const Given& g, Settings& s) { s.agent_threads = static_cast<int>(g.whole(1, 1024)); });

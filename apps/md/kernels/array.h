@@ -47,6 +47,7 @@ class Array {
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }  // until a larger size the elements stay in place
   [[nodiscard]] T* data() { return data_; }
   [[nodiscard]] const T* data() const { return data_; }
   T& operator[](std::size_t i) { return data_[i]; }

@@ -116,20 +116,26 @@ void Bins::refresh_positions(const double* x, std::size_t own, std::size_t ghost
   }
 }
 
-void Bins::flatten(std::size_t own, Array<std::uint32_t>& flat) const {
+void Bins::flatten(std::size_t own, Array<std::uint32_t>& flat, std::size_t from) const {
   flat.resize(0);
   for (const int count : counts_) flat.append(static_cast<std::uint32_t>(count));
   const std::size_t ghosts = ghost_index_.size() - 16;
-  flat.append(static_cast<std::uint32_t>(own));
+  flat.append(static_cast<std::uint32_t>(own - from));
   flat.append(static_cast<std::uint32_t>(ghosts));
-  const auto add = [&flat](const std::uint32_t* from, std::size_t count) {
+  const auto add = [&flat](const std::uint32_t* words, std::size_t count) {
     const std::size_t before = flat.size();
     flat.resize(before + count);
-    std::memcpy(flat.data() + before, from, 4 * count);
+    std::memcpy(flat.data() + before, words, 4 * count);
   };
+  const std::size_t head = flat.size();
   add(own_first_.data(), cells_ + 1);
   add(ghost_first_.data(), cells_ + 1);
+  const std::size_t named = flat.size();
   add(reinterpret_cast<const std::uint32_t*>(ghost_index_.data()), ghosts);
+  const auto left_out = static_cast<std::uint32_t>(from);
+  if (left_out == 0) return;
+  for (std::size_t bin = 0; bin <= cells_; ++bin) flat[head + bin] = std::max(flat[head + bin], left_out) - left_out;
+  for (std::size_t g = 0; g < ghosts; ++g) flat[named + g] -= left_out;
 }
 
 Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t own, std::size_t ghosts) {
@@ -172,6 +178,12 @@ Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t o
     bins.ghost_index_[g] = static_cast<std::int32_t>(index[g]);
   }
   return bins;
+}
+
+std::size_t Bins::first_around(std::size_t atom) const {
+  const auto* const after = std::upper_bound(own_first_.begin(), own_first_.end(), atom);
+  const auto bin = static_cast<std::size_t>(after - own_first_.begin() - 1), along_y = along_x();
+  return own_first_[bin - reach * (along_y * static_cast<std::size_t>(counts_[1]) + along_y + 1)];
 }
 
 int Bins::rows_around(std::size_t first, std::size_t last, Rows& rows) const {

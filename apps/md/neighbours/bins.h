@@ -31,11 +31,14 @@ class Bins {
   void refresh_positions(const double* x, std::size_t own, std::size_t ghosts);
 
   // Everything except the positions, as one array, and back. Throws BadInput if the array is invalid.
-  void flatten(std::size_t own, Array<std::uint32_t>& flat) const;
+  // Without the own atoms before `from`: the rest are numbered from 0, and bins that end before it are empty.
+  void flatten(std::size_t own, Array<std::uint32_t>& flat, std::size_t from = 0) const;
   static Bins from_flat(const std::uint32_t* flat, std::size_t words, std::size_t own, std::size_t ghosts);
 
   [[nodiscard]] std::size_t count() const { return cells_; }
   [[nodiscard]] std::uint32_t first_of(std::size_t bin) const { return own_first_[bin]; }
+  // The first own atom that may be a neighbour of `atom` or of a later one.
+  [[nodiscard]] std::size_t first_around(std::size_t atom) const;
   // The rows around bins [first, last] of one row, both of which have own atoms; empty rows are left out. Returns their
   // number.
   int rows_around(std::size_t first, std::size_t last, Rows& rows) const;

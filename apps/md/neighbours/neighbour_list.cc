@@ -77,14 +77,19 @@ std::size_t NeighbourList::bytes() const {
 
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels,
                 NeighbourList& list, Precision precision) {
+  build_blocks(bins, 0, own, cut, half, threads, kernels, list, precision);
+}
+
+void build_blocks(const Bins& bins, std::size_t first_of_all, std::size_t last_of_all, double cut, bool half,
+                  int threads, const Kernels& kernels, NeighbourList& list, Precision precision) {
   const bool single = precision == Precision::mixed;
   if (single) round_to_single(bins, list);
   list.blocks.resize(static_cast<std::size_t>(threads));
-  in_blocks(threads, own, [&](int block, std::size_t first, std::size_t last) {
+  in_blocks(threads, last_of_all - first_of_all, [&](int block, std::size_t first, std::size_t last) {
     NeighbourBlock& one = list.blocks[static_cast<std::size_t>(block)];
     one.borrowed.reset();
-    one.first = first;
-    one.last = last;
+    one.first = first_of_all + first;
+    one.last = first_of_all + last;
     one.neighbours.resize(0);
     if (single)
       build_block<float>(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_neighbours_single,

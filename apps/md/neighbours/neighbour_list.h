@@ -48,6 +48,10 @@ struct NeighbourList {
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels,
                 NeighbourList& list, Precision precision = Precision::whole);
 
+// The same for the own atoms [first, last) alone: as many blocks, one after the other.
+void build_blocks(const Bins& bins, std::size_t first, std::size_t last, double cut, bool half, int threads,
+                  const Kernels& kernels, NeighbourList& list, Precision precision);
+
 // The same pairs as lists of clusters, all full: `list.clusters`.
 void build_clusters(const Bins& bins, double cut, int threads, const Kernels& kernels, NeighbourList& list,
                     Precision precision);

@@ -10,6 +10,7 @@
 
 #include "md/offload/exchanged_forces.h"
 #include "md/offload/offloaded.h"
+#include "md/offload/shared_forces.h"
 
 namespace md {
 namespace {
@@ -122,6 +123,43 @@ class AgentCoworker : public Coworker {
     });
   }
 
+  void use_share(const Bins& bins, const ShareOfAtoms& share) override {
+    const std::size_t from = bins.first_around(share.first);
+    share_ = share_of(shape_, share, from, share_.lists + 1);
+    share_from_ = from;
+    bins.flatten(share.own, share_bins_, from);
+    shared_before_ = false;
+  }
+
+  void begin_share(const LennardJones& potential, const Array<double>& x, bool with_sums) override {
+    guarded([&] {
+      order_task_.reset();
+      make_room(forces_, values * (share_.own - share_.first) * sizeof(double));
+      make_room(sums_, sizeof(PairSums));
+      announce_positions(x);
+      share_.all = x.size() / values - share_from_;
+      share_.potential = potential;
+      share_.without_sums = with_sums ? 0 : 1;
+      const auto positions = bytes_of(x.data() + values * share_from_, values * share_.all);
+      std::vector<offpath::TaskInput> inputs;
+      if (!shared_before_) {
+        inputs = {{"bins of share", bytes_of(share_bins_.data(), share_bins_.size()), share_.lists},
+                  {"listed", positions, share_.lists}};
+      } else {
+        inputs = {{.name = "bins of share", .data = {}, .version = share_.lists, .bytes = 4 * share_bins_.size()},
+                  {.name = "listed", .data = {}, .version = share_.lists, .bytes = positions.size()},
+                  {"x", positions}};
+      }
+      force_task_.emplace(
+          tasks_->submit({.function = "md/share",
+                          .inputs = inputs,
+                          .outputs = {{"f", forces_->bytes().first(values * (share_.own - share_.first) * 8)},
+                                      {"sums", sums_->bytes()}},
+                          .arguments = bytes_of(&share_, 1)}));
+      shared_before_ = true;
+    });
+  }
+
   bool forces_done() override {
     return guarded([&] { return force_task_->wait(offpath::Wait(0)); });
   }
@@ -207,6 +245,14 @@ class AgentCoworker : public Coworker {
     segment.emplace(channel_, std::max<std::size_t>(bytes + bytes / 16, 64));
   }
 
+  // All of the array at once: parts of it are named in every step, and it grows.
+  void announce_positions(const Array<double>& x) {
+    if (positions_ && announced_ == x.data() && announced_size_ >= x.size()) return;
+    positions_.emplace(channel_, std::span(x.data(), x.capacity()));
+    announced_ = x.data();
+    announced_size_ = x.capacity();
+  }
+
   // Entries for lists that have, or had a moment ago, so many neighbours.
   static std::size_t room_for(std::size_t neighbours) { return neighbours + neighbours / 4 + 4096; }
 
@@ -255,6 +301,13 @@ class AgentCoworker : public Coworker {
   std::array<Array<std::uint32_t>, 2> halos_;  // by turns, like the lists
   bool has_halo_ = false;
   std::uint64_t exchanged_steps_ = 0;
+  ShareArguments share_;
+  std::size_t share_from_ = 0;
+  Array<std::uint32_t> share_bins_;
+  bool shared_before_ = false;  // with these lists
+  std::optional<offpath::Range> positions_;
+  const double* announced_ = nullptr;
+  std::size_t announced_size_ = 0;
   std::optional<offpath::Segment> forces_, sums_;
   std::optional<offpath::Task> list_task_, force_task_, order_task_;
   // By turns, because a task that is destroyed before its end is cancelled, and a worker that is then late is killed.

@@ -21,6 +21,13 @@ class CoworkerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The own atoms [first, own) of a rank, and what their lists have.
+struct ShareOfAtoms {
+  std::size_t first = 0, own = 0;
+  double cut = 0;
+  bool half = true;
+};
+
 struct CoworkerTimes {
   double moved_s = 0, computed_s = 0;
   [[nodiscard]] double all_s() const { return moved_s + computed_s; }
@@ -45,6 +52,11 @@ class Coworker {
   virtual void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) = 0;
   // Begins forces for these positions, four values for each atom, which stay unchanged until the forces are taken.
   virtual void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) = 0;
+  // Sets the atoms [first, own) for later shared forces: their lists are made from `bins` and from the positions of the
+  // first forces.
+  virtual void use_share(const Bins& bins, const ShareOfAtoms& share) = 0;
+  // Begins forces of these atoms, as `begin_forces` does; without the sums unless `with_sums`.
+  virtual void begin_share(const LennardJones& potential, const Array<double>& x, bool with_sums) = 0;
   virtual bool forces_done() = 0;
   // Forces of the atoms in their order at the start, four values each, and their sums.
   virtual const double* take_forces(PairSums& sums) = 0;

@@ -1,9 +1,11 @@
 #include "md/offload/local_coworker.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
 #include "md/offload/exchanged_forces.h"
+#include "md/offload/shared_forces.h"
 
 namespace md {
 namespace {
@@ -41,6 +43,24 @@ class LocalCoworker : public Coworker {
     forces_.resize(values * own);
     const ForceArguments arguments = force_arguments(shape_, potential, own, x.size() / values, list_.size());
     sums_ = computing_.compute(arguments, list_, x.data(), forces_.data());
+  }
+  void use_share(const Bins& bins, const ShareOfAtoms& share) override {
+    share_ = share_of(shape_, share, bins.first_around(share.first), ++shared_lists_);
+    share_from_ = share.own - share_.own;
+    bins.flatten(share.own, share_bins_, share_from_);
+    listed_.resize(0);
+  }
+  void begin_share(const LennardJones& potential, const Array<double>& x, bool with_sums) override {
+    share_.all = x.size() / values - share_from_;
+    share_.potential = potential;
+    share_.without_sums = with_sums ? 0 : 1;
+    const double* const from = x.data() + values * share_from_;
+    if (listed_.size() == 0) {
+      listed_.resize(values * share_.all);
+      std::copy_n(from, listed_.size(), listed_.data());
+    }
+    forces_.resize(values * (share_.own - share_.first));
+    sums_ = shared_.compute(share_, {share_bins_.data(), share_bins_.size()}, listed_.data(), from, forces_.data());
   }
   std::string meet() override { return messages_ == nullptr ? "there are no messages" : ""; }
   void begin_exchanged_forces(const LennardJones& potential, std::span<const double> tables, const Array<double>& x,
@@ -81,7 +101,12 @@ class LocalCoworker : public Coworker {
   std::vector<PairList> list_;
   ForcesElsewhere computing_;
   ExchangedForces exchanged_;
-  std::uint64_t exchanged_steps_ = 0;
+  std::uint64_t exchanged_steps_ = 0, shared_lists_ = 0;
+  ShareArguments share_;
+  std::size_t share_from_ = 0;
+  Array<std::uint32_t> share_bins_;
+  Array<double> listed_;
+  SharedForces shared_;
   Array<double> forces_;
   PairSums sums_;
 };

@@ -15,12 +15,13 @@
 #include "md/offload/exchanged_forces.h"
 #include "md/offload/lane_messages.h"
 #include "md/offload/offloaded.h"
+#include "md/offload/shared_forces.h"
 
 namespace md {
 namespace {
 
 constexpr std::uint32_t parts_max = 4096;
-constexpr std::size_t programs_max = 2;  // whose forces stay with a worker between two tasks of a step
+constexpr std::size_t programs_max = 8;  // whose forces or lists stay with a worker between two tasks
 
 template <class T>
 struct Input {
@@ -28,11 +29,13 @@ struct Input {
   std::size_t count;
 };
 
+std::string_view name_of(const ofp_input& one) { return {static_cast<const char*>(one.column), one.column_bytes}; }
+
 template <class T>
 Input<T> input(const ofp_context* context, const std::string& name) {
   for (std::uint64_t k = 0; k < context->input_count; ++k) {
     const ofp_input* one = context->inputs[k];
-    if (std::string_view(static_cast<const char*>(one->column), one->column_bytes) != name) continue;
+    if (name_of(*one) != name) continue;
     return {static_cast<const T*>(one->data), one->bytes / sizeof(T)};
   }
   throw std::runtime_error("there is no input " + name);
@@ -112,10 +115,11 @@ void forces(ofp_context* context) {
 }
 
 // Those of this program, the latest user first.
-ExchangedForces& exchanged_forces_of(std::uint64_t session) {
+template <class Forces>
+Forces& forces_of(std::uint64_t session) {
   struct Program {
     std::uint64_t session;
-    ExchangedForces forces;
+    Forces forces;
   };
   static std::list<Program> programs;
   auto found = programs.begin();
@@ -129,6 +133,27 @@ ExchangedForces& exchanged_forces_of(std::uint64_t session) {
   return programs.front().forces;
 }
 
+void share(ofp_context* context) {
+  const auto wanted = arguments<ShareArguments>(context);
+  if (wanted.first > wanted.own || wanted.own > wanted.all || wanted.all > INT32_MAX)
+    throw std::runtime_error("a share of more atoms than there are, or than lists can name");
+  if (wanted.threads < 1 || wanted.threads > parts_max || wanted.lists == 0)
+    throw std::runtime_error("a share for " + std::to_string(wanted.threads) + " threads, with lists number " +
+                             std::to_string(wanted.lists));
+  const auto bins = input<std::uint32_t>(context, "bins of share");
+  const auto listed = input<double>(context, "listed");
+  expect(listed, values * wanted.all);
+  Input<double> x = listed;
+  for (std::uint64_t k = 0; k < context->input_count; ++k) {
+    if (name_of(*context->inputs[k]) == "x") x = input<double>(context, "x");
+  }
+  expect(x, values * wanted.all);
+  double* f = output<double>(context, "f", values * (wanted.own - wanted.first));
+  const PairSums sums =
+      forces_of<SharedForces>(context->session).compute(wanted, {bins.data, bins.count}, listed.data, x.data, f);
+  std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
+}
+
 void exchanged_forces(ofp_context* context) {
   const auto wanted = arguments<ExchangeArguments>(context);
   const std::vector<PairList> blocks = blocks_of(context, wanted.forces);
@@ -138,7 +163,7 @@ void exchanged_forces(ofp_context* context) {
   const auto flat = input<std::uint32_t>(context, "halo");
   HaloSwaps halo = HaloSwaps::from_flat(flat.data, flat.count, wanted.forces.own, wanted.forces.all, messages);
   const auto tables = wanted.eam != 0 ? input<double>(context, "tables") : Input<double>{nullptr, 0};
-  const PairSums sums = exchanged_forces_of(context->session)
+  const PairSums sums = forces_of<ExchangedForces>(context->session)
                             .compute(wanted, blocks, halo, x.data, {tables.data, tables.count}, messages);
   std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
 }
@@ -146,7 +171,7 @@ void exchanged_forces(ofp_context* context) {
 void ordered_forces(ofp_context* context) {
   const auto places = input<Place>(context, "places");
   double* f = output<double>(context, "f", values * places.count);
-  exchanged_forces_of(context->session)
+  forces_of<ExchangedForces>(context->session)
       .put_in_order(arguments<OrderArguments>(context), {places.data, places.count}, f);
 }
 
@@ -172,6 +197,7 @@ std::int32_t call(ofp_context* context) {
 const ofp_function functions[] = {
     {"list", call<list>, "Neighbour lists of a snapshot of positions."},
     {"forces", call<forces>, "Lennard-Jones forces with given lists."},
+    {"share", call<share>, "Forces of a rank's last atoms, with lists of its own."},
     {"hold", call<hold>, "Keeps its inputs for the next call."},
     {"meet", call<meet>, "Sends every lane of the team a message, and receives theirs."},
     {"exchanged_forces", call<exchanged_forces>,

@@ -13,7 +13,7 @@
 
 namespace md {
 
-enum class Dies { taking, asked_whether_done, waiting_for_pull, beginning_list, ordering };
+enum class Dies { taking, asked_whether_done, waiting_for_pull, beginning_list, beginning_share, ordering };
 
 // Belongs to the test, because a lost coworker is destroyed.
 struct CoworkerLife {
@@ -86,6 +86,11 @@ class MortalCoworker : public Coworker {
   void use_list(std::span<const NeighbourBlock> list, const HaloSwaps* halo) override { living_->use_list(list, halo); }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     living_->begin_forces(potential, x, own);
+  }
+  void use_share(const Bins& bins, const ShareOfAtoms& share) override { living_->use_share(bins, share); }
+  void begin_share(const LennardJones& potential, const Array<double>& x, bool with_sums) override {
+    answer(Dies::beginning_share);
+    living_->begin_share(potential, x, with_sums);
   }
   bool forces_done() override { return living_->forces_done(); }
   const double* take_forces(PairSums& sums) override {

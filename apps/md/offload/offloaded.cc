@@ -78,8 +78,13 @@ void check_list(const PairList& list, std::uint64_t neighbours, std::uint64_t al
 PairSums ForcesElsewhere::compute(const ForceArguments& arguments, const PairList& part, const double* x,
                                   double* f) const {
   const Kernels& kernels = choose_kernels("auto");
-  if (arguments.mixed != 0) return kernels.lj_mixed_with_sums(arguments.potential, part, single_.data(), f);
-  return kernels.lj_with_sums(arguments.potential, part, x, f);
+  const bool sums = arguments.without_sums == 0;
+  if (arguments.mixed != 0) {
+    const LjMixed kernel = sums ? kernels.lj_mixed_with_sums : kernels.lj_mixed;
+    return kernel(arguments.potential, part, single_.data(), f);
+  }
+  const LjDouble kernel = sums ? kernels.lj_with_sums : kernels.lj;
+  return kernel(arguments.potential, part, x, f);
 }
 
 PairSums ForcesElsewhere::compute(const ForceArguments& arguments, std::span<const PairList> blocks, const double* x,

@@ -25,7 +25,7 @@ struct ListArguments {
 struct ForceArguments {
   std::uint64_t own = 0, all = 0;
   LennardJones potential;
-  std::uint32_t blocks = 1, threads = 1, mixed = 0, zero = 0;
+  std::uint32_t blocks = 1, threads = 1, mixed = 0, without_sums = 0;
 };
 
 // The number of parts in which a list for `blocks` blocks is made by that many threads: the smallest that both divide

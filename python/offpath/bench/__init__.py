@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from .programs import check_installed, empty_report
-from .report import Report
+from .report import UNKNOWN, Report
 
 __all__ = ["app"]
 
@@ -31,6 +31,7 @@ TCP_PARTS = (
     "cores",  # simulated: a core for each process
 )
 TASK_PARTS = ("calls", "bytes")
+RUN_PARTS = ("handover",)
 # As in the modules, which are imported only when they are needed.
 MOVE_PARTS = ("posts", "bandwidth", "placement", "flight", "memory", "cores", "buffers")
 POOL_PARTS = ("objects", "queries", "cores", "histogram")
@@ -111,6 +112,9 @@ def finish(report: Report, json_path: Path | None, check: bool) -> None:
     if agent_process.are_weak():
         report.be_of_weak_agents()
     if json_path is not None:
+        if UNKNOWN in (report.commit, report.machine):  # measured by Python alone
+            about = empty_report(report.bench)
+            report.commit, report.machine = about.commit, about.machine
         report.date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         report.command = command_of(sys.argv[1:])
         report.write(json_path)
@@ -209,6 +213,20 @@ def lammps_command(json_path: JsonOption = None, check: CheckOption = False, qui
     from . import lammps_fixes
 
     finish(lammps_fixes.run(quick, make_console()), json_path, check)
+
+
+@app.command("run")
+def run_command(
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+    part: Annotated[list[str] | None, part_option(RUN_PARTS)] = None,
+) -> None:
+    """Hand-overs of a live simulation, as offpath run measures them, with a core to spare and on one core."""
+    from . import live_run
+
+    chosen(part, RUN_PARTS)
+    finish(live_run.run(quick, make_console()), json_path, check)
 
 
 @app.command("exchange")

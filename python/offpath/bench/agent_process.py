@@ -38,6 +38,11 @@ def are_weak() -> bool:
     return bool(_quota)
 
 
+def quota_words() -> list[str]:
+    """Words before the command of a process that does an agent's work: none where agents have a whole core."""
+    return list(_quota)
+
+
 class AgentUnavailableError(RuntimeError):
     """The agent did not start; the message holds the end of its log."""
 

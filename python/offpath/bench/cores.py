@@ -30,7 +30,7 @@ PAIRS, QUICK_PAIRS = 21, 3
 
 @dataclass(frozen=True)
 class Work:
-    """What programs do, and the rows that show it: one for each size and number of programs."""
+    """Measures programs, and makes the rows that show it: one for each size and number of programs."""
 
     claim: str
     unit: str
@@ -103,8 +103,8 @@ def agent_of(loops: int) -> Iterator[AgentProcess]:
 
 
 def rate_together(commands: list[list[str]]) -> float:
-    """What programs do in a second, from the first one's begin to the last one's end. They begin when all are ready:
-    the sum of each one's own rate would count what they do one after the other. Raises ProgramError."""
+    """How much programs do in a second, from the first one's begin to the last one's end. They begin when all are
+    ready: the sum of each one's own rate would count what they do one after the other. Raises ProgramError."""
     with ExitStack() as running:
         started = []
         for command in commands:

@@ -11,13 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from .programs import empty_report
-from .report import UNKNOWN, Report, ReportError
+from .report import Report, ReportError
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,8 @@ def part_of(bench: str, part: str, minutes: float, *others: str) -> Part:
 
 
 SIZES = ("--sizes-max", "256M")
-KEEP_SERIES = ("md",)  # groups whose figures are a paper's, as measured, so their series are kept with the claims
+# Groups with figures of a paper as measured: their series are kept with the claims, to draw the figures again.
+KEEP_SERIES = ("md", "sift", "exchange")
 # The claims that most readers look for come first.
 PARTS = (
     part_of("move", "posts", 1.0, *SIZES),
@@ -53,13 +53,14 @@ PARTS = (
     part_of("move", "placement", 2.0, *SIZES),
     part_of("move", "flight", 0.5, *SIZES),
     part_of("move", "memory", 0.3, *SIZES),
+    part_of("run", "handover", 3.0),
     part_of("move", "cores", 4.0),
     part_of("pool", "queries", 1.3),
     part_of("pool", "objects", 1.0),
     part_of("pool", "cores", 3.0),
     part_of("pool", "histogram", 6.0),
     part_of("sift", "split", 1.0),
-    part_of("sift", "injection", 1.5),
+    part_of("sift", "injection", 4.0),
     part_of("sift", "tracks", 0.5),
     part_of("exchange", "samples", 0.5),
     part_of("exchange", "peers", 0.5),
@@ -88,20 +89,22 @@ PARTS = (
     part_of("growth", "programs", 1.0),
     weak("move", "posts", 1.5, "--sizes-max", "16M"),
     weak("move", "bandwidth", 2.0, "--sizes-max", "16M"),
-    weak("sift", "injection", 3.0),
+    weak("pool", "queries", 5.0),
+    weak("sift", "injection", 6.0),
+    weak("exchange", "samples", 1.0),
     weak("task", "calls", 1.0),
     weak("tcp", "echo", 0.6),
     weak("tcp", "stream", 0.6),
     weak("growth", "frames", 1.0),
     Part("link.local", 1.0, ("link", "--link", "local")),
     Part("link.tcp", 1.0, ("link", "--link", "tcp")),
-    part_of("exchange", "ranks", 1.0),
-    part_of("exchange", "sizes", 2.0),
+    part_of("exchange", "ranks", 1.5),
+    part_of("exchange", "sizes", 3.0),
     part_of("exchange", "agents", 6.0),
     part_of("exchange", "group", 3.0),
     part_of("exchange", "impact", 6.0),
     part_of("sift", "impulse", 5.0),
-    part_of("sift", "agents", 5.0),
+    part_of("sift", "agents", 6.0),
     Part("arrow-steps.steps", 4.0, ("arrow-steps",)),
     part_of("md", "rates", 6.0),
     part_of("md", "mdbench", 15.0),
@@ -135,16 +138,13 @@ def run_part(part: Part, kept: Path, out: Path, quick: bool) -> Report:
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as folder:
         path = Path(folder) / "report.json"
         words = [*part.words, *(["--quick"] if quick else [])]
-        drawn = [] if part.group in ("adios2", "lammps") else ["--out", str(out / part.group)]
+        drawn = [] if part.group in ("adios2", "lammps", "run") else ["--out", str(out / part.group)]
         command = [sys.executable, "-m", "offpath", "bench", *words, *drawn, "--json", str(path)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode != 0 or not path.exists():
             said = done.stdout.strip().splitlines()[-5:] or ["no reason given"]
             raise ReportError(f"{part.name} ended with status {done.returncode}: {' / '.join(said)}")
         report = Report.parse(path.read_text(encoding="utf-8"))
-    if report.commit == UNKNOWN:  # measured by Python alone
-        about = empty_report(report.bench)
-        report = replace(report, commit=about.commit, machine=about.machine)
     report.command = " ".join(["offpath", "bench", *words])
     kept.parent.mkdir(parents=True, exist_ok=True)
     partial = kept.with_suffix(".partial")

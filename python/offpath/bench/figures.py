@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -281,7 +282,7 @@ def draw_splits(report: Report, out: Path) -> Path | None:
 
 
 def draw_agents(report: Report, out: Path) -> Path | None:
-    """The same through agents that are processes, published over links."""
+    """The same through agents that are processes, published over each link."""
     labels = {"stored": "until all is stored", "flush": "and in its track"}
     return draw_by_ways(report, out, "sift_fig7_agents", labels, "through real agents on one machine", "fig7_agents")
 
@@ -289,14 +290,28 @@ def draw_agents(report: Report, out: Path) -> Path | None:
 def draw_by_ways(
     report: Report, out: Path, series: str, labels: dict[str, str], through: str, name: str
 ) -> Path | None:
-    lines = lines_of(report, series)
-    if not lines:
+    """A panel for each link, which the names of its series begin with: ``tcp: 4 splits, 4 stages/stored``."""
+    of_links: dict[str, list[Series]] = defaultdict(list)
+    for line in lines_of(report, series):
+        of_links[line.name.rpartition(": ")[0]].append(line)
+    if not of_links:
         return None
-    names = list(dict.fromkeys(line.name.partition("/")[0] for line in lines))
+    figure, axes = new_figure(1, len(of_links), 7, 4.6)
+    for panel, (link, lines) in zip(axes[0], of_links.items(), strict=True):
+        stack_ways(panel, lines, labels)
+        over = f", over {link}" if link else ""
+        panel.set_title(f"{lines[0].x[0] / 1e6:.3g} M particles {through}{over}")
+    highest = max(panel.get_ylim()[1] for panel in axes[0])
+    for panel in axes[0]:
+        panel.set_ylim(0, highest)
+    return save(figure, out, name)
+
+
+def stack_ways(panel: Axes, lines: list[Series], labels: dict[str, str]) -> None:
+    """A bar for each way, of its parts; the lowest is marked."""
+    names = list(dict.fromkeys(line.name.rpartition(": ")[2].partition("/")[0] for line in lines))
     parts = {part: [line.y[0] for line in lines if line.name.endswith("/" + part)] for part in labels}
     totals = [sum(values) for values in zip(*parts.values(), strict=True)]
-    figure, axes = new_figure(1, 1, 7, 4.6)
-    panel = axes[0][0]
     bottom = [0.0] * len(names)
     for (part, values), colour in zip(parts.items(), ("#4477aa", "#ee6677"), strict=True):
         panel.bar(names, values, bottom=bottom, color=colour, width=0.5, label=labels[part])
@@ -306,9 +321,8 @@ def draw_by_ways(
         panel.annotate(
             f"{total:.3g} s{best}", (place, total), ha="center", va="bottom", weight="bold" if best else None
         )
-    panel.set(ylabel="seconds", ylim=(0, 1.25 * max(totals)), title=f"{lines[0].x[0] / 1e6:.3g} M particles {through}")
+    panel.set(ylabel="seconds", ylim=(0, 1.25 * max(totals)))
     panel.legend(fontsize="small")
-    return save(figure, out, name)
 
 
 def draw_first_stage(report: Report, out: Path) -> Path | None:

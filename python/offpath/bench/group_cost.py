@@ -102,21 +102,25 @@ def busy_cores(percent: int) -> Iterator[None]:
 
 def idle_cost(group: AgentGroup, seconds: float) -> dict[str, Any]:
     """Over ``seconds`` without requests to the agents."""
-    before, began = counted(group), time.monotonic()
+    before, began, slept_before = counted(group), time.monotonic(), sleeps_of(group.pids)
     cpu_before, cpu_began = sum(map(cpu_seconds, group.pids)), time.monotonic()
     time.sleep(seconds)
     cpu_s, cpu_passed = sum(map(cpu_seconds, group.pids)) - cpu_before, time.monotonic() - cpu_began
+    slept = sleeps_of(group.pids)
     after, passed = counted(group), time.monotonic() - began
     count = len(group.pids)
+    rates = {key: (after[key] - before[key]) / passed / count for key in after}
+    rates["wakes"] = sum(times - slept_before.get(task, 0) for task, times in slept.items()) / passed / count
     return {
         "agents": count,
         "cpu_percent": 100 * cpu_s / cpu_passed,  # of one core, all agents together
         "channels_max": max(len(status["channels"]) for status in statuses(group)),  # that others have to it
         "threads_max": max(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in group.pids),
         "private_mib_max": max(map(private_bytes_of, group.pids)) / (1 << 20),
-        "suspicions": after["group.suspicions"],  # since the agents were started
-        "deaths": after["group.deaths"],
-        "per_agent_and_second": {key: (after[key] - before[key]) / passed / count for key in after},
+        "suspicions": after["group.suspicions"] - before["group.suspicions"],
+        "suspicions_at_start": before["group.suspicions"],
+        "deaths": after["group.deaths"] - before["group.deaths"],
+        "per_agent_and_second": rates,
     }
 
 
@@ -126,7 +130,7 @@ def statuses(group: AgentGroup) -> list[dict[str, Any]]:
 
 def counted(group: AgentGroup) -> dict[str, int]:
     """Sums over all agents."""
-    sums = {"wakes": sum(map(wakes_of, group.pids))}
+    sums: dict[str, int] = {}
     for status in statuses(group):
         for part in ("group", "loop"):
             for key, value in status[part].items():
@@ -141,19 +145,23 @@ def private_bytes_of(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
-def wakes_of(pid: int) -> int:
-    """How often a thread of the process went to sleep by itself, and so was woken again."""
-    wakes = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends
-            text = (task / "status").read_text()
-            wakes += int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
-    return wakes
+def sleeps_of(pids: Sequence[int]) -> dict[str, int]:
+    """How often each thread went to sleep by itself, and so was woken again."""
+    sleeps = {}
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends
+                text = (task / "status").read_text()
+                sleeps[task.name] = int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return sleeps
 
 
 def add_idle(report: Report, link: str, cost: dict[str, Any], seconds: float) -> None:
     of = f"({cost['agents']} agents, {link})"
-    detail = f"over {seconds:g} s on {len(os.sched_getaffinity(0))} cores; suspected {cost['suspicions']} times"
+    detail = (
+        f"over {seconds:g} s on {len(os.sched_getaffinity(0))} cores; suspected {cost['suspicions']} times, "
+        f"{cost['suspicions_at_start']} times while all started"
+    )
     for what, value, unit, most, limit in (
         ("cpu", cost["cpu_percent"], "% of a core", CPU_MAX[link], f"{CPU_MAX[link]} %"),
         ("threads", cost["threads_max"], "threads", THREADS_MAX, f"{THREADS_MAX} threads"),

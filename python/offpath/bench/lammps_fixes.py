@@ -105,10 +105,9 @@ def compared(name: str, ours: list[float], peer: str, theirs: list[float], targe
         claim.why = f"the turns differ by more than {peer} costs"
         return claim
     claim.ratio, claim.interval = value / peer_value, ratio_interval(median_interval(ours), of_peer)
-    limit = float("inf") if target is None else float(target.removeprefix("<= ").removesuffix("x"))
-    claim.holds = claim.interval[1] <= limit
-    if not claim.holds and claim.interval[0] <= limit:
-        claim.why = "the interval lies on both sides of the target"
+    claim.holds = True
+    if target is not None:
+        claim.judge_by_interval()
     return claim
 
 

@@ -88,6 +88,25 @@ def _connect(one: int, device: str, other: int, other_device: str) -> None:
     _run(_enter(other, "ip", "link", "set", other_device, "up"))
 
 
+def _connect_agents_device(namespace: int, far: int) -> None:
+    """The agent's device is ``near``. The kernel at ``far`` has its addresses."""
+    _connect(namespace, "near", far, "far")
+    _keep_for_agent(namespace, "near")
+    _run(_enter(far, "ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
+    with contextlib.suppress(subprocess.CalledProcessError):  # of a kernel without IPv6
+        _run(_enter(far, "ip", "addr", "add", f"{KERNEL_ADDRESS_6}/64", "dev", "far", "nodad"))
+
+
+def _keep_for_agent(namespace: int, device: str) -> None:
+    _set(namespace, f"net/ipv6/conf/{device}/disable_ipv6", "1")  # IPv6 there is the agent's alone
+
+
+def _move(one: int, device: str, other: int) -> None:
+    _run(_enter(one, "ip", "link", "set", device, "netns", str(other)))
+    _keep_for_agent(other, device)
+    _run(_enter(other, "ip", "link", "set", device, "up"))
+
+
 def _namespaces(stack: contextlib.ExitStack, count: int) -> list[int]:
     """A process in each."""
     holders = []
@@ -116,11 +135,7 @@ def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator
     """``with_peer``: also the second pair of devices. ``with_second``: ``second``, a device for another agent."""
     with contextlib.ExitStack() as stack:
         pair = NetworkPair(*_namespaces(stack, 2))
-        _connect(pair.near, "near", pair.far, "far")
-        _set(pair.near, "net/ipv6/conf/near/disable_ipv6", "1")  # IPv6 there is the agent's alone
-        _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
-        with contextlib.suppress(subprocess.CalledProcessError):  # of a kernel without IPv6
-            _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS_6}/64", "dev", "far", "nodad"))
+        _connect_agents_device(pair.near, pair.far)
         if with_peer:
             _connect(pair.near, "near-peer", pair.far, "far-peer")
             _run(pair.near_command("ip", "addr", "add", f"{PEER_SERVER_ADDRESS}/24", "dev", "near-peer"))
@@ -129,6 +144,28 @@ def network_pair(with_peer: bool = False, with_second: bool = False) -> Iterator
             _connect(pair.near, "second", pair.far, "far-second")
             _run(pair.far_command("ip", "addr", "add", f"{SECOND_KERNEL_ADDRESS}/24", "dev", "far-second"))
         yield pair
+
+
+@contextlib.contextmanager
+def network_pair_with_card() -> Iterator[CardPair]:
+    """The same, and a link without delay from ``near`` to ``card``, where the agent's device may go."""
+    with contextlib.ExitStack() as stack:
+        near, far, card = _namespaces(stack, 3)
+        _connect_agents_device(near, far)
+        _connect(near, "host", card, "card")
+        for namespace, device, address in ((near, "host", LINK_HOST_ADDRESS), (card, "card", LINK_CARD_ADDRESS)):
+            _run(_enter(namespace, "ip", "addr", "add", f"{address}/24", "dev", device))
+        yield CardPair(near, far, card)
+
+
+@contextlib.contextmanager
+def device_at_card(pair: CardPair) -> Iterator[None]:
+    """The agent's device is in ``card`` instead of ``near``."""
+    _move(pair.near, "near", pair.card)
+    try:
+        yield
+    finally:
+        _move(pair.card, "near", pair.near)
 
 
 @contextlib.contextmanager
@@ -159,9 +196,7 @@ def card_beyond(path_program: str, *impairments: str) -> Iterator[CardPair]:
     with contextlib.ExitStack() as stack:
         near, far, card, path = _namespaces(stack, 4)
         pair = CardPair(near, far, card)
-        _connect(card, "near", far, "far")
-        _set(card, "net/ipv6/conf/near/disable_ipv6", "1")  # IPv6 there is the agent's alone
-        _run(pair.far_command("ip", "addr", "add", f"{KERNEL_ADDRESS}/24", "dev", "far"))
+        _connect_agents_device(card, far)
         for namespace, device, address in ((near, "host", LINK_HOST_ADDRESS), (card, "card", LINK_CARD_ADDRESS)):
             _connect(namespace, device, path, f"{device}-path")
             _run(_enter(namespace, "ip", "link", "set", device, "gso_max_segs", "1"))

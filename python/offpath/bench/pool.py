@@ -24,7 +24,7 @@ from rich.console import Console
 
 from ..errors import NotFound
 from . import cores, figures, pool_peer
-from .agent_process import AgentProcess, AgentUnavailableError
+from .agent_process import AgentProcess, AgentUnavailableError, quota_words
 from .intervals import median_interval
 from .pool_histogram import measure_histogram
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
@@ -99,7 +99,8 @@ def answering(folder: Path, threads: int, engines: list[str]) -> Iterator[dict[s
     sides: dict[str, Answering] = {}
     try:
         for way in ("loops", "acero"):
-            sides[way] = Answering([program, str(folder), "--threads", str(threads), "--way", way])
+            command = [*quota_words(), program, str(folder), "--threads", str(threads), "--way", way]
+            sides[way] = Answering(command)
         for engine in engines:
             sides[engine] = Answering([sys.executable, "-m", pool_peer.__name__, engine, str(threads), str(folder)])
         yield sides

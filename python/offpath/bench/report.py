@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 CLAIM_KEYS = ("claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds")
 PAIRS_MIN = 21  # of Offpath and peer by turns, for a published ratio: pairs_min of bench/measure.h
 OF_A_RATIO = re.compile(r"[<>]= [\d.]+x?")  # a target without a unit
+ON_BOTH_SIDES = "the interval lies on both sides of the target"
+UNKNOWN = "unknown"  # a commit or machine
+UNTRACED = "its commit or machine is not known"
+WITHOUT_TOTAL = "processor time of the host without the total, the agent's included"
 
 
 class ReportError(ValueError):
@@ -36,7 +40,8 @@ class Claim:
     ``interval`` is the 95 % interval of ``ratio`` over ``pairs`` interleaved pairs; ``why`` is the reason why a claim
     could not be measured or does not hold. ``detail`` has values that differ from run to run, so that names stay the
     same. ``peer_waits`` is the way of waiting of a peer whose cost is mostly waiting: "asleep" or "spinning".
-    ``simulated``: in virtual time, with costs that the same run measured.
+    ``simulated``: in virtual time, with costs that the same run measured. ``by_interval``: the whole interval has to
+    meet the target, not only the median.
     """
 
     claim: str
@@ -54,6 +59,7 @@ class Claim:
     detail: str | None = None
     peer_waits: str | None = None
     simulated: bool | None = None
+    by_interval: bool | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a claim that holds though nothing was measured."""
@@ -73,6 +79,18 @@ class Claim:
     def undecided(self) -> bool:
         """Whether it was measured, but its ratio decides nothing, for the reason in ``why``."""
         return self.measured and not self.holds and self.of_a_ratio and self.why is not None
+
+    def interval_meets(self) -> bool | None:
+        """Whether the whole interval of the ratio meets the target; None if the target lies inside of it."""
+        assert self.target is not None and self.interval is not None
+        limit = float(self.target[3:].removesuffix("x"))
+        met = [end >= limit if self.target.startswith(">") else end <= limit for end in self.interval]
+        return met[0] if met[0] == met[1] else None
+
+    def judge_by_interval(self) -> None:
+        """Holds if the whole interval meets the target. Is not decided if the target lies inside of it."""
+        met = self.interval_meets()
+        self.by_interval, self.holds, self.why = True, met is True, ON_BOTH_SIDES if met is None else None
 
     def hold_to_rules(self) -> None:
         """A claim about a ratio to a peer holds only over 21 pairs or more, with its interval."""
@@ -104,9 +122,6 @@ class Series:
         """To six digits."""
         x, y = ([float(f"{value:.6g}") for value in values] for values in (self.x, self.y))
         return replace(self, x=x, y=y)
-
-
-UNKNOWN = "unknown"  # a commit or machine
 
 
 @dataclass
@@ -172,7 +187,7 @@ class Report:
 
     def broken_rules(self, quick: bool = False) -> list[str]:
         """Violations of the rules of docs/results/benchmarks.md; with ``quick`` the number of pairs is free."""
-        broken = []
+        broken = [UNTRACED] if not {self.commit, self.machine}.isdisjoint({UNKNOWN, ""}) else []
         for claim in self.claims:
             if (claim.target is None) != bool(claim.shown):
                 broken.append(f"{claim.claim}: {'no target' if claim.target is None else 'a target'}, "
@@ -188,7 +203,21 @@ class Report:
                     broken.append(f"{claim.claim}: holds over {claim.pairs} pairs of {PAIRS_MIN}")
             if claim.peer_waits == "asleep" and claim.ratio is not None and not self.has_spinning_peer(claim):
                 broken.append(f"{claim.claim}: its peer sleeps while it waits, and none that spins is beside it")
+            if claim.by_interval and claim.interval is not None and claim.of_a_ratio:
+                met = claim.interval_meets()
+                if claim.holds and not met:
+                    broken.append(f"{claim.claim}: holds, though not its whole interval meets the target")
+                elif met is None and not claim.undecided:
+                    broken.append(f"{claim.claim}: {ON_BOTH_SIDES}, which decides nothing, and it is a miss")
+            if claim.measured and not self.has_total_beside(claim):
+                broken.append(f"{claim.claim}: {WITHOUT_TOTAL}")
         return broken
+
+    def has_total_beside(self, claim: Claim) -> bool:
+        """Whether processor time of the host is shown with that of host and agent: tcp.stream_host_cpu_vs_kernel with
+        tcp.stream_total_cpu."""
+        of, found, _ = claim.claim.partition(" ")[0].partition("host_cpu")
+        return not found or any(each.claim.startswith(f"{of}total_cpu") and each.measured for each in self.claims)
 
     def has_spinning_peer(self, claim: Claim) -> bool:
         """Whether the same figure is also compared with a peer that spins."""

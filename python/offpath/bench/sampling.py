@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from . import figures, sampling_peers
-from .agent_process import write_key
+from .agent_process import quota_words, write_key
 from .process_cost import on_core
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Report
@@ -71,15 +71,15 @@ def run(out: Path, quick: bool, console: Console, parts: Sequence[str] = PARTS,
     agent_core, host_core = core, other_core
     common = ["--host-core", str(host_core), "--agent-core", str(agent_core), *(["--quick"] if quick else [])]
 
-    def programs(part: str, *others: str) -> None:
-        report.absorb(run_program("bench_exchange_sample", [*common, *others, "--part", part]))
+    def programs(part: str, *others: str, launcher: Sequence[str] = ()) -> None:
+        report.absorb(run_program("bench_exchange_sample", [*common, *others, "--part", part], launcher=launcher))
 
     with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
         folder = Path(directory)
         with running_sampler(folder, host_core) as sampler:
             if "samples" in parts:
                 with console.status("samples over UDP"):
-                    programs("udp", *sampler)
+                    programs("udp", *sampler, launcher=quota_words())  # the asking side is an agent's
             if "peers" in parts:
                 with console.status("beside node_exporter and ldmsd"):
                     sampling_peers.measure(report, [*common, *sampler], host_core, agent_core, quick, peer_program)

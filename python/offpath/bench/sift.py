@@ -15,7 +15,7 @@ from rich.console import Console
 from ..errors import Error
 from . import figures, sift_agents, sift_inject, sift_tracks
 from .agent_process import AgentUnavailableError
-from .programs import ProgramError, default_cores, run_program
+from .programs import ProgramError, default_cores, empty_report, run_program
 from .report import Report
 
 # The rows that a part leaves out when it cannot run: name, unit, target.
@@ -36,7 +36,7 @@ def run(out: Path, particles: int, quick: bool, console: Console, chosen: Sequen
     host_core, agent_core = default_cores()
     arguments = ["--host-core", str(host_core), *(["--quick"] if quick else [])]
     peers = Path(__file__).with_name("sift_peers.py")
-    report = Report("sift")
+    report = empty_report("sift")
 
     def programs(name: str, *others: str) -> None:
         report.absorb(run_program(name, [*arguments, *others]))

@@ -43,7 +43,7 @@ SIDES = ("asleep", "spinning", "offloaded")  # in the order that bench_tcp expec
 
 
 def redis_figures(pair: NetworkPair, agent: AgentProcess, offloads: list[str], quick: bool) -> str:
-    """What redis-benchmark measures on the agent's core, as bench_tcp takes it."""
+    """The figures of redis-benchmark on the agent's core, as bench_tcp takes them."""
     core = default_cores()[1]
     turns, requests = (3, 500) if quick else (11, 20_000)
     said = []

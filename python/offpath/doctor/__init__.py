@@ -228,6 +228,11 @@ def read_text(path: str) -> str:
         return "unknown"
 
 
+def kernel_version() -> tuple[int, ...]:
+    """(6, 1) of "6.1.0-18-amd64"."""
+    return tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
+
+
 def add_memory(diagnosis: Diagnosis) -> None:
     diagnosis.add("page size", f"{os.sysconf('SC_PAGE_SIZE')} bytes")
     huge = read_text("/proc/sys/vm/nr_hugepages")
@@ -236,7 +241,10 @@ def add_memory(diagnosis: Diagnosis) -> None:
     # The chosen value stands in brackets.
     thp = read_text("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     chosen = thp.partition("[")[2].partition("]")[0] or thp
-    diagnosis.add("transparent huge pages for shared memory", chosen, chosen in ("advise", "always", "within_size"),
+    # The agent requests them for frames that a job prepares (MADV_COLLAPSE).
+    on_request = kernel_version() >= (6, 1) and chosen not in ("deny", "unknown")
+    diagnosis.add("transparent huge pages for shared memory", f"{chosen}, and on request" if on_request else chosen,
+                  on_request or chosen in ("advise", "always", "within_size"),
                   "optional, for faster queries: "
                   "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")  # fmt: skip
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -251,9 +259,10 @@ def add_machine(diagnosis: Diagnosis) -> None:
                   "direct reads need CAP_SYS_PTRACE now: sysctl kernel.yama.ptrace_scope=1, or give it")  # fmt: skip
     diagnosis.add("user", os.getuid())
     diagnosis.add("kernel", f"{platform.system()} {platform.release()} {platform.machine()}")
-    version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdigit())
     pidfd = (
-        "there" if version >= (6, 5) else "not there (it came with Linux 6.5): pidfd_open and the start time instead"
+        "there"
+        if kernel_version() >= (6, 5)
+        else "not there (it came with Linux 6.5): pidfd_open and the start time instead"
     )
     diagnosis.add("SO_PEERPIDFD", pidfd)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -10,7 +10,8 @@ constexpr ConfigKey keys_of_actuators[] = {
     {"actuator.name", ConfigType::text, "", "The name by which functions set it; unique. Required."},
     {"actuator.kind", ConfigType::text, "",
      "power (a powercap zone, in microwatts), cpufreq (the highest frequency of a policy, in kHz), cpu (a cgroup's "
-     "cpu.max, in thousandths of a core) or io (one limit of a cgroup's io.max). Required."},
+     "cpu.max or cpu.cfs_quota_us, in thousandths of a core) or io (one limit of its io.max or blkio.throttle). "
+     "Required."},
     {"actuator.where", ConfigType::text, "",
      "Its directory: a zone such as intel-rapl:0, a policy such as policy0, or a cgroup below actuators.cgroups. "
      "{index} "

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "agent/config/core_list.h"
@@ -61,14 +60,14 @@ Result<std::vector<uid_t>> parse_users(const Config& config) {
   return uids;
 }
 
-// The launcher's local rank: set for each process by Open MPI, by Slurm, and by MPICH and Intel MPI.
+// The launcher's local rank: set for each process by Open MPI, by Slurm, and by MPICH and Intel MPI. PMIx itself sets
+// the rank among the processes of all machines, which no two processes of this machine have in common either.
 std::int64_t index_of(const Config& config) {
   if (config.integer("group.index") >= 0) return config.integer("group.index");
-  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID", "PMIX_RANK"}) {
     const char* text = std::getenv(variable);
-    std::int64_t index = 0;
-    if (text != nullptr && std::from_chars(text, text + std::strlen(text), index).ec == std::errc() && index >= 0)
-      return index;
+    if (text == nullptr) continue;
+    if (const auto index = number_of<std::uint32_t>(text)) return *index;
   }
   return 0;
 }

@@ -48,8 +48,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "Slows this agent down to the speed of a device, for experiments: none, or bluefield2 (its link's bandwidth and "
      "latency, and a cgroup limit for the processor)."},
     {"loop.spin", ConfigType::duration, "1ms",
-     "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. If it "
-     "has worked for fewer than 16 rounds since it last slept, it polls for 100 us at most.",
+     "How long the loop polls after its last work before it sleeps; 100 us at most after fewer than 16 rounds of "
+     "work. Once it has polled in vain eight times in a row, it sleeps at once until that would have paid again.",
      0, 60 * second_ns},
     {"loop.look_out", ConfigType::integer, "5",
      "Percent of a core that the loop may spend, for all programs together, on being awake when a program that posts "
@@ -97,7 +97,9 @@ constexpr ConfigKey keys_of_agent[] = {
      "Memory of released frames that is kept for later frames, in addition to memory.bytes_max.", 0, tebibyte},
     {"memory.prepared_max", ConfigType::bytes, "16MiB",
      "The largest buffer that a job prepares for a stream's next frame before it is requested. 0: none.", 0, tebibyte},
-    {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
+    {"memory.huge_pages", ConfigType::boolean, "true",
+     "Use huge pages for buffers of 2 MiB and more: requested where a job prepares a buffer (memory.prepared_max), "
+     "asked for elsewhere ([operate/agent.md](../operate/agent.md#memory))."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
      "Connections to one listener whose handshake is not complete; each has 5 s for it. One user or network address "
@@ -177,7 +179,8 @@ constexpr ConfigKey keys_of_agent[] = {
      "first. A wildcard address is announced with the machine's name."},
     {"group.index", ConfigType::integer, "-1",
      "The number of this agent among those of its machine. {index} stands for it in agent.name, agent.rack, "
-     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else 0.",
+     "agent.listen and agent.http. -1: the local rank if MPI or Slurm give one, else the rank if PMIx gives one, "
+     "else 0.",
      -1, 65535},
     {"group.dead_after", ConfigType::duration, "5s",
      "The longest time after a member's last sign of life until the others consider it dead; requests to it then fail. "
@@ -198,7 +201,8 @@ constexpr ConfigKey keys_of_agent[] = {
     {"actuators.sysfs", ConfigType::text, "/sys",
      "Directory of the files of power and cpufreq actuators ([[actuator]])."},
     {"actuators.cgroups", ConfigType::text, "/sys/fs/cgroup",
-     "Directory of the cgroups of cpu and io actuators; with cgroup version 1, the directory of one controller."},
+     "Directory of the cgroups of cpu and io actuators. With cgroups of version 1 actuator.where begins with the "
+     "directory of the controller: cpu/jobs, blkio/jobs."},
     {"actuators.former", ConfigType::text, "",
      "Directory for the limits before actuators set them. If offpath-keeper, which restores them, is killed, the "
      "agent's next start does it. Agents that share the directory never set the same limit. Empty: "

@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -363,6 +366,61 @@ TEST(PluginSettingsTest, WhatIsWrongIsNamedWithItsPlace) {
                             "memory = '1MiB'", "workers = 0"})
     EXPECT_TRUE(error_of(std::string("[[plugin]]\nname = 'a'\npath = '/a'\n") + wrong).starts_with("agent.toml:4: "))
         << wrong;
+}
+
+// Variables that launchers set, during a test that may itself be a launcher's process.
+class LaunchedAgent : public testing::Test {
+ protected:
+  static constexpr const char* local[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"};
+
+  void SetUp() override {
+    for (const char* variable : {local[0], local[1], local[2], "PMIX_RANK"}) {
+      const char* text = std::getenv(variable);
+      former_.emplace_back(variable, text == nullptr ? std::optional<std::string>() : std::string(text));
+      unsetenv(variable);
+    }
+  }
+  void TearDown() override {
+    for (const auto& [variable, text] : former_) text ? setenv(variable, text->c_str(), 1) : unsetenv(variable);
+  }
+  static std::string name(const std::string& more = "") {
+    const auto settings = settings_of("agent.name = 'dpu{index}'\nagent.listen = ['unix:/tmp/{index}.sock']\n" + more);
+    EXPECT_TRUE(settings) << settings.error().message;
+    EXPECT_EQ("unix:/tmp/" + settings->name.substr(3) + ".sock", settings->listen[0].text());
+    return settings->name;
+  }
+
+ private:
+  std::vector<std::pair<const char*, std::optional<std::string>>> former_;
+};
+
+TEST_F(LaunchedAgent, TheIndexIsTheLocalRankOfAnyLauncher) {
+  EXPECT_EQ(name(), "dpu0");
+  for (const char* variable : local) {
+    setenv(variable, "3", 1);
+    EXPECT_EQ(name(), "dpu3") << variable;
+    setenv("PMIX_RANK", "17", 1);
+    EXPECT_EQ(name(), "dpu3") << variable << " beside the rank among all";
+    EXPECT_EQ(name("group.index = 5"), "dpu5") << variable;
+    unsetenv(variable);
+    unsetenv("PMIX_RANK");
+  }
+}
+
+TEST_F(LaunchedAgent, TheIndexIsTheRankWhereOnlyPmixGivesOne) {
+  setenv("PMIX_RANK", "17", 1);
+  EXPECT_EQ(name(), "dpu17");
+  EXPECT_EQ(name("group.index = 5"), "dpu5");
+}
+
+TEST_F(LaunchedAgent, WhatIsNoNumberIsNoIndex) {
+  for (const char* text : {"", "-1", "3rd", "99999999999"}) {
+    for (const char* variable : local) setenv(variable, text, 1);
+    setenv("PMIX_RANK", text, 1);
+    EXPECT_EQ(name(), "dpu0") << text;
+    setenv("PMIX_RANK", "2", 1);
+    EXPECT_EQ(name(), "dpu2") << text;
+  }
 }
 
 std::string exposure(std::string_view toml) {

@@ -29,7 +29,7 @@ using channel::SocketArea;
 using channel::SocketOptions;
 
 constexpr std::uint32_t connections = 48;
-constexpr std::uint16_t port = 7000;
+constexpr std::uint16_t served_port = 7000;
 const SocketOptions options{.flows = 256, .send_bytes = 16'384, .receive_bytes = 16'384};
 
 // Delivers frames to the queues of the addressed core, from any thread.
@@ -356,7 +356,7 @@ void expect_refusals(Program& client) {
   std::array<std::uint32_t, 2> of_cores{};
   for (int i = 0; i < 8; ++i) {
     const auto flow =
-        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
+        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), served_port}); }).value();
     ++of_cores[client.area->core_of(flow)];
     std::array<std::byte, 1> byte;
     const auto got = client.patiently([&] { return client.area->receive(flow, byte); });
@@ -371,7 +371,7 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   Wire to_client(2), to_server(2);
   Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
   Program client(client_agent, 1), server(server_agent, 1);
-  const auto listener = server.area->listen(port, connections).value();
+  const auto listener = server.area->listen(served_port, connections).value();
   while (!server.area->look(listener)->connected) ASSERT_TRUE(server.wait());
 
   std::atomic<std::size_t> echoed = 0;
@@ -379,7 +379,7 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   std::vector<SocketArea::Handle> flows;
   for (std::uint32_t i = 0; i < connections; ++i)
     flows.push_back(
-        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value());
+        client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), served_port}); }).value());
   for (std::uint32_t round = 0; round < 20; ++round)
     for (const SocketArea::Handle flow : flows)
       ASSERT_NO_FATAL_FAILURE(expect_echo(client, flow, {static_cast<std::byte>(flow), static_cast<std::byte>(round)}));
@@ -420,13 +420,13 @@ TEST(TcpCores, AreWokenWhileCore0DoesSomethingElse) {
   Wire to_client(2), to_server(2);
   Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
   Program client(client_agent, 1), server(server_agent, 1);
-  const auto listener = server.area->listen(port, 2).value();
+  const auto listener = server.area->listen(served_port, 2).value();
   while (!server.area->look(listener)->connected) ASSERT_TRUE(server.wait());
   std::atomic<std::size_t> echoed = 0;
   std::jthread serves([&] { serve(server, listener, 2, echoed); });
   std::array<SocketArea::Handle, 2> flows{};
   for (SocketArea::Handle& flow : flows) {
-    flow = client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value();
+    flow = client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), served_port}); }).value();
     ASSERT_NO_FATAL_FAILURE(expect_echo(client, flow, {}));
   }
   const SocketArea::Handle flow = flows[client.area->core_of(flows[0]) == 1 ? 0 : 1];
@@ -494,12 +494,12 @@ TEST(TcpCores, ForgetAProgramThatEndsWhileTheyWork) {
   Program client(client_agent, 1);
   for (std::uint64_t number = 1; number <= 10; ++number) {
     const auto server = std::make_unique<Program>(server_agent, number);
-    const auto listener = server->area->listen(port, 16).value();
+    const auto listener = server->area->listen(served_port, 16).value();
     while (!server->area->look(listener)->connected) ASSERT_TRUE(server->wait()) << "its port is free on every core";
     std::vector<SocketArea::Handle> flows;
     for (int i = 0; i < 8; ++i)
       flows.push_back(
-          client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), port}); }).value());
+          client.patiently([&] { return client.area->connect({tcp::test_address(0x0a090002), served_port}); }).value());
     for (const SocketArea::Handle flow : flows)
       ASSERT_TRUE(client.patiently([&] { return client.area->send(flow, std::array<std::byte, 1>{}); }));
     server_agent.ask([&server_agent, number](TimeNs now) { server_agent.close(number, now); });

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
+#include <vector>
 
 #include "agent/connections/area_request.h"
 #include "agent/connections/mapped_again.h"
@@ -235,9 +237,10 @@ void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
 bool TcpRelay::settle(Program& program) {
   if (program.far == nullptr) return true;
   channel::HostEnd& end = *program.far->end;
-  while (!program.owed.empty()) {
-    if (!end.post(program.owed.front().first, program.owed.front().second, 0)) break;
-    program.owed.pop_front();
+  for (; !program.owed.empty(); program.owed.pop()) {
+    std::vector<std::byte> payload;
+    wire::encode(program.owed.first(), payload);
+    if (!end.post(EntryKind::tcp_process, payload, 0)) break;
   }
   if (program.look_owed && program.owed.empty()) {
     std::vector<std::byte> payload;
@@ -271,26 +274,20 @@ void TcpRelay::on_woken(std::uint64_t number) {
   settle(program);
 }
 
-void TcpRelay::tell(Program& program, std::uint32_t process, bool joins) {
-  std::vector<std::byte> payload;
-  wire::encode(wire::TcpProcess{process, static_cast<std::uint8_t>(joins ? 1 : 0)}, payload);
-  program.owed.emplace_back(EntryKind::tcp_process, std::move(payload));
-}
-
 Status TcpRelay::on_joined(std::uint64_t number, std::uint32_t process) {
   if (process >= wire::tcp_processes_max)
     return fail(Error::protocol, "process {} joins, but only {} processes may", process, wire::tcp_processes_max);
   if (sockets_.has(number, process)) return fail(Error::protocol, "process {} joins, but has joined already", process);
   Program& program = programs_.at(number);
+  OFP_TRY(program.owed.joins(process));
   program.woken.try_emplace(process, 0);
-  tell(program, process, true);
   settle(program);
   return {};
 }
 
 bool TcpRelay::on_process_ended(std::uint64_t number, std::uint32_t process) {
   Program& program = programs_.at(number);
-  tell(program, process, false);
+  program.owed.ends(process);
   settle(program);
   return true;
 }

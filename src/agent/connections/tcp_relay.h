@@ -13,14 +13,12 @@
 // If the other agent ends or falls silent, the programs' connections end with an error, as with an agent that ends.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "agent/connections/owed_notices.h"
 #include "agent/connections/program_sockets.h"
 #include "base/received_fds.h"
 #include "channel/agent_end.h"
@@ -70,7 +68,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
     std::unique_ptr<Far> far;  // null: being opened
     // By process, ended ones until their numbers are used again: TcpProcessLine::woken when it was last woken.
     std::map<std::uint32_t, std::uint64_t> woken;
-    std::deque<std::pair<wire::EntryKind, std::vector<std::byte>>> owed;  // requests that found no room
+    OwedNotices owed;  // requests that found no room
     bool look_owed = false;
   };
   // A program that has ended.
@@ -85,7 +83,6 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   [[nodiscard]] Status serve(std::uint64_t number, Program& program);
   void on_far(std::uint64_t number, TimeNs now);
   void wake_processes(std::uint64_t number, Program& program);
-  void tell(Program& program, std::uint32_t process, bool joins);
   bool settle(Program& program);
   void leave(std::uint64_t number);
   void finish(std::uint64_t number, TimeNs now);

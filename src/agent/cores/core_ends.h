@@ -1,4 +1,4 @@
-// What a core's process has from the process that started it.
+// Descriptors and settings that a core's process has from the process that started it.
 #pragma once
 
 #include <memory>

@@ -162,7 +162,7 @@ Status CoreProcesses::start(unsigned core) {
     AgentSettings settings = settings_of_core(settings_, core);
     CoreEnds ends = ends_of(core, std::move(taking), std::move(control.taking));
     settings.listen = ends.of_cores[core];
-    // What is left belongs to other processes. Sockets' files stay: this process has not made them.
+    // The rest belongs to other processes. Sockets' files stay: this process has not made them.
     control.giving.reset();
     for (Listener& each : listeners_) each.socket.reset();
     pages_.socket.reset();

@@ -1,5 +1,5 @@
 // Accepted connections on their way from the process that accepts them to the core that serves them, one message each,
-// over a pair of sockets for each core and listener. What cannot be handed over now stays where it is.
+// over a pair of sockets for each core and listener. A connection that cannot be handed over now stays where it is.
 #pragma once
 
 #include <utility>

@@ -104,6 +104,10 @@ inline constexpr Figure<service::BufferCacheCounters> buffer_figures[] = {
      "Memory of dropped buffers that is still being returned to the kernel."},
     {"cached_buffers", value<&service::BufferCacheCounters::cached_buffers>},
     {"used_buffers", value<&service::BufferCacheCounters::used_buffers>},
+    {"huge_bytes", value<&service::BufferCacheCounters::huge_bytes>, "buffers_huge_bytes_total",
+     "Memory of new buffers that the kernel made of huge pages on request."},
+    {"huge_refusals", value<&service::BufferCacheCounters::huge_refusals>, "buffers_huge_refusals_total",
+     "Requests for huge pages that the kernel refused."},
 };
 
 inline constexpr std::string_view requests_help = "Send and move requests of programs.";

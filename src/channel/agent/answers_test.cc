@@ -5,7 +5,7 @@
 namespace offpath::channel {
 namespace {
 
-constexpr std::uint32_t slots = 8, stream = 1;
+constexpr std::uint32_t slots = 8, answered_stream = 1;
 
 class AnswersTest : public testing::Test {
  protected:
@@ -25,7 +25,7 @@ class AnswersTest : public testing::Test {
   }
   const wire::CompletionLine& published() {
     lines.all_published();
-    return lines.publish(stream);
+    return lines.publish(answered_stream);
   }
 
   CompletionLines lines{4};
@@ -72,21 +72,21 @@ TEST_F(AnswersTest, OneThatIsLargerThanAnEntryMayBeIsWrittenInParts) {
 
 TEST_F(AnswersTest, AFailureHoldsBackItsStreamButNotItsCredit) {
   fill(0);
-  lines.set_pulled(stream, 5);
-  lines.set_stored(stream, 4);
-  lines.set_credit(stream, 7);
-  add(1, 8, stream);
-  add(2, 8, stream);
+  lines.set_pulled(answered_stream, 5);
+  lines.set_stored(answered_stream, 4);
+  lines.set_credit(answered_stream, 7);
+  add(1, 8, answered_stream);
+  add(2, 8, answered_stream);
   EXPECT_EQ(published().pulled, 0u);
-  EXPECT_EQ(lines.written(stream).stored, 0u);
-  EXPECT_EQ(lines.written(stream).credit, 7u);
+  EXPECT_EQ(lines.written(answered_stream).stored, 0u);
+  EXPECT_EQ(lines.written(answered_stream).credit, 7u);
   EXPECT_TRUE(compose(1));
   EXPECT_EQ(published().pulled, 0u) << "one of two is not there yet";
   EXPECT_TRUE(lines.changed().empty());
   EXPECT_TRUE(compose(2));
   ASSERT_EQ(lines.changed().size(), 1u) << "to be written after the ring";
   EXPECT_EQ(published().pulled, 5u);
-  EXPECT_EQ(lines.written(stream).stored, 4u);
+  EXPECT_EQ(lines.written(answered_stream).stored, 4u);
 }
 
 TEST_F(AnswersTest, AHeadBeyondTheTailIsRefused) {

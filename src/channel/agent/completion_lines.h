@@ -35,7 +35,7 @@ class CompletionLines {
 
   // The streams whose lines have to be written, until all_published().
   [[nodiscard]] std::span<const std::uint32_t> changed() const noexcept { return changed_; }
-  // What is to be written now.
+  // The line to be written now.
   const wire::CompletionLine& publish(std::uint32_t stream) noexcept {
     Line& line = lines_[stream];
     line.changed = false;

@@ -57,6 +57,11 @@ Status HostWaits::sleep(Lock& lock, TimeNs deadline) {
   return look_at_link();
 }
 
+void HostWaits::end_sleeps() {
+  turns_.next();
+  if (turns_.is_taken()) wakes_.ask_room();
+}
+
 Status HostWaits::for_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline) {
   if (payload_bytes > wire::entry_bytes_max)
     return fail(Error::too_large, "a request of {} bytes; at most {} are allowed", payload_bytes,

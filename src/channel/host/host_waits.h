@@ -64,6 +64,10 @@ class HostWaits {
   // At the link, unless another thread sleeps there and will, and at the replies.
   [[nodiscard]] Status look_at_all();
 
+  // Something has changed that no wake of the agent tells of: sleeping threads look again. The one that sleeps on the
+  // link does when the agent has woken it, which it is asked for.
+  void end_sleeps();
+
   [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
 
  private:

@@ -107,6 +107,21 @@ TEST_F(HostWaitsTest, ForRepliesLookAfterEach) {
   EXPECT_EQ(waits.for_replies(lock, in(second_ns), [] { return false; }).error().code, Error::timeout);
 }
 
+TEST_F(HostWaitsTest, ThatEndForAnotherThreadAskForAWakeOfTheOneOnTheLink) {
+  const std::uint32_t turn = turns.number();
+  waits.end_sleeps();
+  EXPECT_NE(turns.number(), turn) << "those that follow look";
+  EXPECT_TRUE(take_requests().empty()) << "none sleeps on the link";
+  link.on_wait = [this](TimeNs) {
+    (void)take_requests();
+    waits.end_sleeps();
+    asked = take_wake_requests();
+    life.close();
+  };
+  EXPECT_FALSE(waits.for_progress(lock, 1, 5, Progress::stored, never));
+  EXPECT_TRUE(has_asked(WakeWord::now));
+}
+
 TEST_F(HostWaitsTest, EndWithTheChannel) {
   link.on_wait = [this](TimeNs) { life.close(); };
   EXPECT_EQ(waits.for_progress(lock, 1, 5, Progress::stored, never).error().code, Error::closed);

@@ -10,7 +10,7 @@
 namespace offpath::channel {
 namespace {
 
-constexpr SocketOptions options{.flows = 4, .send_bytes = 4096, .receive_bytes = 4096};
+constexpr SocketOptions four_flows{.flows = 4, .send_bytes = 4096, .receive_bytes = 4096};
 constexpr std::size_t small = 100, large = 4096;
 
 // In place of the area's lock: whether it is held, and how often it was given up.
@@ -26,7 +26,7 @@ struct CountedLock {
 
 class CopyTurnTest : public testing::Test {
  protected:
-  AreaParts parts{options};
+  AreaParts parts{four_flows};
   std::uint32_t flow = parts.flow();
   SocketCell& cell = parts.records.cell(flow);
   CountedLock lock;

@@ -80,14 +80,14 @@ void FlowRings::ask_for(Handle handle, Way way, RingPlace next, std::uint64_t po
 
 bool FlowRings::has_larger(Handle handle) const noexcept {
   const SocketCell& at = records_.cell(handle);
-  const auto larger = [&](Way way) { return at.log2(way) != 0 && is_of_pool(at.place(way), way); };
+  const auto larger = [&](Way way) { return at.log2(way) != 0 && lies_in_pool(at.place(way), way); };
   return at.is == SocketCell::Is::flow && !at.gone && (larger(Way::out) || larger(Way::in));
 }
 
 // A stream may stand still before the bytes that go into its larger ring have come.
 bool FlowRings::may_leave(Handle handle, Way way) const noexcept {
   const SocketCell& at = records_.cell(handle);
-  if (!is_of_pool(at.place(way), way)) return false;
+  if (!lies_in_pool(at.place(way), way)) return false;
   return at.growth(way) == RingGrowth::none ||
          (way == Way::in && at.growth(way) == RingGrowth::taken && at.received < records_.step(handle, way).from);
 }
@@ -150,7 +150,7 @@ void FlowRings::end_step(Handle handle, Way way) noexcept {
 }
 
 void FlowRings::give(Handle handle, Way way, RingPlace place) noexcept {
-  if (!is_of_pool(place, way)) return;
+  if (!lies_in_pool(place, way)) return;
   remove_pages(ring_at(handle, way, place));
   pool_.give(place.unit, 1u << place.log2);
 }
@@ -170,7 +170,7 @@ void FlowRings::recount() noexcept {
   if (pool_.empty()) return;
   pool_.clear();
   const auto keep = [&](Way way, RingPlace place) {
-    if (is_of_pool(place, way)) pool_.keep(place.unit, 1u << place.log2);
+    if (lies_in_pool(place, way)) pool_.keep(place.unit, 1u << place.log2);
   };
   for (Handle handle = 0; handle < records_.flows(); ++handle) {
     SocketCell& at = records_.cell(handle);

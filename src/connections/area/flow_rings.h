@@ -65,7 +65,7 @@ class FlowRings {
   void free(Handle handle) noexcept;
 
   // ---- memory
-  [[nodiscard]] bool is_of_pool(RingPlace place, Way way) const noexcept {
+  [[nodiscard]] bool lies_in_pool(RingPlace place, Way way) const noexcept {
     return 1u << place.log2 > records_.first_bytes(way);
   }
   // Without the lock: whether a flow may have a larger ring.
@@ -83,7 +83,7 @@ class FlowRings {
 
  private:
   [[nodiscard]] MutableBytes ring_at(Handle handle, Way way, RingPlace place) const noexcept {
-    if (is_of_pool(place, way))
+    if (lies_in_pool(place, way))
       return records_.pool_ring(place.unit * std::uint64_t{RingPool::unit_bytes}, 1u << place.log2);
     return records_.first_ring(handle, way);
   }

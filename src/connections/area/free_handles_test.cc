@@ -9,10 +9,10 @@
 namespace offpath::channel {
 namespace {
 
-constexpr SocketOptions options{.flows = 12, .send_bytes = 4096, .receive_bytes = 4096};
+constexpr SocketOptions twelve_flows{.flows = 12, .send_bytes = 4096, .receive_bytes = 4096};
 
 TEST(FreeHandles, OfACoreAreTakenUntilNoneIsLeft) {
-  AreaParts parts(options, 3);
+  AreaParts parts(twelve_flows, 3);
   std::set<std::uint32_t> taken;
   while (const auto handle = parts.handles.take(1)) {
     EXPECT_EQ(*handle % 3, 1u);
@@ -26,7 +26,7 @@ TEST(FreeHandles, OfACoreAreTakenUntilNoneIsLeft) {
 }
 
 TEST(FreeHandles, CoresWithoutAnyMissTheirTurn) {
-  AreaParts parts(options, 3);
+  AreaParts parts(twelve_flows, 3);
   while (parts.handles.take(1)) {
   }
   std::set<std::uint32_t> cores;
@@ -35,7 +35,7 @@ TEST(FreeHandles, CoresWithoutAnyMissTheirTurn) {
 }
 
 TEST(FreeHandles, AreClearWhenTheyAreTakenAgain) {
-  AreaParts parts(options);
+  AreaParts parts(twelve_flows);
   const auto handle = parts.flow();
   SocketCell& cell = parts.records.cell(handle);
   cell.offered = cell.acknowledged = cell.received = 100;
@@ -44,7 +44,7 @@ TEST(FreeHandles, AreClearWhenTheyAreTakenAgain) {
   parts.handles.give(handle);
   ASSERT_EQ(parts.handles.take(0), handle);
   EXPECT_EQ(cell.offered + cell.acknowledged + cell.received + cell.read, 0u);
-  EXPECT_EQ(cell.allowed, options.receive_bytes);
+  EXPECT_EQ(cell.allowed, twelve_flows.receive_bytes);
   EXPECT_FALSE(cell.gone || cell.finishing);
   EXPECT_EQ(cell.is, SocketCell::Is::free);
   EXPECT_FALSE(parts.processes.is_held(0, handle)) << "a process died before it cleared its bit";

@@ -7,11 +7,11 @@
 namespace offpath::channel {
 namespace {
 
-constexpr SocketOptions options{.flows = 64, .send_bytes = 4096, .receive_bytes = 4096};
+constexpr SocketOptions held_flows{.flows = 64, .send_bytes = 4096, .receive_bytes = 4096};
 
 class HandleHoldersTest : public testing::Test {
  protected:
-  AreaParts parts{options};
+  AreaParts parts{held_flows};
   std::uint32_t one = parts.processes.add().value(), two = parts.processes.add().value();
   std::uint32_t flow = parts.flow();
   SocketCell& cell = parts.records.cell(flow);
@@ -50,7 +50,7 @@ TEST_F(HandleHoldersTest, AreCountedAnewByTheirBits) {
 }
 
 TEST_F(HandleHoldersTest, HandlesBeyondTheAreaAreHeldByNobody) {
-  EXPECT_FALSE(parts.holders.is_held(0, options.flows));
+  EXPECT_FALSE(parts.holders.is_held(0, held_flows.flows));
   EXPECT_FALSE(parts.holders.is_held(0, wire::tcp_no_handle));
 }
 

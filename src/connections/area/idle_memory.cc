@@ -87,7 +87,7 @@ bool IdleMemory::give_sent_back(Handle handle, TimeNs rested) noexcept {
   std::uint32_t& used = at.used[static_cast<std::size_t>(Way::out)];
   if (used == 0) return false;
   const bool is_over = at.is == SocketCell::Is::free || at.gone;
-  const bool empty = is_over || rings_.is_of_pool(at.place(Way::out), Way::out) || at.acknowledged == at.offered;
+  const bool empty = is_over || rings_.lies_in_pool(at.place(Way::out), Way::out) || at.acknowledged == at.offered;
   if (rested < idle_ns || !empty || at.is_copied(Way::out) || (!is_over && at.growth(Way::out) != RingGrowth::none))
     return true;
   used = 0;

@@ -8,24 +8,24 @@ namespace offpath::channel {
 namespace {
 
 using wire::TcpCommandKind;
-constexpr SocketOptions options{.flows = 64, .send_bytes = 4096, .receive_bytes = 4096};
+constexpr SocketOptions owing_flows{.flows = 64, .send_bytes = 4096, .receive_bytes = 4096};
 
 TEST(OwedCommands, AreGivenAtOnceWhereThereIsRoom) {
-  AreaParts parts(options);
+  AreaParts parts(owing_flows);
   const auto flow = parts.flow();
   parts.records.set_read(flow, 100);
   parts.owed.owe(flow, owed_allow | owed_finish);
   const auto all = parts.agent.commands();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].kind, TcpCommandKind::allow);
-  EXPECT_EQ(all[0].position, 100u + options.receive_bytes);
+  EXPECT_EQ(all[0].position, 100u + owing_flows.receive_bytes);
   EXPECT_EQ(all[1].kind, TcpCommandKind::finish);
   EXPECT_TRUE(parts.owed.empty());
   EXPECT_FALSE(parts.records.shared().is_unsettled());
 }
 
 TEST(OwedCommands, OverALinkSayHowFarTheFlowWasRead) {
-  AreaParts parts(options);
+  AreaParts parts(owing_flows);
   parts.agent.word(wire::tcp_word::linked).store(1);
   parts.commands.learn();
   const auto flow = parts.flow();
@@ -35,7 +35,7 @@ TEST(OwedCommands, OverALinkSayHowFarTheFlowWasRead) {
 }
 
 TEST(OwedCommands, WaitForRoomOnceOfEachKind) {
-  AreaParts parts(options);
+  AreaParts parts(owing_flows);
   const auto first = parts.flow(), second = parts.flow();
   parts.fill_ring();
   for (int i = 0; i < 3; ++i) parts.owed.owe(first, owed_finish);
@@ -54,7 +54,7 @@ TEST(OwedCommands, WaitForRoomOnceOfEachKind) {
 }
 
 TEST(OwedCommands, OfOneFullRingDoNotHoldUpThoseOfAnother) {
-  AreaParts parts(options, 2);
+  AreaParts parts(owing_flows, 2);
   const auto zero = parts.flow(0), one = parts.flow(1);
   parts.fill_ring(0);
   parts.fill_ring(1);
@@ -68,18 +68,18 @@ TEST(OwedCommands, OfOneFullRingDoNotHoldUpThoseOfAnother) {
 
 // A process was killed between the mark and the set.
 TEST(OwedCommands, AreFoundByTheirMarks) {
-  AreaParts parts(options);
+  AreaParts parts(owing_flows);
   const auto flow = parts.flow();
   parts.records.cell(flow).owed = owed_abort;
   parts.owed.settle_some();
   EXPECT_TRUE(parts.posted(TcpCommandKind::abort).empty());
-  for (std::uint32_t handle = 0; handle < options.flows; ++handle) parts.owed.recount(handle);
+  for (std::uint32_t handle = 0; handle < owing_flows.flows; ++handle) parts.owed.recount(handle);
   parts.owed.settle_some();
   EXPECT_EQ(parts.posted(TcpCommandKind::abort).size(), 1u);
 }
 
 TEST(OwedCommands, NameTheOnlyHolderOrEverybody) {
-  AreaParts parts(options);
+  AreaParts parts(owing_flows);
   const auto flow = parts.flow();
   const auto child = parts.processes.add().value();
   EXPECT_TRUE(parts.holders.has_changed(flow));

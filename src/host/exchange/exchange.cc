@@ -27,15 +27,19 @@ constexpr TimeNs agent_answers_ns = 5 * second_ns;
 constexpr std::uint64_t room_bytes = 256 * 1024;  // for a description, at first
 constexpr std::size_t remembered = 256;           // times of records, for grants that are counted from them
 
-Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload,
-                          TimeNs deadline) {
-  OFP_ASSIGN(const channel::Reply reply, connection.end.call(kind, payload, deadline));
+Result<std::uint64_t> done_of(const channel::Reply& reply) {
   wire::Done done{};
   if (reply.kind != wire::ReplyKind::done)
     return fail(Error::protocol, "the agent answered a question about an exchange with reply kind {}",
                 static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, done));
   return done.value;
+}
+
+Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload,
+                          TimeNs deadline) {
+  OFP_ASSIGN(const channel::Reply reply, connection.end.call(kind, payload, deadline));
+  return done_of(reply);
 }
 
 template <class Word>
@@ -72,6 +76,7 @@ struct ofp_exchange {
   std::vector<ofp_field> fields;
   std::mutex mutex;
   std::uint64_t published = 0, given = 0;
+  std::uint64_t asked = 0;  // a request that the agent answers when there is a newer view. 0: none
   std::array<TimeNs, remembered> published_at{};
   // The grant in the newest view that was looked at.
   std::uint64_t granted = 0;
@@ -243,6 +248,8 @@ Result<std::unique_ptr<ofp_view>> look(ofp_exchange& exchange) {
   return fail(Error::would_block, "views come faster than they can be copied");
 }
 
+// A program that uses a grant has to look again in time. So a wait ends at its deadline even if the agent is stopped,
+// and its request stays with the agent for the next wait.
 Result<std::unique_ptr<ofp_view>> next_view(ofp_exchange& exchange, TimeNs deadline, bool waits) {
   HostEnd& end = exchange.connection->end;
   while (true) {
@@ -255,13 +262,19 @@ Result<std::unique_ptr<ofp_view>> next_view(ofp_exchange& exchange, TimeNs deadl
       OFP_TRY(end.poll_beside());  // a lost agent shows nothing more
       return fail(Error::would_block, "there is no newer view");
     }
-    const TimeNs now = end.now();
-    if (now >= deadline) return fail(Error::timeout, "there was no newer view of exchange {} in time", exchange.number);
-    std::vector<std::byte> payload;
-    const TimeNs wait_ns = deadline == never ? -1 : deadline - now;
-    wire::encode(wire::ExchangeWait{exchange.number, exchange.given, wait_ns}, payload);
-    OFP_TRY(ask(*exchange.connection, wire::EntryKind::exchange_wait, payload,
-                deadline_after(deadline, deadline == never ? 0 : second_ns)));
+    if (end.now() >= deadline)
+      return fail(Error::timeout, "there was no newer view of exchange {} in time", exchange.number);
+    if (exchange.asked == 0) {
+      std::vector<std::byte> payload;
+      wire::encode(wire::ExchangeWait{exchange.number, exchange.given, -1}, payload);
+      OFP_ASSIGN(exchange.asked, end.ask(wire::EntryKind::exchange_wait, payload, deadline));
+    }
+    OFP_TRY(end.wait_reply({&exchange.asked, 1}, deadline));
+    if (auto reply = end.take_reply(exchange.asked)) {
+      exchange.asked = 0;
+      OFP_ASSIGN(const channel::Reply answer, channel::unfailed(std::move(*reply)));
+      OFP_TRY(done_of(answer));
+    }
   }
 }
 
@@ -327,6 +340,7 @@ void ofp_exchange_close(ofp_exchange* exchange) {
   wire::encode(wire::ExchangeClose{exchange->number}, payload);
   (void)ask(*exchange->connection, wire::EntryKind::exchange_close, payload,
             deadline_after(end.now(), agent_answers_ns));
+  if (exchange->asked != 0) end.forget(exchange->asked);  // the agent has answered it before the other
   end.free(exchange->region);
 }
 

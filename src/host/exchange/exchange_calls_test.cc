@@ -145,7 +145,7 @@ TEST_F(ExchangeCalls, RecordsOfTheWrongLengthAndOfNobodyAreRefused) {
   EXPECT_EQ(ofp_exchange_publish(exchange, nullptr, 8, &error), OFP_INVALID);
   EXPECT_EQ(said(), "record is NULL");
   EXPECT_EQ(ofp_exchange_publish(exchange, record.data(), 33, &error), OFP_TOO_LARGE);
-  EXPECT_NE(said().find("a record of 33 bytes, at most 32"), std::string::npos) << said();
+  EXPECT_NE(said().find("a record of 33 bytes; the exchange was opened with at most 32"), std::string::npos) << said();
   EXPECT_EQ(ofp_exchange_publish(exchange, record.data(), 32, &error), OFP_OK) << said();
   EXPECT_EQ(ofp_exchange_publish(exchange, nullptr, 0, &error), OFP_OK) << said();
 }
@@ -175,6 +175,29 @@ TEST_F(ExchangeCalls, ViewsAndGrantsBeforeThereAreAny) {
   EXPECT_EQ(may_grant, 1u);
   ASSERT_EQ(agent->targets.size(), 1u);
   EXPECT_EQ(agent->targets[0].amount, 40u);
+}
+
+TEST_F(ExchangeCalls, AWaitForAViewEndsInTimeThoughTheAgentDoesNotAnswerAndIsOneRequest) {
+  ASSERT_EQ(open(), OFP_OK) << said();
+  agent->holds_views = true;
+  ofp_channel_info info{};
+  info.struct_bytes = sizeof info;
+  const auto posted = [&] {
+    EXPECT_EQ(ofp_channel_info_get(channel, &info, &error), OFP_OK) << said();
+    return info.posted;
+  };
+  const std::uint64_t before = posted();
+  for (int i = 0; i < 2000; ++i) {
+    const TimeNs began = fabric->now();
+    ASSERT_EQ(view(150 * millisecond_ns), OFP_TIMEOUT);
+    ASSERT_EQ(fabric->now() - began, 150 * millisecond_ns);
+  }
+  EXPECT_LE(posted() - before, 2u) << "the wait, and a wake";
+  show(std::vector<std::byte>(sizeof(wire::ViewHead)));
+  EXPECT_EQ(view(second_ns), OFP_OK) << said();
+  EXPECT_EQ(view(millisecond_ns), OFP_TIMEOUT) << "the answer for a view that was given is for no other";
+  agent->show_view(std::vector<std::byte>(sizeof(wire::ViewHead)));
+  EXPECT_EQ(view(OFP_FOREVER), OFP_OK) << said();
 }
 
 TEST_F(ExchangeCalls, ARunThatMakesNoSenseEnds) {

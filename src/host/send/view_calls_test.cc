@@ -9,7 +9,7 @@
 namespace offpath::host {
 namespace {
 
-constexpr std::uint32_t usual = OFP_SEND_WAIT | OFP_SEND_ANNOUNCE;
+constexpr std::uint32_t usual_flags = OFP_SEND_WAIT | OFP_SEND_ANNOUNCE;
 
 // A batch of a text, given by views of one buffer, and of a number.
 struct Batch {
@@ -52,7 +52,7 @@ class ViewCalls : public HostCalls {
     options.rows_max = rows_max;
     ASSERT_EQ(ofp_stream_open(channel, "views", &schema, &options, &stream, &error), OFP_OK) << said();
   }
-  int send(Batch& batch, std::int64_t columns, std::uint32_t flags = usual) {
+  int send(Batch& batch, std::int64_t columns, std::uint32_t flags = usual_flags) {
     batch.text_buffers[2] = batch.data.data();
     batch.array.n_children = columns;
     return ofp_send(stream, &batch.array, "a", "", flags, &ticket, &error);
@@ -126,17 +126,17 @@ TEST_F(ViewCalls, SnapshotsReserveStagingMemoryOnce) {
   open(2);
   agent->pulls = false;
   Batch small(1000, 100);
-  ASSERT_EQ(send(small, 2, usual | OFP_SEND_SNAPSHOT), OFP_OK) << said();
+  ASSERT_EQ(send(small, 2, usual_flags | OFP_SEND_SNAPSHOT), OFP_OK) << said();
   EXPECT_EQ(ofp_pulled(stream), ticket);
   std::fill(small.numbers.begin(), small.numbers.end(), 0);
   agent->pulls = true;
   Batch both(30'000, 20);  // 840,000 and 120,000 bytes
-  ASSERT_EQ(send(both, 2, usual | OFP_SEND_SNAPSHOT), OFP_OK) << said();
+  ASSERT_EQ(send(both, 2, usual_flags | OFP_SEND_SNAPSHOT), OFP_OK) << said();
   EXPECT_EQ(values_of<std::int32_t>(stored(stream, ticket).bytes[4]), std::vector<std::int32_t>(30'000, 7));
   EXPECT_TRUE(is_staged(2) && is_staged(4));
   // The gathered values fit, and so do the numbers, but not both: this must not wait forever.
   Batch too_large(34'000, 20);
-  EXPECT_EQ(send(too_large, 2, usual | OFP_SEND_SNAPSHOT), OFP_TOO_LARGE);
+  EXPECT_EQ(send(too_large, 2, usual_flags | OFP_SEND_SNAPSHOT), OFP_TOO_LARGE);
   EXPECT_NE(said().find("staging_bytes_max"), std::string::npos) << said();
 }
 
@@ -156,7 +156,7 @@ TEST_F(ViewCalls, BatchesWithoutRowsAreSent) {
   Batch batch(0);
   ASSERT_EQ(send(batch, 2), OFP_OK) << said();
   EXPECT_EQ(stored(stream, ticket).rows, 0u);
-  ASSERT_EQ(send(batch, 2, usual | OFP_SEND_SNAPSHOT), OFP_OK) << said();
+  ASSERT_EQ(send(batch, 2, usual_flags | OFP_SEND_SNAPSHOT), OFP_OK) << said();
   EXPECT_EQ(stored(stream, ticket).rows, 0u);
 }
 
@@ -176,7 +176,7 @@ TEST_F(ViewCalls, PlainArraysAreNoRuns) {
     ASSERT_EQ(ofp_stream_open(channel, "runs", &schema, &options, &stream, &error), OFP_OK) << said();
     const std::int32_t numbers[4] = {};
     const void* data[] = {numbers};
-    EXPECT_NE(ofp_send_columns(stream, data, 2, "a", "", usual, &ticket, &error), OFP_OK);
+    EXPECT_NE(ofp_send_columns(stream, data, 2, "a", "", usual_flags, &ticket, &error), OFP_OK);
     EXPECT_NE(said().find("is runs of "), std::string::npos) << said();
     EXPECT_EQ(ofp_stream_close(stream, 0, nullptr), OFP_OK);
     stream = nullptr;

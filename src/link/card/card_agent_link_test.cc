@@ -1,4 +1,4 @@
-// What the channels of one agent share on a device, counted: over a card that copies within this process.
+// Counts how much of a device the channels of one agent share, over a card that copies within this process.
 #include "link/card/card_agent_link.h"
 
 #include <gtest/gtest.h>

@@ -36,8 +36,8 @@ struct ChannelBytes {
   std::uint64_t all = 0, rings = 0;
 };
 
-// What all devices hold now. Memory that is registered twice is pinned twice, and counted twice. `frame_bytes`: of the
-// pinned ones, frames that the agent's ends read into or write from.
+// Memory that all devices hold now. A piece that is registered twice is pinned twice, and counted twice. `frame_bytes`:
+// of the pinned ones, frames that the agent's ends read into or write from.
 struct CardFigures {
   std::uint64_t devices = 0, regions = 0, pinned_bytes = 0, frame_bytes = 0;
 };

@@ -1,4 +1,4 @@
-// What the host ends of links to cards share (verbs_host_link, doca_host_link): a control connection with the agent,
+// The base of the host ends of links to cards (verbs_host_link, doca_host_link): a control connection with the agent,
 // and memory announced to its card. Read announced_memory.h first.
 //
 // `Registered`: a move-only handle that owns a key.

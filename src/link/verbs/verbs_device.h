@@ -2,8 +2,8 @@
 // the process, so that its descriptors can be closed, and one protection domain. Read card/card_device.h first.
 //
 // An agent opens each device once. **No region of the shared domain may be written remotely**: its key would be usable
-// on another channel's queue pair, and other channels belong to other users or members. What a member may access has a
-// memory window, which the device binds to that member's queue pair. Windows of one piece of memory share its
+// on another channel's queue pair, and other channels belong to other users or members. Memory that a member may
+// access has a window, which the device binds to that member's queue pair. Windows of one piece of memory share its
 // registration. Where a device has no such windows each host's end has a domain and regions of its own.
 //
 // The exception is memory that this process itself may only read (outputs of functions), for which the kernel allows no

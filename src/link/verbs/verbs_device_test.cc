@@ -1,5 +1,5 @@
-// What an agent's channels share of an RDMA device, and what they do not: counted, over a device that is only a table
-// of calls. What a real one refuses is in verbs_link_test.cc.
+// Counts how much of an RDMA device an agent's channels share, over a device that is only a table of calls.
+// verbs_link_test.cc has what a real one refuses.
 #include "link/verbs/verbs_device.h"
 
 #include <gtest/gtest.h>

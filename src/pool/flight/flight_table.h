@@ -1,4 +1,4 @@
-// What the module of Arrow Flight exports (mover/arrow_modules.h).
+// The table that the module of Arrow Flight exports (mover/arrow_modules.h).
 #pragma once
 
 #include "pool/flight/flight_server.h"

@@ -6,12 +6,12 @@
 namespace offpath::pool {
 namespace {
 
-constexpr uid_t user = 1000, other = 1001;
+constexpr uid_t owner = 1000, stranger = 1001;
 
 class StepsTest : public ::testing::Test {
  protected:
   bool over(const std::string& row, std::uint32_t rank, std::uint32_t ranks) {
-    const auto ended = steps_.end("p", user, row, rank, ranks, now_);
+    const auto ended = steps_.end("p", owner, row, rank, ranks, now_);
     EXPECT_TRUE(ended);
     return ended.value_or(false);
   }
@@ -38,8 +38,8 @@ TEST_F(StepsTest, EachUserHasAnAccountWhichEndedAndDroppedStepsGiveBack) {
   EXPECT_FALSE(over("s0", 0, 9));
   EXPECT_FALSE(over("s0", 1, 9));
   EXPECT_FALSE(over("s1", 0, 9));
-  EXPECT_EQ(steps_.end("p", user, "s1", 1, 9, now_).error().code, Error::too_large);
-  EXPECT_TRUE(steps_.end("q", other, "s1", 1, 9, now_)) << "another user's account";
+  EXPECT_EQ(steps_.end("p", owner, "s1", 1, 9, now_).error().code, Error::too_large);
+  EXPECT_TRUE(steps_.end("q", stranger, "s1", 1, 9, now_)) << "another user's account";
   steps_.drop("p", "s0");
   EXPECT_TRUE(steps_.waits("p", "s1"));
   EXPECT_FALSE(over("s1", 1, 9));
@@ -50,10 +50,10 @@ TEST_F(StepsTest, EachUserHasAnAccountWhichEndedAndDroppedStepsGiveBack) {
 
 TEST_F(StepsTest, KeysOfStepsAreBoundedAndARefusalCountsNothing) {
   EXPECT_FALSE(over("12345678", 0, 2));
-  EXPECT_EQ(steps_.end("q", user, "9", 0, 2, now_).error().code, Error::too_large);
+  EXPECT_EQ(steps_.end("q", owner, "9", 0, 2, now_).error().code, Error::too_large);
   EXPECT_FALSE(steps_.any_wait("q"));
   EXPECT_TRUE(over("12345678", 1, 2));
-  EXPECT_TRUE(steps_.end("q", user, "9", 0, 2, now_));
+  EXPECT_TRUE(steps_.end("q", owner, "9", 0, 2, now_));
 }
 
 TEST_F(StepsTest, ARankThatHasGoneIsNamedUntilItEndsAStepAgain) {
@@ -72,9 +72,9 @@ TEST_F(StepsTest, ARankThatHasGoneIsNamedUntilItEndsAStepAgain) {
 TEST_F(StepsTest, StepsThatHaveWaitedLongestAreListedFirstSinceTheirFirstRank) {
   Steps steps({.user_ends_max = 100, .user_key_bytes_max = 1000});
   for (int i = 0; i < 20; ++i)
-    ASSERT_TRUE(steps.end("p", user, std::to_string(100 - i), 0, 3, (i + 1) * second_ns))
+    ASSERT_TRUE(steps.end("p", owner, std::to_string(100 - i), 0, 3, (i + 1) * second_ns))
         << "names say nothing of ages";
-  ASSERT_TRUE(steps.end("p", user, "100", 1, 3, 60 * second_ns));
+  ASSERT_TRUE(steps.end("p", owner, "100", 1, 3, 60 * second_ns));
   PoolSteps listed{.pool = "p", .newest = {}};
   steps.list("p", listed);
   EXPECT_EQ(listed.waiting, 20u);

@@ -7,12 +7,12 @@
 namespace offpath::sift {
 namespace {
 
-constexpr ElementId first{1, 0};
+constexpr ElementId first_element{1, 0};
 
 class FormerLifeTest : public ::testing::Test {
  protected:
   static std::string split_name(std::uint64_t number) {
-    return KeptName{KeptName::Kind::split, first, {}, number}.text();
+    return KeptName{KeptName::Kind::split, first_element, {}, number}.text();
   }
   FramePtr split_object(const ElementRecord& record) {
     const std::vector<std::byte> notes = encode(record);
@@ -57,7 +57,7 @@ TEST_F(FormerLifeTest, WithoutObjectsItIsComplete) {
 
 TEST_F(FormerLifeTest, PiecesOfSourcesThatAreNoMembersAreNone) {
   const auto piece_of = [](std::uint32_t source) {
-    return KeptName{KeptName::Kind::piece, first, {source, 2, 1}, 0}.text();
+    return KeptName{KeptName::Kind::piece, first_element, {source, 2, 1}, 0}.text();
   };
   begin({piece_of(0), piece_of(1), piece_of(UINT32_MAX)});
   ASSERT_EQ(life_.pieces.size(), 1u);
@@ -75,15 +75,15 @@ TEST_F(FormerLifeTest, ReadsTheNewestSplitAndForgetsOlderOnes) {
   EXPECT_EQ(forgotten, (std::vector{split_name(3), split_name(4)}));
   ASSERT_EQ(reads.size(), 1u);
   EXPECT_EQ(reads[0].name, split_name(5));
-  EXPECT_EQ(elements_[first].number, 5u) << "no number is given again";
+  EXPECT_EQ(elements_[first_element].number, 5u) << "no number is given again";
   EXPECT_FALSE(life_.is_complete());
   ElementRecord record;
   record.number = 5;
   record.next_sequences = {7, 8};
   life_.on_read(reads[0].token, split_object(record), 0, effects_);
   EXPECT_TRUE(life_.is_complete());
-  ASSERT_TRUE(life_.splits.contains(first));
-  EXPECT_EQ(life_.splits.at(first).next_sequences, record.next_sequences);
+  ASSERT_TRUE(life_.splits.contains(first_element));
+  EXPECT_EQ(life_.splits.at(first_element).next_sequences, record.next_sequences);
 }
 
 TEST_F(FormerLifeTest, AReadThatFailsIsTriedAgain) {
@@ -123,7 +123,7 @@ TEST_F(FormerLifeTest, ARunOfTracksIsOpenedByAJobAndTeachesTheForm) {
   const RunNotes notes{encode(record), {schema->buffer.data(), schema->buffer.data() + schema->bytes}};
   const auto run = TrackRun::sort(tracks->rows, {piece}, memory_, &notes).value();
 
-  begin({KeptName{KeptName::Kind::run, first, {}, 2}.text()});
+  begin({KeptName{KeptName::Kind::run, first_element, {}, 2}.text()});
   const auto reads = take<ReadEffect>();
   ASSERT_EQ(reads.size(), 1u);
   life_.on_read(reads[0].token, run->object(), 0, effects_);
@@ -134,9 +134,9 @@ TEST_F(FormerLifeTest, ARunOfTracksIsOpenedByAJobAndTeachesTheForm) {
   life_.on_job(jobs[0].token, jobs[0].run(), 0);
   EXPECT_NE(form_.tracks, nullptr);
   EXPECT_TRUE(life_.is_complete());
-  ASSERT_EQ(life_.runs[first].size(), 1u);
-  EXPECT_EQ(life_.runs[first][0].run->rows(), 3u);
-  EXPECT_EQ(life_.runs[first][0].record.number, 2u);
+  ASSERT_EQ(life_.runs[first_element].size(), 1u);
+  EXPECT_EQ(life_.runs[first_element][0].run->rows(), 3u);
+  EXPECT_EQ(life_.runs[first_element][0].record.number, 2u);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class AwaitedPools {
 
   // The pool waits from now on, or `text` names one that waits already. Its text.
   [[nodiscard]] Result<std::string> add(std::string_view text, uid_t user, const Failure& why);
-  // What the user means by `text`, if it stands for a pool that waits, with the pool's user. Nothing: just itself.
+  // The waiting pool that `text` stands for, with the pool's user. Nothing: `text` names itself.
   [[nodiscard]] Result<std::optional<std::pair<std::string, uid_t>>> meant(std::string_view text, uid_t user) const;
   // Learns the ranges of ranges=sample from a frame of first rows. Empty: there is nothing to learn, or not from these.
   [[nodiscard]] Result<std::string> learn(std::string_view name, const service::Frame* frame);

@@ -11,12 +11,12 @@
 namespace offpath::sift {
 namespace {
 
-constexpr const char* text = "sift:/t?key=id&members=a,b";
+constexpr const char* known_pool = "sift:/t?key=id&members=a,b";
 
 TEST(KnownPools, APoolIsFoundByItsNameItsDefinitionAndTheReferenceToIt) {
   ServiceParts parts;
-  SiftPool& pool = parts.add(text, {"a", "b"});
-  for (const std::string& each : {std::string("sift:/t"), std::string(text), reference_to(text)})
+  SiftPool& pool = parts.add(known_pool, {"a", "b"});
+  for (const std::string& each : {std::string("sift:/t"), std::string(known_pool), reference_to(known_pool)})
     EXPECT_EQ(parts.known.find(each).value(), &pool) << each;
   EXPECT_EQ(parts.known.find("sift:/u?key=id").value(), nullptr);
   EXPECT_EQ(parts.known.find("sift:/t?key=other").error().code, Error::exists);
@@ -29,7 +29,7 @@ TEST(KnownPools, APoolIsFoundByItsNameItsDefinitionAndTheReferenceToIt) {
 
 TEST(KnownPools, ADroppedPoolStaysUntilNothingUnderWayRefersToIt) {
   ServiceParts parts;
-  SiftPool& pool = parts.add(text, {"a", "b"});
+  SiftPool& pool = parts.add(known_pool, {"a", "b"});
   const std::uint64_t changes = parts.known.changes();
   const std::uint64_t token = parts.under_way.add(UnderWay::Work{UnderWay::Work::Kind::ask, &pool, 0, "b"});
   std::weak_ptr<int> alive;
@@ -54,7 +54,7 @@ TEST(KnownPools, ADroppedPoolStaysUntilNothingUnderWayRefersToIt) {
 
 TEST(KnownPools, ADroppedPoolHasNoDeadline) {
   ServiceParts parts;
-  SiftPool& pool = parts.add(text, {"a", "b"});
+  SiftPool& pool = parts.add(known_pool, {"a", "b"});
   parts.known.note_deadline(pool);
   EXPECT_EQ(parts.known.next_deadline(), pool.next_deadline());
   ASSERT_NE(pool.next_deadline(), never);

@@ -28,7 +28,8 @@ class PoolEffects {
   PoolEffects(const ServiceContext& context, UnderWay& under_way, std::function<bool(std::uint64_t)> room,
               Events events);
 
-  // What the pool's Sift has added to `pending`. Effects may cause others, which are appended and carried out in order.
+  // Takes the effects that the pool's Sift has added to `pending`. Those that they cause are appended and carried out
+  // in order.
   void carry_out(SiftPool& pool, TimeNs now, service::Effects& effects);
 
   // ---- what goes into a Sift

@@ -32,7 +32,7 @@ void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_
   ASSERT_TRUE(store.write(std::move(record), bytes, true));
 }
 
-constexpr const char* text = "sift:/t?key=id&threshold=64KiB&budget=1MiB";
+constexpr const char* usual_pool = "sift:/t?key=id&threshold=64KiB&budget=1MiB";
 
 TEST(PoolMaking, AForgedRecordDefinesNoPoolAtRestart) {
   const auto store = std::make_shared<pool::MemoryStore>();
@@ -149,13 +149,13 @@ TEST(PoolMaking, AThousandMembersAreNamedAsRanges) {
   for (int node = 1; node <= 500; ++node)
     for (int card = 0; card < 2; ++card) names.push_back(fmt::format("glinda{:03}-{}", node, card));
   agents.see(0, names);
-  static_cast<void>(agents.put(0, text));
+  static_cast<void>(agents.put(0, usual_pool));
   EXPECT_THAT(agents.pool(0).text, HasSubstr("members=a,glinda{001..500}-{0..1}"));
 }
 
 TEST(PoolMaking, APoolThatWaitsForMembersIsMadeWhenTheyLive) {
   SiftAgents agents(3);
-  const std::string waits = std::string(text) + "&wait=3";
+  const std::string waits = std::string(usual_pool) + "&wait=3";
   const std::uint64_t put = agents.put(0, waits), other = agents.put(0, "sift:/t", other_user),
                       differs = agents.put(0, "sift:/t?key=other&wait=3");
   EXPECT_EQ(agents.outcomes.at(other).error().code, Error::denied);

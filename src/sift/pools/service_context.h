@@ -1,5 +1,5 @@
-// What the parts of the sift service have in common: this agent, its programs and the living members. The service
-// writes it.
+// State that the parts of the sift service share: this agent, its programs and the living members. The service writes
+// it.
 //
 // Read this first in src/sift/pools, then sift_pool.h (one pool), known_pools.h, pool_making.h and pool_agreements.h
 // (pools by name, and how they are made), under_way.h and pool_effects.h (their effects), and the requests:

@@ -73,8 +73,8 @@ class UnderWay {
   }
 
   [[nodiscard]] bool concerns(const SiftPool& pool) const {
-    const auto is_of_pool = [&](const auto& each) { return each.second.pool == &pool; };
-    return std::ranges::any_of(works_, is_of_pool) || std::ranges::any_of(inputs_, is_of_pool);
+    const auto concerns_it = [&](const auto& each) { return each.second.pool == &pool; };
+    return std::ranges::any_of(works_, concerns_it) || std::ranges::any_of(inputs_, concerns_it);
   }
 
  private:

@@ -146,10 +146,6 @@ constexpr std::uint32_t long_number_bytes_max = 32;
 
 }  // namespace
 
-bool is_of_any_length(Type type) noexcept {
-  return type == Type::binary || type == Type::utf8 || type == Type::large_binary || type == Type::large_utf8;
-}
-
 bool is_integer(Type type) noexcept {
   return type == Type::uint8 || type == Type::uint16 || type == Type::uint32 || type == Type::uint64 ||
          type == Type::int8 || type == Type::int16 || type == Type::int32 || type == Type::int64;

@@ -46,8 +46,6 @@ struct KeyRule {
 };
 
 [[nodiscard]] bool is_integer(frame::Type type) noexcept;
-// Binary and text of any length.
-[[nodiscard]] bool is_of_any_length(frame::Type type) noexcept;
 
 inline constexpr std::uint32_t long_key_bytes_max = 1024;  // of one identifier
 

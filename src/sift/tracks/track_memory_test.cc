@@ -55,30 +55,30 @@ class TrackRoom : public ::testing::Test {
   bool full_ = false;
 };
 
-constexpr std::uint64_t some = 300 << 10;
+constexpr std::uint64_t some_bytes = 300 << 10;
 
 TEST_F(TrackRoom, AMergeYieldsToFourSortsAndThenHasItsTurn) {
-  ASSERT_TRUE(tracks_.take(some, For::sort));
-  ASSERT_TRUE(tracks_.take(some, For::sort));
-  ASSERT_TRUE(tracks_.take(some, For::sort));
-  EXPECT_FALSE(tracks_.take(some, For::merge)) << "no room";
+  ASSERT_TRUE(tracks_.take(some_bytes, For::sort));
+  ASSERT_TRUE(tracks_.take(some_bytes, For::sort));
+  ASSERT_TRUE(tracks_.take(some_bytes, For::sort));
+  EXPECT_FALSE(tracks_.take(some_bytes, For::merge)) << "no room";
   for (std::uint32_t sorts = 0; sorts < TrackMemory::sorts_before_merge; ++sorts) {
-    EXPECT_FALSE(tracks_.take(some, For::sort)) << "no room";
-    EXPECT_FALSE(tracks_.take(some, For::merge)) << "a sort waits";
-    tracks_.give_back(some);
-    EXPECT_FALSE(tracks_.take(some, For::merge)) << "a sort waits";
-    EXPECT_TRUE(tracks_.take(some, For::sort)) << sorts;
+    EXPECT_FALSE(tracks_.take(some_bytes, For::sort)) << "no room";
+    EXPECT_FALSE(tracks_.take(some_bytes, For::merge)) << "a sort waits";
+    tracks_.give_back(some_bytes);
+    EXPECT_FALSE(tracks_.take(some_bytes, For::merge)) << "a sort waits";
+    EXPECT_TRUE(tracks_.take(some_bytes, For::sort)) << sorts;
   }
-  tracks_.give_back(some);
-  EXPECT_FALSE(tracks_.take(some, For::sort)) << "it is the merge's turn";
-  EXPECT_TRUE(tracks_.take(some, For::merge));
-  tracks_.give_back(some);
-  EXPECT_TRUE(tracks_.take(some, For::sort));
+  tracks_.give_back(some_bytes);
+  EXPECT_FALSE(tracks_.take(some_bytes, For::sort)) << "it is the merge's turn";
+  EXPECT_TRUE(tracks_.take(some_bytes, For::merge));
+  tracks_.give_back(some_bytes);
+  EXPECT_TRUE(tracks_.take(some_bytes, For::sort));
 }
 
 TEST_F(TrackRoom, NoSortWaitsForAMergeThatDoesNotWaitAnyMore) {
-  ASSERT_TRUE(tracks_.take(3 * some, For::sort));
-  EXPECT_FALSE(tracks_.take(some, For::merge));
+  ASSERT_TRUE(tracks_.take(3 * some_bytes, For::sort));
+  EXPECT_FALSE(tracks_.take(some_bytes, For::merge));
   for (std::uint32_t sorts = 0; sorts < TrackMemory::sorts_before_merge; ++sorts)
     ASSERT_TRUE(tracks_.take(1000, For::sort));
   EXPECT_FALSE(tracks_.take(1000, For::sort)) << "it is the merge's turn";
@@ -90,7 +90,7 @@ TEST_F(TrackRoom, AMergeHasNoTurnWhileTheDiskFails) {
   const TrackMemory::RunPtr run = make_run(15'500);  // of 53 bytes with step and index
   ASSERT_GT(run->bytes(), 786'432u);
   tracks_.add(run, "run", false);
-  EXPECT_FALSE(tracks_.take(some, For::merge));
+  EXPECT_FALSE(tracks_.take(some_bytes, For::merge));
   for (std::uint32_t sorts = 0; sorts < TrackMemory::sorts_before_merge; ++sorts)
     ASSERT_TRUE(tracks_.take(1000, For::sort));
   EXPECT_FALSE(tracks_.take(1000, For::sort));
@@ -101,7 +101,7 @@ TEST_F(TrackRoom, AMergeHasNoTurnWhileTheDiskFails) {
   full_ = false;
   now_ += second_ns;
   EXPECT_EQ(leave(), 1u);
-  EXPECT_TRUE(tracks_.take(some, For::merge));
+  EXPECT_TRUE(tracks_.take(some_bytes, For::merge));
 }
 
 TEST_F(TrackRoom, ListsOfBlocksAreChargedWhereverTheirRunsAre) {

@@ -212,6 +212,10 @@ Status AreaMirror::take(const TcpCommand& command, std::deque<Piece>& payload) {
   if (command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect) {
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.send_at, command.send_bytes));
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
+    // Events of the former connection may still wait here. TcpService, which sees the command later, cannot tell.
+    if (flow.rings[in].size != 0 && !flow.leaving)
+      return fail(Error::protocol, "a command that begins handle {}, whose end was not written to the program",
+                  command.handle);
     if (flow.leaving) give_back(flow);
     if (carried_.handle == command.handle) carried_ = {};
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), 0);

@@ -391,6 +391,66 @@ TEST_F(Linked, NothingIsFetchedForAConnectionThatTheProgramWasNotToldOf) {
   EXPECT_EQ(linked.mirror().counters().fetches, before);
 }
 
+// A program that does not wait for the end of a connection before it names its handle again. All chains are under way,
+// so the events of the former connection still wait for the link when the mirror takes the next command.
+TEST(AreaMirrorAlone, AHandleWhoseEndWasNotWrittenCannotBeginAgain) {
+  TestProgram program({4, 4096, 4096});
+  reinterpret_cast<wire::TcpAgentLine*>(program.memory.data() + wire::tcp_word::agent_line)->linked = 1;
+  program.area->spread();
+  std::vector<std::byte> copy(program.layout.bytes);
+  AreaMirror mirror(program.layout, copy);
+  TimeNs now = second_ns;
+  std::uint64_t events = 0, commands = 0;
+  const auto tell = [&](std::uint32_t handle, std::uint8_t what) {
+    wire::TcpEvent told{};
+    told.handle = handle;
+    told.what = what;
+    std::memcpy(copy.data() + program.layout.events() + events % program.layout.event_slots * 64, &told, sizeof told);
+    ++events;
+    std::memcpy(copy.data() + wire::tcp_word::events, &events, sizeof events);
+  };
+  const auto begin = [&] {
+    TcpCommand command{};
+    command.kind = TcpCommandKind::connect;
+    command.handle = 2;
+    command.send_at = program.layout.own();
+    command.receive_at = program.layout.own() + 4096;
+    command.send_bytes = command.receive_bytes = 4096;
+    command.stamp = wire::tcp_stamp(command, commands++);
+    program.write_command(command);
+  };
+  std::vector<AreaMirror::Transfer> writes;
+  const auto look = [&]() -> Status {
+    now += millisecond_ns;
+    mirror.look(now);
+    mirror.poll(now);
+    for (AreaMirror::Transfer& each : mirror.transfers()) {
+      if (each.writes) {
+        writes.push_back(std::move(each));
+        continue;
+      }
+      for (const AreaMirror::Piece& piece : each.pieces)
+        std::memcpy(piece.memory, program.memory.data() + piece.offset, piece.length);
+      OFP_TRY(mirror.done(each.token, now));
+    }
+    return {};
+  };
+  begin();
+  ASSERT_TRUE(look());
+  for (std::size_t i = 0; i < AreaMirror::chains_max; ++i) {
+    tell(3, wire::tcp_event::listening);
+    ASSERT_TRUE(look());
+  }
+  ASSERT_EQ(writes.size(), AreaMirror::chains_max);
+  tell(2, wire::tcp_event::connected);
+  tell(2, wire::tcp_event::closed | wire::tcp_event::gone);
+  begin();
+  const Status began = look();
+  ASSERT_FALSE(began) << "and bytes would be fetched for a connection that nobody was charged for";
+  EXPECT_EQ(began.error().code, Error::protocol);
+  EXPECT_NE(began.error().message.find("handle 2"), std::string::npos) << began.error().message;
+}
+
 TEST_F(Linked, InvalidPlacesEndTheProgram) {
   connect();
   rest();

@@ -8,7 +8,7 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint16_t port = 8000;
+constexpr std::uint16_t served_port = 8000;
 constexpr std::uint32_t first_bytes = 16 << 10, largest_bytes = wire::tcp_ring_bytes_max;
 constexpr std::uint64_t gigabit = 125'000'000;  // bytes in a second
 constexpr SocketOptions grows{
@@ -34,9 +34,9 @@ class LateStream final : private LinkedPrograms {
  public:
   LateStream(const Late& late, bool to_program)
       : LinkedPrograms(network(late), late.limits), late_(late), to_program_(to_program) {
-    const auto listener = peer_.area->listen(port, 4).value();
+    const auto listener = peer_.area->listen(served_port, 4).value();
     run(second_ns);
-    near_ = area().connect(endpoint(1, port)).value();
+    near_ = area().connect(endpoint(1, served_port)).value();
     OFP_ASSERT(run_until(
         [&] {
           if (const auto accepted = peer_.area->accept(listener)) far_ = *accepted;

@@ -12,7 +12,7 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint16_t port = 8000;
+constexpr std::uint16_t echo_port = 8000;
 
 // How long the parts of an echo take.
 struct Pace {
@@ -23,9 +23,9 @@ struct Pace {
 class LinkedServer : public testing::TestWithParam<Pace> {
  protected:
   void SetUp() override {
-    listener = server().listen(port, 4).value();
+    listener = server().listen(echo_port, 4).value();
     world.run(millisecond_ns);
-    near = client.area->connect(TestPrograms::endpoint(0, port)).value();
+    near = client.area->connect(TestPrograms::endpoint(0, echo_port)).value();
     ASSERT_TRUE(world.run_until(
         [&] {
           if (const auto accepted = server().accept(listener)) far = *accepted;
@@ -117,10 +117,10 @@ TEST_P(LinkedSeeds, StreamsArriveWhole) {
   LinkedPrograms world{bad_network(GetParam())};
   const auto delay = [&] { return 500 + static_cast<TimeNs>(random() % (200 * microsecond_ns)); };
   LinkedProgram &client = world.add_linked(0, delay(), random()), &server = world.add_linked(1, delay(), random());
-  const auto listener = server.program().area->listen(port, 8).value();
+  const auto listener = server.program().area->listen(echo_port, 8).value();
   std::list<Talker> talkers;
   for (int i = 0; i < 4; ++i) {
-    const auto handle = client.program().area->connect(TestPrograms::endpoint(1, port)).value();
+    const auto handle = client.program().area->connect(TestPrograms::endpoint(1, echo_port)).value();
     talkers.emplace_back(*client.program().area, handle, random() % 500'000, true, random());
   }
   std::size_t accepted = 0;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "testing/tcp/cores.h"
+#include "testing/tcp/growing_rings.h"
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
@@ -61,19 +62,11 @@ TEST(RingBlocks, AreOneCoresAtATime) {
 
 // ---- a program on two cores
 
-constexpr std::uint16_t port = 8000;
-constexpr std::uint32_t first_bytes = 16 << 10;
-constexpr SocketOptions pooled{
+constexpr SocketOptions pooled_on_cores{
     .flows = 16, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = channel::RingPool::word_bytes};
 
 class RingsOfTwoCores : public testing::Test {
  protected:
-  static TestNetworkOptions path() {
-    TestNetworkOptions options;
-    options.there.delay_ns = options.back.delay_ns = 5 * millisecond_ns;
-    options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-    return options;
-  }
   RingsOfTwoCores() {
     settle(second_ns);
     listener = server.area->listen(port, 2).value();
@@ -121,8 +114,8 @@ class RingsOfTwoCores : public testing::Test {
   }
   TcpService::ProgramStatus status(std::uint32_t core) { return world.sides[0]->all[core]->service.programs().at(0); }
 
-  CoreWorld world{path(), {2, 1}};
-  TestProgram &client = world.add(0, pooled), &server = world.add(1, {64, 1 << 20, 65'536});
+  CoreWorld world{path(5 * millisecond_ns), {2, 1}};
+  TestProgram &client = world.add(0, pooled_on_cores), &server = world.add(1, {64, 1 << 20, 65'536});
   SocketArea::Handle listener = 0;
   std::uint32_t largest = 0;
 };
@@ -138,7 +131,7 @@ TEST_F(RingsOfTwoCores, AreChargedByOneOfThem) {
   }
   // Each flow had a ring of a sixteenth of the pool, and one of a unit before it, in the same places.
   EXPECT_LE(status(0).receive_bytes + status(1).receive_bytes,
-            pooled.flows * first_bytes + pooled.pool_bytes / 16 + channel::RingPool::unit_bytes);
+            pooled_on_cores.flows * first_bytes + pooled_on_cores.pool_bytes / 16 + channel::RingPool::unit_bytes);
   EXPECT_TRUE(world.sides[0]->ended.empty());
 }
 

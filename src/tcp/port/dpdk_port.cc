@@ -172,7 +172,7 @@ class Inbox {
   SleepFlag flag_{asleep_};
 };
 
-// What the ports of a device share.
+// A device, which its ports share.
 class DpdkDevice {
  public:
   DpdkDevice(Probed device, std::uint32_t cores) noexcept

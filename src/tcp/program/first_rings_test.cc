@@ -3,23 +3,15 @@
 #include <sys/mman.h>
 
 #include "testing/sanitized.h"
+#include "testing/tcp/growing_rings.h"
 #include "testing/tcp/linked_program.h"
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint16_t port = 8000;
-constexpr std::uint32_t first_bytes = 16 << 10;
 constexpr SocketOptions pooled{
     .flows = 64, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = 128 << 20};
-
-TestNetworkOptions path(TimeNs one_way_ns) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = one_way_ns;
-  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  return options;
-}
 
 // A program's end of a flow: sends bytes that say where they are, and looks at those of the other.
 struct End {

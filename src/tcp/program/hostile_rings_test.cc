@@ -1,6 +1,7 @@
 // Rings that hostile programs name in the place of theirs.
 #include <sys/mman.h>
 
+#include "testing/tcp/growing_rings.h"
 #include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
@@ -10,16 +11,6 @@ using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpWay;
 namespace tcp_ring = wire::tcp_ring;
-constexpr std::uint16_t port = 8000;
-constexpr std::uint32_t first_bytes = 16 << 10;
-
-TestNetworkOptions path(TimeNs one_way_ns, std::uint64_t bytes_per_second = 0) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = one_way_ns;
-  options.there.bytes_per_second = options.back.bytes_per_second = bytes_per_second;
-  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  return options;
-}
 
 // A client that answers no advice by itself, and has been given one for each direction.
 class HostileRings : public testing::Test {

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include "testing/sanitized.h"
+#include "testing/tcp/growing_rings.h"
 #include "testing/tcp/linked_program.h"
 #include "testing/tcp/two_programs.h"
 
@@ -12,19 +13,9 @@ using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpWay;
 namespace tcp_ring = wire::tcp_ring;
-constexpr std::uint16_t port = 8000;
-constexpr std::uint32_t first_bytes = 16 << 10;
 constexpr SocketOptions grows{
     .flows = 16, .send_bytes = first_bytes, .receive_bytes = first_bytes, .pool_bytes = 128 << 20},
     stays{.flows = 16, .send_bytes = first_bytes, .receive_bytes = first_bytes};
-
-TestNetworkOptions path(TimeNs one_way_ns, std::uint64_t bytes_per_second = 0) {
-  TestNetworkOptions options;
-  options.there.delay_ns = options.back.delay_ns = one_way_ns;
-  options.there.bytes_per_second = options.back.bytes_per_second = bytes_per_second;
-  options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
-  return options;
-}
 
 std::uint64_t pages_of(const TestProgram& program) {
   std::vector<unsigned char> pages((program.memory.size() + page_bytes - 1) / page_bytes);

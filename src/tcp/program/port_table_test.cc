@@ -8,7 +8,7 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint16_t port = 4000;
+constexpr std::uint16_t shared_port = 4000;
 
 class PortTableTest : public testing::Test {
  protected:
@@ -17,43 +17,43 @@ class PortTableTest : public testing::Test {
 };
 
 TEST_F(PortTableTest, APortIsSharedByOneOwnersPrograms) {
-  EXPECT_TRUE(parts.listen(one, 0, port, wire::tcp_reuse_port));
-  EXPECT_TRUE(parts.listen(same, 0, port, wire::tcp_reuse_port));
-  EXPECT_FALSE(parts.listen(same, 1, port)) << "it does not want to share";
-  EXPECT_FALSE(parts.listen(strange, 0, port, wire::tcp_reuse_port));
+  EXPECT_TRUE(parts.listen(one, 0, shared_port, wire::tcp_reuse_port));
+  EXPECT_TRUE(parts.listen(same, 0, shared_port, wire::tcp_reuse_port));
+  EXPECT_FALSE(parts.listen(same, 1, shared_port)) << "it does not want to share";
+  EXPECT_FALSE(parts.listen(strange, 0, shared_port, wire::tcp_reuse_port));
 }
 
 TEST_F(PortTableTest, ListenersThatShareAPortTakeConnectionsInTurn) {
-  ASSERT_TRUE(parts.listen(one, 0, port, wire::tcp_reuse_port));
-  ASSERT_TRUE(parts.listen(same, 0, port, wire::tcp_reuse_port));
+  ASSERT_TRUE(parts.listen(one, 0, shared_port, wire::tcp_reuse_port));
+  ASSERT_TRUE(parts.listen(same, 0, shared_port, wire::tcp_reuse_port));
   for (std::uint32_t i = 1; i <= 2; ++i) {
     parts.slot(one, 0, i);
     parts.slot(same, 0, i);
   }
   std::vector<const Program*> took;
-  while (const auto slot = parts.ports.take_slot(test_family(), port)) took.push_back(slot->program);
+  while (const auto slot = parts.ports.take_slot(test_family(), shared_port)) took.push_back(slot->program);
   EXPECT_EQ(took, (std::vector<const Program*>{&one, &same, &one, &same}));
   EXPECT_EQ(parts.core.counters.without_accept_slot, 1u);
 }
 
 TEST_F(PortTableTest, TheStackKnowsAListenerAsLongAsThereIsOne) {
-  ASSERT_TRUE(parts.listen(one, 0, port, wire::tcp_reuse_port));
-  ASSERT_TRUE(parts.listen(same, 3, port, wire::tcp_reuse_port));
-  EXPECT_EQ(parts.stack->listener(test_family(), port), ProgramTable::tag_of(one, 0));
+  ASSERT_TRUE(parts.listen(one, 0, shared_port, wire::tcp_reuse_port));
+  ASSERT_TRUE(parts.listen(same, 3, shared_port, wire::tcp_reuse_port));
+  EXPECT_EQ(parts.stack->listener(test_family(), shared_port), ProgramTable::tag_of(one, 0));
   parts.ports.leave(one, 0);
-  EXPECT_EQ(parts.stack->listener(test_family(), port), ProgramTable::tag_of(same, 3));
+  EXPECT_EQ(parts.stack->listener(test_family(), shared_port), ProgramTable::tag_of(same, 3));
   parts.ports.leave_all(same);
-  EXPECT_FALSE(parts.stack->listener(test_family(), port));
+  EXPECT_FALSE(parts.stack->listener(test_family(), shared_port));
 }
 
 TEST_F(PortTableTest, AConnectionKeepsItsPortFromOtherOwners) {
-  EXPECT_TRUE(parts.ports.claim(one, test_family(), port));
-  EXPECT_FALSE(parts.listen(strange, 0, port));
-  EXPECT_TRUE(parts.listen(same, 0, port));
-  EXPECT_FALSE(parts.ports.claim(strange, test_family(), port)) << "it is another program's";
+  EXPECT_TRUE(parts.ports.claim(one, test_family(), shared_port));
+  EXPECT_FALSE(parts.listen(strange, 0, shared_port));
+  EXPECT_TRUE(parts.listen(same, 0, shared_port));
+  EXPECT_FALSE(parts.ports.claim(strange, test_family(), shared_port)) << "it is another program's";
   parts.ports.leave(same, 0);
-  PortTable::unclaim(one, test_family(), port);
-  EXPECT_TRUE(parts.listen(strange, 1, port));
+  PortTable::unclaim(one, test_family(), shared_port);
+  EXPECT_TRUE(parts.listen(strange, 1, shared_port));
 }
 
 TEST_F(PortTableTest, AFreePortIsNeitherBoundNorClaimed) {
@@ -69,11 +69,11 @@ TEST_F(PortTableTest, AFreePortIsNeitherBoundNorClaimed) {
 TEST(PortTableLimits, ASlotThatCannotBeChargedIsNotTaken) {
   ServiceParts parts({.receive_bytes_max = ServiceParts::ring_bytes});
   Program& program = parts.add();
-  ASSERT_TRUE(parts.listen(program, 0, port));
+  ASSERT_TRUE(parts.listen(program, 0, shared_port));
   parts.slot(program, 0, 1);
   parts.slot(program, 0, 2);
-  EXPECT_TRUE(parts.ports.take_slot(test_family(), port));
-  EXPECT_FALSE(parts.ports.take_slot(test_family(), port));
+  EXPECT_TRUE(parts.ports.take_slot(test_family(), shared_port));
+  EXPECT_FALSE(parts.ports.take_slot(test_family(), shared_port));
   EXPECT_EQ(parts.core.counters.without_memory, 1u);
   EXPECT_EQ(program.held[0].accept_slots.size(), 1u) << "it waits for memory";
 }

@@ -17,7 +17,7 @@ namespace {
 
 const IpAddress one = ip_address("2001:db8::1").value(), two = ip_address("2001:db8::2").value();
 
-std::vector<std::byte> bytes_from(std::initializer_list<int> values) {
+std::vector<std::byte> octets(std::initializer_list<int> values) {
   std::vector<std::byte> bytes;
   for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
   return bytes;
@@ -25,11 +25,11 @@ std::vector<std::byte> bytes_from(std::initializer_list<int> values) {
 
 // A SYN from 2001:db8::1 with Linux's options, ECT(0) and the flow label 0xabcde.
 const std::vector<std::byte> syn =
-    bytes_from({0x60, 0x2a, 0xbc, 0xde, 0x00, 0x28, 0x06, 0x40, 0x20, 0x01, 0x0d, 0xb8, 0x00, 0x00, 0x00, 0x00,
-                0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x20, 0x01, 0x0d, 0xb8, 0x00, 0x00, 0x00, 0x00,
-                0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x9e, 0x1a, 0x00, 0x50, 0x2d, 0x5c, 0x8a, 0x10,
-                0x00, 0x00, 0x00, 0x00, 0xa0, 0x02, 0xfd, 0x20, 0xe2, 0x22, 0x00, 0x00, 0x02, 0x04, 0x05, 0xa0,
-                0x04, 0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00, 0x01, 0x03, 0x03, 0x07});
+    octets({0x60, 0x2a, 0xbc, 0xde, 0x00, 0x28, 0x06, 0x40, 0x20, 0x01, 0x0d, 0xb8, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x20, 0x01, 0x0d, 0xb8, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x9e, 0x1a, 0x00, 0x50, 0x2d, 0x5c, 0x8a, 0x10,
+            0x00, 0x00, 0x00, 0x00, 0xa0, 0x02, 0xfd, 0x20, 0xe2, 0x22, 0x00, 0x00, 0x02, 0x04, 0x05, 0xa0,
+            0x04, 0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00, 0x01, 0x03, 0x03, 0x07});
 
 TEST(Ipv6, SegmentOfAnotherStackIsRead) {
   IpPacket packet;
@@ -97,19 +97,19 @@ Drop verdict(const std::vector<std::byte>& bytes) {
 
 TEST(Ipv6, ExtensionHeadersAreSkippedWithinABound) {
   constexpr int hop_by_hop = 0, routing = 43, options = 60;
-  const auto padding = bytes_from({0, 0, 1, 4, 0, 0, 0, 0}), single = bytes_from({0, 0, 0, 0, 0, 0, 0, 0}),
-             router_alert = bytes_from({0, 0, 5, 2, 0, 0, 1, 0}),
-             longer = bytes_from({0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  const auto padding = octets({0, 0, 1, 4, 0, 0, 0, 0}), single = octets({0, 0, 0, 0, 0, 0, 0, 0}),
+             router_alert = octets({0, 0, 5, 2, 0, 0, 1, 0}),
+             longer = octets({0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   for (const auto& body : {padding, single, router_alert, longer})
     for (const int kind : {hop_by_hop, options}) EXPECT_EQ(verdict(with_headers({{kind, body}})), Drop::none);
   EXPECT_EQ(verdict(with_headers({{hop_by_hop, padding}, {options, longer}, {routing, single}})), Drop::none);
   EXPECT_EQ(verdict(with_headers({{options, padding}, {hop_by_hop, padding}})), Drop::bad_ip_header);  // not the first
-  EXPECT_EQ(verdict(with_headers({{routing, bytes_from({0, 0, 0, 1, 0, 0, 0, 0})}})), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(with_headers({{routing, octets({0, 0, 0, 1, 0, 0, 0, 0})}})), Drop::bad_ip_header);
   // Options of which a node that does not know them has to drop the datagram.
   for (const int type : {0x41, 0x81, 0xc2})
-    EXPECT_EQ(verdict(with_headers({{options, bytes_from({0, 0, type, 4, 0, 0, 0, 0})}})), Drop::bad_ip_header);
-  EXPECT_EQ(verdict(with_headers({{options, bytes_from({0, 0, 1, 5, 0, 0, 0, 0})}})), Drop::bad_ip_header);
-  EXPECT_EQ(verdict(with_headers({{options, bytes_from({0, 255, 0, 0, 0, 0, 0, 0})}})), Drop::truncated);
+    EXPECT_EQ(verdict(with_headers({{options, octets({0, 0, type, 4, 0, 0, 0, 0})}})), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(with_headers({{options, octets({0, 0, 1, 5, 0, 0, 0, 0})}})), Drop::bad_ip_header);
+  EXPECT_EQ(verdict(with_headers({{options, octets({0, 255, 0, 0, 0, 0, 0, 0})}})), Drop::truncated);
   std::vector<std::pair<int, std::vector<std::byte>>> many(extension_headers_max, {options, padding});
   EXPECT_EQ(verdict(with_headers(many)), Drop::none);
   many.emplace_back(options, padding);
@@ -183,7 +183,7 @@ TEST(Ipv6, ARouterMarksWhatMayBeMarked) {
 TEST(Icmpv6, NamesTheFlowItIsAbout) {
   using Why = IcmpUnreachable::Why;
   const auto read = [](int type, int code, std::uint32_t number, const IpAddress& to = one, int spoils = 0) {
-    auto bytes = bytes_from({type, code, 0, 0, 0, 0, 0, 0});
+    auto bytes = octets({type, code, 0, 0, 0, 0, 0, 0});
     store_be32(&bytes[4], number);
     bytes.insert(bytes.end(), syn.begin(), syn.begin() + 48);
     IpPacket packet{.source = ip_address("2001:db8::99").value(), .target = to, .protocol = protocol_icmpv6};

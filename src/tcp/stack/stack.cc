@@ -31,7 +31,7 @@ void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
   if (frame.bytes.size() < ethernet_header_bytes) return context_.drop(Drop::truncated);
   const EthernetHeader header = read_ethernet_header(frame.bytes.data());
   const bool for_us_alone = header.target == context_.port.mac;
-  if (!for_us_alone && header.target != broadcast_mac && !is_of_group(header.target))
+  if (!for_us_alone && header.target != broadcast_mac && !is_own_multicast(header.target))
     return context_.drop(Drop::other_station);
   const Bytes body = frame.bytes.subspan(ethernet_header_bytes);
   other_.frame = &frame;
@@ -45,7 +45,7 @@ void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
   context_.drop(Drop::other_protocol);
 }
 
-bool Stack::is_of_group(const MacAddress& mac) const noexcept {
+bool Stack::is_own_multicast(const MacAddress& mac) const noexcept {
   const IpAddress& own = context_.options.v6.address;
   return !own.is_unspecified() && (mac == group_mac(own) || mac == multicast_mac(all_nodes));
 }

@@ -128,7 +128,7 @@ class Stack {
   [[nodiscard]] const IpAddress& router() const noexcept { return context_.router; }  // that advertised itself
 
  private:
-  [[nodiscard]] bool is_of_group(const MacAddress& mac) const noexcept;
+  [[nodiscard]] bool is_own_multicast(const MacAddress& mac) const noexcept;
   void receive_neighbour(const NeighbourMessage& message, TimeNs now);
   void receive_ip(const EthernetHeader& header, Bytes bytes, const ReceivedFrame& frame, TimeNs now);
   void receive_discovery(const IpPacket& packet, const MacAddress& from, TimeNs now);

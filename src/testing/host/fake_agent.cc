@@ -66,6 +66,7 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
     case wire::EntryKind::exchange_info:
       return describe(channel, request);
     case wire::EntryKind::exchange_wait:
+      if (holds_views) return view_waits_.push_back(request.ticket);
       return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{views_});
     case wire::EntryKind::exchange_grant: {
       wire::ExchangeGrant grant{};
@@ -203,6 +204,8 @@ void FakeAgent::on_transfer(channel::AgentEnd& channel, std::uint64_t token, Sta
   }
   if (token >= lines_from) {
     ++views_shown;
+    for (const std::uint64_t ticket : std::exchange(view_waits_, {}))
+      channel.reply(wire::ReplyKind::done, ticket, wire::Done{views_});
     return;
   }
   if (token >= views_from) {

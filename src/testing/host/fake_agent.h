@@ -100,6 +100,7 @@ class FakeAgent final : public channel::AgentEvents {
   std::vector<wire::ExchangeTarget> targets;       // the newest
   wire::ExchangeOpen exchange_opened{};            // texts and fields are not to be looked at
   std::uint64_t views_shown = 0;
+  bool holds_views = false;  // answers waits for views when there is one
   // Pushes these bytes, which are to begin with a ViewHead, as the next view of the exchange that was opened last.
   void show_view(std::vector<std::byte> view) {
     wire::ViewHead head = load<wire::ViewHead>(view.data());
@@ -159,6 +160,7 @@ class FakeAgent final : public channel::AgentEvents {
   static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40,
                                  lines_from = 4ull << 40, queries_from = 5ull << 40;
   std::uint64_t exchanges_ = 0, views_ = 0, line_ = 0;
+  std::vector<std::uint64_t> view_waits_;
   std::vector<std::byte> described_, view_;                                               // being pushed
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
   struct Held {

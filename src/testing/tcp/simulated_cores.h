@@ -76,7 +76,7 @@ class SimulatedProcess {
 
 class SimulatedCores {
  public:
-  // What a core did, without switches.
+  // A time in which a core ran a process, without switches.
   struct Worked {
     std::size_t core;
     const SimulatedProcess* process;

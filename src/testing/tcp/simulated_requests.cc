@@ -51,7 +51,7 @@ class EventLoop : public SimulatedProcess {
   virtual void on_send(std::size_t /*connection*/, TimeNs /*now*/) {}  // it begins
   virtual void on_sent(std::size_t connection, TimeNs now) = 0;
   virtual void look() {}  // lists what can be received by now
-  // There is nothing to receive. What this does not ask for, the next wait does.
+  // There is nothing to receive. The next wait asks for whatever this does not ask for.
   virtual void rest(TimeNs now) = 0;
 
   void go_on(TimeNs) override {
@@ -307,7 +307,7 @@ class Agent final : public SimulatedProcess {
 
   EventLoop *client = nullptr, *server = nullptr;
 
-  // What the agent or a timer has made the client's kernel do: frames to the agent, answers for the client.
+  // Carries out what the agent or a timer has made the client's kernel do: frames to the agent, answers for the client.
   void on_kernel(SimulatedProcess* by, TimeNs now) {
     world_.run_kernel(now);
     SocketArea& area = *world_.client->area;

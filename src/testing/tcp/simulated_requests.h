@@ -49,8 +49,8 @@ struct RequestSetUp {
   std::size_t connections = 1;
   std::size_t message_bytes = 64;
   bool over_agent = false;
-  // What a thread does with the events of a wait: all receives first, then all sends, as event loops with a queue of
-  // answers do (redis); otherwise it serves one after the other.
+  // After a wait a thread does all receives first and then all sends, as event loops with a queue of answers do
+  // (redis); otherwise it serves one event after the other.
   bool receives_first = false;
   bool server_spins = false;  // a server in the kernel: looks for events without sleeping, up to a millisecond
   std::size_t client_core = 0, server_core = 1, agent_core = 2;

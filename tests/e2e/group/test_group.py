@@ -247,16 +247,17 @@ with offpath.connect() as session:
 """
 
 
-@pytest.mark.parametrize("kind", ["pmi", "pmix"])
+@pytest.mark.parametrize("kind", ["pmi", "pmix", "pmix without local ranks"])
 def test_agents_that_one_launcher_started_find_each_other(tmp_path: Path, kind: str) -> None:
     """The system chooses the ports, and MPI's launcher passes them on. Programs that it starts find an agent."""
     begin, environment = launcher_of(kind)
+    alone = ["env", "-u", "OMPI_COMM_WORLD_LOCAL_RANK"] if kind == "pmix without local ranks" else []
     environment["OFFPATH_AGENT"] = f"unix:{tmp_path}/1.sock"
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
     names = {f"dpu{index}" for index in range(3)}
-    command = [*begin, "-n", str(len(names)), find_program(), "--mpi", "--name", "dpu{index}",
+    command = [*begin, "-n", str(len(names)), *alone, find_program(), "--mpi", "--name", "dpu{index}",
                "--key-file", key, "--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{tmp_path}/{{index}}.sock",
                "--http", f"unix:{tmp_path}/{{index}}.http"]  # fmt: skip
     with (tmp_path / "log").open("w") as log:

@@ -23,6 +23,7 @@ ATOMS = 4000
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("type", pa.int32())])
 SETTINGS = "key=id&stages=2&fanout=4&threshold=64KiB&age=100ms"
 MIB = 1 << 20
+THIRTY_TWO = [f"m{i:02}" for i in range(32)]
 
 
 def particles(step: int) -> dict[str, np.ndarray]:
@@ -91,10 +92,12 @@ def assert_once(table: pa.Table, stored: set[int], unknown: set[int]) -> None:
     assert np.all(np.diff(order) > 0), "a row twice, or tracks that are not sorted"
 
 
-def kill(group: Group, name: str) -> None:
-    running = group.running[name]
-    running.process.send_signal(signal.SIGKILL)
-    running.process.wait()
+def kill(group: Group, *names: str) -> None:
+    """All at the same moment."""
+    for name in names:
+        group.running[name].process.send_signal(signal.SIGKILL)
+    for name in names:
+        group.running[name].process.wait()
 
 
 @pytest.fixture
@@ -149,12 +152,18 @@ def members_of(tmp_path: Path, names: list[str], spill: bool) -> dict[str, list[
 
 
 def run_with_kills(
-    tmp_path: Path, settings: str, spill: bool, victims: list[str], names: Sequence[str] = ("a", "b", "c")
+    tmp_path: Path,
+    settings: str,
+    spill: bool,
+    victims: Sequence[Sequence[str]],
+    names: Sequence[str] = ("a", "b", "c"),
+    dead_after: str = "6s",
 ) -> None:
-    """Ranks put through the first three members. Each victim is started again before the next one is killed."""
+    """Ranks put through the first three members. ``victims``: members that are killed at the same moment, and started
+    again before the next ones are killed."""
     names = list(names)
     # A killed member comes back before others take it for dead, and none of the others is taken for dead.
-    arguments = {name: [*words, "--set", "group.dead_after=6s"]
+    arguments = {name: [*words, "--set", f"group.dead_after={dead_after}"]
                  for name, words in members_of(tmp_path, names, spill).items()}  # fmt: skip
     with new_group(tmp_path, "local") as group:
         group.start(names[0], *arguments[names[0]])
@@ -164,12 +173,13 @@ def run_with_kills(
         pool = f"sift:/tracks?{SETTINGS}&members={','.join(names)}&{settings}"
         ranks = [Rank(lambda name=name: group.connect(name), pool, range(1000 * i, 1000 * i + 40))
                  for i, name in enumerate(names[:3])]  # fmt: skip
-        for number, victim in enumerate(victims):
+        for number, together in enumerate(victims):
             goal = (number + 1) * 12
             assert until(lambda goal=goal: sum(len(rank.stored) for rank in ranks) >= goal, 2 * PATIENCE_S)
-            kill(group, victim)
-            other = next(name for name in names if name != victim)
-            group.start(victim, "--join", group.address(other), *arguments[victim])
+            kill(group, *together)
+            other = next(name for name in names if name not in together)
+            for victim in together:
+                group.start(victim, "--join", group.address(other), *arguments[victim])
             assert until(lambda: all_is_back(group, names), 2 * PATIENCE_S)
         for rank in ranks:
             rank.finish()
@@ -187,20 +197,27 @@ def run_with_kills(
 
 
 def test_members_with_disks_are_killed_one_after_the_other(tmp_path: Path) -> None:
-    run_with_kills(tmp_path, "spill=durable", True, ["b", "a", "c", "b"])
+    run_with_kills(tmp_path, "spill=durable", True, [["b"], ["a"], ["c"], ["b"]])
 
 
 def test_members_with_copies_at_others_come_back_with_nothing(tmp_path: Path) -> None:
-    run_with_kills(tmp_path, "replicas=2", False, ["b", "c", "a"])
+    run_with_kills(tmp_path, "replicas=2", False, [["b"], ["c"], ["a"]])
 
 
 def test_five_of_thirty_two_members_are_killed_and_come_back_with_nothing(tmp_path: Path) -> None:
-    names = [f"m{i:02}" for i in range(32)]
-    run_with_kills(tmp_path, "replicas=2", False, ["m01", "m30", "m07", "m00", "m16"], names)
+    victims = [["m01"], ["m30"], ["m07"], ["m00"], ["m16"]]
+    run_with_kills(tmp_path, "replicas=2", False, victims, THIRTY_TWO)
+
+
+@pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="starts 32 agents with disks: ./dev test --long")
+def test_five_of_thirty_two_members_with_disks_are_killed_at_the_same_moment(tmp_path: Path) -> None:
+    """Twice, with members that ranks are connected to among them."""
+    victims = [["m01", "m30", "m07", "m00", "m16"], ["m02", "m31", "m07", "m12", "m23"]]
+    run_with_kills(tmp_path, "spill=durable", True, victims, THIRTY_TWO, dead_after="30s")
 
 
 def test_members_with_disks_and_copies(tmp_path: Path) -> None:
-    run_with_kills(tmp_path, "replicas=2&spill=durable", True, ["c", "a"])
+    run_with_kills(tmp_path, "replicas=2&spill=durable", True, [["c"], ["a"]])
 
 
 def test_an_agent_started_with_too_little_memory_leaves_what_was_kept(tmp_path: Path) -> None:
@@ -219,8 +236,7 @@ def test_an_agent_started_with_too_little_memory_leaves_what_was_kept(tmp_path: 
         rank = Rank(lambda: group.connect("a"), pool, range(10))
         rank.finish()
         assert len(rank.stored) == 10
-        for name in names:
-            kill(group, name)
+        kill(group, *names)
         objects = {each.name for name in names for each in (tmp_path / f"spill-{name}").glob("*.bytes")}
         assert objects
         start(group, "--memory", "64MiB")

@@ -59,11 +59,11 @@ CLAIMS: dict[str, tuple[str, str, str | None]] = {
     "agree": ("md.force_mode_atoms_agree", "%", "100 %"),
     "list_ranks": ("md.list_on_two_ranks", "ms a step", None),
     "tdr": ("md.tdr_ratio", "", "<= 1.2"),
-    **{f"{mode}_alone": (f"md.{mode}_vs_alone", "ms a step", ">= 1.1") for mode in ("force", "list")},
+    **{f"{mode}_alone": (f"md.{mode}_vs_alone", "ms a step", ">= 1.1") for mode in alone.HELPING},
     "eam_alone": ("md.eam_force_vs_alone", "ms a step", None),
     **{
         f"{mode}_{share}": (f"md.{mode}_vs_alone_{share}", "ms a step", ">= 1.03")
-        for mode in ("force", "list")
+        for mode in alone.HELPING
         for share in ("card", "half")
     },
     **{f"auto_alone_{share}": (f"md.auto_vs_alone_{share}", "ms a step", ">= 0.97") for share in ("card", "half")},
@@ -75,7 +75,7 @@ PARTS = {
     "mdbench": ("mdbench_double", "mdbench_mixed"),
     "memory": ("memory",),
     "machine": ("core_flops", "core_triad", "peaks"),
-    "alone": ("force_alone", "list_alone", "eam_alone"),
+    "alone": ("force_alone", "list_alone", "share_alone", "eam_alone"),
     "card": OF_SHARES,
     "agree": ("agree", "list_ranks"),
     "gains": ("force", "list"),

@@ -18,7 +18,8 @@ from .run import agent_with_functions, run_md
 
 SKINS = (0.2, 0.3, 0.4, 0.5)
 DISPLACEMENT = ["--every", "1", "--trigger", "displacement"]
-OFFLOADS = {"alone": "none", "force": "force", "list": "list", "auto": "auto"}
+OFFLOADS = {"alone": "none", "force": "force", "list": "list", "share": "share", "auto": "auto"}
+HELPING = ("force", "list", "share")  # the modes that are compared with the host alone
 MODES = {mode: [*DISPLACEMENT, "--offload", offload] for mode, offload in OFFLOADS.items()}
 # With lists by displacement: `force` uses a list a step longer, so it may miss pairs, and `auto` excludes it.
 LONGER = "each list serves a step longer than the peer's, so pairs may be missed"
@@ -82,21 +83,21 @@ def measure_alone(report: Report, cores: tuple[int, int], address: str, cells: i
     and an agent's."""
     host = cores[0]
     size = ["-s", str(cells), "-n", str(steps), "--thermo", "0"]
-    skins = fastest_skins(size, host, address, ("alone", "force", "list"))
+    skins = fastest_skins(size, host, address, ("alone", *HELPING))
     runs = {mode: [*size, "--skin", str(skins[mode]), *MODES[mode]] for mode in skins}
-    for mode in ("force", "list"):
+    for mode in HELPING:
         if skins[mode] != skins["alone"]:
             runs[f"alone, skin of {mode}"] = [*size, "--skin", str(skins[mode]), *MODES["alone"]]
     times = in_turns(runs, rounds, str(host), address)
     words = ["model", *size, "--skin", str(skins["alone"]), "--measure", "0", "--intervals", "1"]
     most = bounds(run_md(words, str(host), address)["host"])
     third = third_core(cores)
-    for mode in ("force", "list"):
+    for mode in HELPING:
         at = f"skins {skins[mode]:g} and {skins['alone']:g}, the fastest of {SKINS[0]:g}-{SKINS[-1]:g} for each"
         note = "; two host cores and an agent's do not fit this machine" if third is None else ""
         peer = "one core alone, lists by displacement"
         longer = LONGER if mode == "force" else None
-        bound = f"an agent of any speed comes to {most[mode]:.3f} at most, by the model"
+        bound = f"an agent of any speed comes to {most[mode]:.3f} at most, by the model" if mode in most else None
         detail = "; ".join(filter(None, (at + note, bound, longer)))
         report.claims.append(ratio_claim(f"md.{mode}_vs_alone", times[mode], peer, times["alone"], 1.10, detail))
         same = times.get(f"alone, skin of {mode}", times["alone"])
@@ -104,7 +105,7 @@ def measure_alone(report: Report, cores: tuple[int, int], address: str, cells: i
     if third is None:
         return
     both = in_turns({mode: [*runs[mode], "-t", "2"] for mode in skins}, rounds, f"{host},{third}", address)
-    for mode in ("force", "list"):
+    for mode in HELPING:
         peer = "two cores alone, lists by displacement"
         longer = LONGER if mode == "force" else None
         name = f"md.{mode}_vs_alone_two_cores"
@@ -190,10 +191,11 @@ def measure_share(
     ``sizes``, ``auto``: a run's words, rounds."""
     name, share, model, even = of
     size, rounds = sizes
-    times = in_turns({mode: [*size, *MODES[mode]] for mode in ("alone", "force", "list")}, rounds, str(core), address)
-    for mode in ("force", "list"):
-        says = f"the model says {model['alone'][share] / model[mode][share]:.3f}, {gains_from(even[mode])}"
-        told = f"{atoms_of(size)}; {says}"
+    times = in_turns({mode: [*size, *MODES[mode]] for mode in ("alone", *HELPING)}, rounds, str(core), address)
+    for mode in HELPING:
+        told = atoms_of(size)
+        if mode in model:
+            told += f"; the model says {model['alone'][share] / model[mode][share]:.3f}, {gains_from(even[mode])}"
         told += f"; {LONGER}" if mode == "force" else ""
         peer = f"{peer_alone(size)}; the agent has {100 * share:g} % of one"
         report.claims.append(ratio_claim(f"md.{mode}_vs_alone_{name}", times[mode], peer, times["alone"], 1.03, told))

@@ -13,7 +13,7 @@ from .offloaded import SHARES, knee
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"none": "#4477aa", "force": "#ee6677", "list": "#228833"}
+COLOURS = {"none": "#4477aa", "force": "#ee6677", "list": "#228833", "share": "#aa3377"}
 PHASE_COLOURS = ("#4477aa", "#ee6677", "#ccbb44", "#228833", "#66ccee", "#bbbbbb")
 
 
