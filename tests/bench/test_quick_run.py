@@ -277,7 +277,13 @@ def test_tcp(tmp_path: Path):
             or (claim.value is not None and claim.why is None)
             or (claim.simulated and claim.undecided)
         ), (claim.claim, claim.why)
-        if claim.peer == "kernel" and claim.claim not in left_out:
+        if claim.unit == "sleeps":  # without a ratio: there may be none
+            assert claim.value >= 0 and (claim.peer is None or claim.peer_value >= 0), claim.claim
+        elif claim.claim in left_out:
+            continue
+        elif claim.peer == "kernel" and "_cpu" in claim.claim:  # the time of a quick turn may not be accounted yet
+            assert claim.peer_value >= 0 and claim.ratio >= 0 and claim.pairs >= 3, claim.claim
+        elif claim.peer == "kernel":
             assert claim.peer_value > 0 and claim.ratio > 0 and claim.pairs >= 3, claim.claim
     measured = {claim.claim.partition(" ")[0] for claim in report.claims if claim.claim not in left_out}
     assert measured >= {
